@@ -1,0 +1,71 @@
+"""Partial federated learning on tables whose columns, classes and distributions differ, on PyTorch Lightning."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedlit.aggregation import Mean, Rule, Update
+    from fedlit.callbacks import Checkpoints, Exchange
+    from fedlit.cli import load
+    from fedlit.client import FederatedClient
+    from fedlit.data.module import FederatedData
+    from fedlit.data.sources import Bundled, Covertype, Heart, Tables
+    from fedlit.loop import FederatedLoop
+    from fedlit.nn import MLP, GlobalLayers, Network
+    from fedlit.run import Run
+    from fedlit.spec import ClientSpec
+
+_HOMES = {
+    "Bundled": "fedlit.data.sources",
+    "Checkpoints": "fedlit.callbacks",
+    "ClientSpec": "fedlit.spec",
+    "Covertype": "fedlit.data.sources",
+    "Exchange": "fedlit.callbacks",
+    "FederatedClient": "fedlit.client",
+    "FederatedData": "fedlit.data.module",
+    "FederatedLoop": "fedlit.loop",
+    "GlobalLayers": "fedlit.nn",
+    "Heart": "fedlit.data.sources",
+    "MLP": "fedlit.nn",
+    "Mean": "fedlit.aggregation",
+    "Network": "fedlit.nn",
+    "Rule": "fedlit.aggregation",
+    "Run": "fedlit.run",
+    "Tables": "fedlit.data.sources",
+    "Update": "fedlit.aggregation",
+    "load": "fedlit.cli",
+}
+
+__all__ = [
+    "MLP",
+    "Bundled",
+    "Checkpoints",
+    "ClientSpec",
+    "Covertype",
+    "Exchange",
+    "FederatedClient",
+    "FederatedData",
+    "FederatedLoop",
+    "GlobalLayers",
+    "Heart",
+    "Mean",
+    "Network",
+    "Rule",
+    "Run",
+    "Tables",
+    "Update",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: importing Lightning takes seconds, which `fedlit --help` must not wait for.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'fedlit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

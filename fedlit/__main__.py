@@ -1,0 +1,99 @@
+"""Entry point of the ``fedlit`` command. Imports torch only where a command needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
+
+__all__ = ["main"]
+
+HEAVY = ("fit", "validate", "test", "predict", "describe")
+USAGE = """\
+usage: fedlit COMMAND ...
+
+Partial federated learning on tables whose columns, classes and distributions differ.
+
+  fedlit fit --config NAME          train a federation (quickstart.yaml needs no data)
+  fedlit describe --config NAME     show the plan: rows, parameters, what travels (--format json)
+  fedlit validate --config NAME     score the validation split of the newest run
+  fedlit test --config NAME         score its test split, write test.csv and test.json
+  fedlit predict --config NAME      write predictions, one file per client (--format csv|parquet)
+  fedlit data [list | fetch NAME | show NAME]
+                                    which tables there are, and where they were found
+
+NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.
+Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3
+fedlit fit --help lists all keys; --ckpt_path last continues the newest run.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: the arguments; the process's own if None.
+
+    Returns:
+        Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(args)
+    except FedlitError as error:
+        print(f"fedlit: error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("fedlit: interrupted; continue with --ckpt_path last", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def _dispatch(args: list[str]) -> int:
+    command, *rest = args or ["--help"]
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+    elif command == "--version":
+        from importlib.metadata import version
+
+        print(f"fedlit {version('fedlit')}")
+    elif command == "data":
+        from fedlit.data.command import main as data
+
+        return data(rest)
+    elif command in HEAVY:
+        return _heavy(command, rest)
+    else:
+        raise ConfigError(
+            f"expected a command, found {command!r}; fedlit --help lists them."
+            + did_you_mean(command, [*HEAVY, "data"])
+        )
+    return 0
+
+
+def _heavy(command: str, rest: list[str]) -> int:
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    from fedlit.cli import execute
+
+    try:
+        execute(command, rest)  # type: ignore[arg-type]
+    except (FedlitError, KeyboardInterrupt):
+        raise
+    except MisconfigurationException as error:
+        raise ConfigError(str(error)) from error
+    except Exception as error:
+        if os.environ.get("FEDLIT_DEBUG"):
+            raise
+        print(
+            f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

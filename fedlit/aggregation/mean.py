@@ -1,0 +1,74 @@
+"""The mean of the clients' states (McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.aggregation.rule import Rule, Update
+from fedlit.sharing import State
+
+__all__ = ["Mean", "mean"]
+
+
+@torch.no_grad()
+def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
+
+    Sums in the order of the clients' names, whatever the order of the mapping, in the tensors' own dtype (float32)
+    and on their device.
+
+    Args:
+        states: client → named tensors; tensors of one name have one shape.
+        weights: client → positive weight; equal if None.
+
+    Example:
+        Three clients, two of which have the tensor:
+
+        >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
+        {'w': tensor([1.])}
+    """
+    owners: dict[str, tuple[str, ...]] = {}
+    for client in sorted(states):
+        for name in states[client]:
+            owners[name] = (*owners.get(name, ()), client)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, clients in owners.items():
+        groups.setdefault(clients, []).append(name)
+
+    result: dict[str, Tensor] = {}
+    for clients, names in groups.items():
+        first, *others = clients
+        weight = (
+            dict.fromkeys(clients, 1.0) if weights is None else {client: float(weights[client]) for client in clients}
+        )
+        total = torch._foreach_mul([states[first][name] for name in names], weight[first])
+        for client in others:
+            torch._foreach_add_(total, [states[client][name] for name in names], alpha=weight[client])
+        torch._foreach_div_(total, sum(weight.values()))
+        result.update(zip(names, total, strict=True))
+    return result
+
+
+class Mean(Rule):
+    """Every client receives the mean.
+
+    Args:
+        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+    """
+
+    def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
+        self.weights: Literal["uniform", "rows"] = weights
+
+    def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
+        """See :class:`~fedlit.aggregation.rule.Rule`."""
+        rows = {client: float(update.rows) for client, update in updates.items()}
+        average = mean(
+            {client: update.state for client, update in updates.items()}, rows if self.weights == "rows" else None
+        )
+        return {
+            client: {name: average[name] for name in names if name in average} for client, names in receivers.items()
+        }

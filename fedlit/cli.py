@@ -1,0 +1,263 @@
+"""The commands that need torch: fit, validate, test, predict, describe. ``fedlit.__main__`` answers the light ones without it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import yaml
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from fedlit.callbacks import Checkpoints, Exchange
+from fedlit.config import find_config
+from fedlit.data.module import FederatedData
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.loop import FederatedLoop
+from fedlit.run import Run, newest_run
+
+__all__ = ["execute", "load"]
+
+Command = Literal["fit", "validate", "test", "predict", "describe"]
+ROOT = "lightning_logs"
+
+_TRAINER_KEYS_OF_OURS = ("logger", "callbacks", "plugins")
+
+
+class _Parser(LightningArgumentParser):
+    """Errors are one message instead of a page of usage."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        known = [key for key in self.get_defaults(skip_validation=True).keys(branches=True)]
+        unknown = re.search(r"(?:Option|[Kk]ey|argument[s]?:?)\s+['\"]?-*([\w.]+)", message)
+        hint = did_you_mean(unknown.group(1), known) if unknown else ""
+        raise ConfigError(message.strip().rstrip(".") + "." + hint + " (fedlit fit --help lists all keys)") from ex
+
+
+class FedlitCLI(LightningCLI):
+    """Lightning's command line, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` serves them all.
+
+    Args:
+        command: what will be done with the run.
+        args: command-line arguments behind the command, ``--config`` resolved to files.
+        name: name of the runs where neither the arguments nor the configuration give one.
+    """
+
+    def __init__(self, command: Command, args: list[str], name: str) -> None:
+        self.default_name = name
+        self.run: Run
+        super().__init__(
+            FederatedLoop,
+            FederatedData,
+            save_config_callback=None,
+            seed_everything_default=False,
+            parser_kwargs={"prog": f"fedlit {command}", "description": _DESCRIPTIONS[command], "allow_abbrev": False},
+            parser_class=_Parser,
+            args=args,
+            run=False,
+            auto_configure_optimizers=False,
+            load_from_checkpoint_support=False,
+        )
+
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The run's own keys. There is no ``seed_everything``: no global generator is used."""
+        parser.add_argument(
+            "--name",
+            type=str | None,
+            default=None,
+            help="Folder of the runs in lightning_logs (default: the config's name).",
+        )
+        parser.add_argument(
+            "--seed", type=int, default=0, help="The run's seed: splits, initial values, order of rows, dropout."
+        )
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help="Checkpoint: last, best, or a file.")
+        parser.add_argument(
+            "--format", type=str | None, default=None, help="describe: table or json; predict: csv or parquet."
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The exchange and the checkpoints."""
+        parser.add_class_arguments(Exchange, "exchange")
+        parser.add_class_arguments(Checkpoints, "checkpoint")
+        parser.link_arguments("seed", "model.seed")
+        parser.link_arguments("seed", "data.seed")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse."""
+        self.config = parser.parse_args(args)
+
+    def _set_seed(self) -> None:
+        """Nothing global is seeded."""
+
+    def instantiate_classes(self) -> None:
+        """Build the run instead of a bare Trainer."""
+        settings = self.config.clone()
+        settings.name = settings.name or self.default_name
+        for key in ("config", "ckpt_path", "format"):
+            settings.pop(key, None)
+        text = self.parser.dump(settings, skip_link_targets=True, skip_none=False, skip_validation=True)
+        ready = self.parser.instantiate_classes(self.config)
+        trainer = {
+            key: value
+            for key, value in vars(ready.trainer).items()
+            if value is not None or key in _TRAINER_KEYS_OF_OURS
+        }
+        self.run = Run(
+            ready.model,
+            ready.data,
+            ready.exchange,
+            name=settings.name,
+            root=trainer.pop("default_root_dir", None) or ROOT,
+            checkpoints=ready.checkpoint,
+            settings=dict(_flatten(yaml.safe_load(text))),
+            config_text=text,
+            **trainer,
+        )
+
+
+_DESCRIPTIONS: dict[str, str] = {
+    "fit": "Train the federation of a configuration.",
+    "validate": "Score the validation split of a trained run.",
+    "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON.",
+    "predict": "Write each client's predictions to a file.",
+    "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",
+}
+
+
+def _flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        return [
+            pair for key, value in tree.items() for pair in _flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [] if tree is None else [(prefix, tree)]
+
+
+def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
+    """Replace what stands behind each ``--config`` by the file that it means."""
+    resolved, configs = [], []
+    position = 0
+    while position < len(args):
+        flag, equals, value = args[position].partition("=")
+        if flag in ("--config", "-c"):
+            if not equals:
+                position += 1
+                if position == len(args):
+                    raise ConfigError(
+                        "--config: expected a configuration behind it, found nothing; for instance --config quickstart.yaml"
+                    )
+                value = args[position]
+            configs.append(find_config(value))
+            resolved += ["--config", str(configs[-1])]
+        else:
+            resolved.append(args[position])
+        position += 1
+    return resolved, configs
+
+
+def _option(args: list[str], name: str) -> str | None:
+    """The value of ``--name`` among arguments, if it is there."""
+    for position, arg in enumerate(args):
+        flag, equals, value = arg.partition("=")
+        if flag == name:
+            return value if equals else (args[position + 1] if position + 1 < len(args) else None)
+    return None
+
+
+def load(config: str, *args: str, command: Command = "fit") -> Run:
+    """The run of a configuration.
+
+    Args:
+        config: its name or path.
+        args: keys to change, as on the command line: ``"--trainer.max_epochs=3"``.
+        command: a run that exists is continued, scored or asked with its *own* saved configuration, changed by
+            ``args``: what was trained under another seed or split is never scored with the file's.
+
+    Raises:
+        ConfigError: the configuration is not valid.
+
+    Example:
+        >>> run = load("quickstart.yaml", "--trainer.max_epochs=2")
+        >>> sorted(run.describe().clients)
+        ['breast_cancer', 'digits', 'wine']
+    """
+    return _parse(command, ["--config", config, *args])[0]
+
+
+def _parse(command: Command, args: list[str]) -> tuple[Run, Any]:
+    args, configs = _resolve(args)
+    helping = {"-h", "--help", "--print_config"} & {arg.partition("=")[0] for arg in args} or any(
+        arg.endswith(".help") for arg in args
+    )
+    if not configs and not helping:
+        from fedlit.config import known_configs
+
+        raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
+    name = configs[0].stem if configs else "fedlit"
+    ckpt_path = _option(args, "--ckpt_path")
+    if command in ("validate", "test", "predict") or (command == "fit" and ckpt_path is not None):
+        args = _with_run_config(args, _option(args, "--name") or name, ckpt_path)
+    # Where the project's own file names a class of the user, it is found beside it.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    cli = FedlitCLI(command, args, name)
+    return cli.run, cli.config
+
+
+def _with_run_config(args: list[str], name: str, ckpt_path: str | None) -> list[str]:
+    """Put the configuration that the run was trained with in place of the file's."""
+    root = Path(_option(args, "--trainer.default_root_dir") or ROOT)
+    folder = newest_run(root, name) if ckpt_path in (None, "last", "best") else Path(ckpt_path).parent.parent
+    saved = folder / "config.yaml" if folder is not None else None
+    if saved is None or not saved.is_file():
+        return args
+    kept, position = [], 0
+    while position < len(args):
+        if args[position] == "--config":
+            position += 2
+        else:
+            kept.append(args[position])
+            position += 1
+    print(f"Using the run's own configuration {saved}", file=sys.stderr)
+    return ["--config", str(saved), *kept]
+
+
+def execute(command: Command, args: list[str]) -> None:
+    """Run one command and print what it has to say."""
+    _quieten()
+    run, config = _parse(command, args)
+    if command == "describe":
+        plan = run.describe()
+        style = config.format or "table"
+        if style not in ("table", "json"):
+            raise ConfigError(f"--format: expected table or json, found {style!r}")
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
+    elif command == "fit":
+        print(f"\n{run.fit(config.ckpt_path)}")
+        print(f"\nNext: fedlit test --config {run.name}.yaml\nCurves: tensorboard --logdir {run.root}")
+    elif command == "validate":
+        run.validate(config.ckpt_path)
+    elif command == "test":
+        run.test(config.ckpt_path)
+    else:
+        style = config.format or "csv"
+        if style not in ("csv", "parquet"):
+            raise ConfigError(f"--format: expected csv or parquet, found {style!r}")
+        for client, path in run.predict(config.ckpt_path, format=style).items():
+            print(f"{client}: {path}")
+
+
+def _quieten() -> None:
+    """Leave out Lightning's hints that do not apply to a federation in memory."""
+    import logging
+
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+    for message in (
+        "The `srun` command",
+        ".*does not have many workers",
+        ".*isinstance.treespec, LeafSpec.*",
+        ".*Checkpoint directory .* exists",
+    ):
+        warnings.filterwarnings("ignore", message)

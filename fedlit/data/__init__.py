@@ -1,0 +1,1 @@
+"""The data side: sources, encoding, batches."""

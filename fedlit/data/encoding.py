@@ -1,0 +1,219 @@
+"""From raw tables to tensors: encoders per client, the common space of FedAvg, the pooled client of the centralized baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from pandas.api.types import is_numeric_dtype
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from torch import Tensor
+
+from fedlit.data.sources.base import check_tables
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.errors import ConfigError, DataError
+from fedlit.spec import ClientSpec, Site
+
+__all__ = ["POOLED_CLIENT", "UNION_SITE", "Align", "EncodedClient", "Rows", "Scaling", "encode"]
+
+Align = Literal["none", "features", "classes", "both"]
+Scaling = Literal["client", "pooled"]
+
+POOLED_CLIENT = "centralized"
+UNION_SITE = "all"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Encoded rows of one split.
+
+    Attributes:
+        x: (n, d) float32.
+        y: (n,) int64, position of the label in the client's ``classes``; −1 for a label that is not among them.
+        row: (n,) int64, the rows' numbers in the source.
+    """
+
+    x: Tensor
+    y: Tensor
+    row: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedClient:
+    """A client's tensors: training rows, and for each of its sites the rows of every split."""
+
+    spec: ClientSpec
+    train: Rows
+    sites: Mapping[str, Mapping[Split, Rows]]
+
+
+def encode(
+    tables: Sequence[ClientTable], *, align: Align = "none", scaling: Scaling = "client", pool: bool = False
+) -> list[EncodedClient]:
+    """Encode tables with what is learnt from training rows alone.
+
+    Numbers are standardised over the observed training rows and missing ones set to the training mean (0); a column
+    without any observed number becomes 0 throughout. Categories become ordinal codes, −1 where missing or unseen in
+    training. Labels become positions in the sorted list of training labels.
+
+    Args:
+        tables: one per client, in any order; the result is ordered by name.
+        align: whether clients get a common input space (``features``: the union of columns by name, 0 where a client
+            has no such column, category codes from the union), a common label encoder (``classes``), ``both`` or
+            ``none``.
+        scaling: whether numbers are standardised by each client's own training rows or by those of all clients that
+            have the column.
+        pool: put the rows of all clients into one, named ``centralized``, scored on each of them and on ``all``.
+            Needs ``align="both"``.
+
+    Raises:
+        DataError: a table that cannot be encoded; names the client and the column.
+        ConfigError: ``pool`` without ``align="both"``.
+    """
+    tables = sorted(tables, key=lambda table: table.name)
+    if pool and align != "both":
+        raise ConfigError(f"pool: true puts all rows into one table and so needs align: both, found align: {align}")
+    common_features, common_classes = align in ("features", "both"), align in ("classes", "both")
+    check_tables(tables)
+    _check_kinds(tables, across=common_features or scaling == "pooled")
+
+    train = {table.name: table.features.iloc[table.splits["train"]] for table in tables}
+    labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
+    columns = sorted({column for table in tables for column in table.features.columns}) if common_features else None
+    categorical = {column for table in tables for column in table.categorical}
+    all_labels = _labels_union(tables, labels) if common_classes else None
+
+    encoded = []
+    for table in tables:
+        fit_numbers = [train[table.name]] if scaling == "client" else list(train.values())
+        fit_codes = list(train.values()) if common_features else [train[table.name]]
+        classes = all_labels if all_labels is not None else labels[table.name]
+        if len(classes) < 2:
+            raise DataError(
+                f"client {table.name!r}: expected at least two classes in its training rows, found one ({classes[0]!r}); a classifier "
+                "cannot be trained on it alone. Leave the client out, or give all clients the common classes with align: classes"
+            )
+        x = np.empty((len(table.features), len(table.features.columns)), np.float32)
+        for position, column in enumerate(table.features.columns):
+            if column in categorical:
+                x[:, position] = _codes(
+                    table.features[column], [frame[column] for frame in fit_codes if column in frame]
+                )
+            else:
+                x[:, position] = _standardised(
+                    table.features[column], [frame[column] for frame in fit_numbers if column in frame]
+                )
+        bad = ~np.isfinite(x).all(axis=0)
+        if bad.any():
+            raise DataError(
+                f"client {table.name!r}: column {table.features.columns[bad][0]!r} is not finite after standardisation: expected numbers "
+                "within the range of float32; rescale the column or mark the outliers as missing"
+            )
+        features = list(table.features.columns)
+        if columns is not None:
+            wide = np.zeros((len(x), len(columns)), np.float32)
+            wide[:, [columns.index(feature) for feature in features]] = x
+            x, features = wide, columns
+        index = {label: position for position, label in enumerate(classes)}
+        y = table.target.map(index).fillna(-1).to_numpy(np.int64)
+        splits = {
+            split: Rows(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), table.features.index.to_numpy()[rows])
+            for split in SPLITS
+            for rows in [table.splits[split]]
+        }
+        sizes = {split: len(rows) for split, rows in splits.items()}
+        site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
+        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,))
+        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}))
+    return [_pool(encoded)] if pool else encoded
+
+
+def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
+    """Where columns of one name meet, they must be of one kind."""
+    if not across:
+        return
+    kinds: dict[str, tuple[str, str]] = {}
+    for table in tables:
+        for column in table.features.columns:
+            if column in table.categorical:
+                kind = "numeric categories" if is_numeric_dtype(table.features[column]) else "text categories"
+            else:
+                kind = "numbers"
+            first, found = kinds.setdefault(column, (table.name, kind))
+            if found != kind and not table.features[column].isna().all():
+                raise DataError(
+                    f"column {column!r}: expected one kind on all clients that share it, found {found} at {first!r} and {kind} at "
+                    f"{table.name!r}; rename one of the two, or list it under categorical for both"
+                )
+
+
+def _labels(target: pd.Series, positive: Any) -> list[Any]:
+    """The sorted labels; where there are two, the positive one last."""
+    try:
+        labels = sorted(target.unique().tolist())
+    except TypeError as error:
+        raise DataError(
+            f"target {target.name!r}: expected labels of one type, found a mixture ({error}); convert the column"
+        ) from error
+    if len(labels) == 2 and positive is not None and positive in labels:
+        labels.sort(key=lambda label: label == positive)
+    return labels
+
+
+def _labels_union(tables: Sequence[ClientTable], labels: Mapping[str, list[Any]]) -> list[Any]:
+    positives = {table.positive for table in tables if table.positive is not None}
+    union = pd.Series([label for own in labels.values() for label in own], name=tables[0].target.name, dtype=object)
+    return _labels(union, positives.pop() if len(positives) == 1 else None)
+
+
+def _standardised(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
+    observed = pd.concat(fit).to_numpy(np.float64, na_value=np.nan)
+    if np.isnan(observed).all():
+        return np.zeros(len(column))
+    scaler = StandardScaler().fit(observed.reshape(-1, 1))
+    values: np.ndarray = scaler.transform(column.to_numpy(np.float64, na_value=np.nan).reshape(-1, 1))[:, 0]
+    return np.where(np.isnan(values), 0.0, values)
+
+
+def _codes(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
+    encoder.fit(_categories(pd.concat(fit)))
+    codes: np.ndarray = encoder.transform(_categories(column))[:, 0]
+    return codes
+
+
+def _categories(column: pd.Series) -> np.ndarray:
+    """A column of floats where categories are numbers, else of strings; NaN where missing: what OrdinalEncoder sorts without surprise."""
+    if is_numeric_dtype(column):
+        return column.to_numpy(np.float64, na_value=np.nan).reshape(-1, 1)
+    text = column.astype(object)
+    return text.where(text.isna(), text.astype(str)).where(~text.isna(), np.nan).to_numpy(object).reshape(-1, 1)
+
+
+def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
+    """All rows in one client that is scored on each of the former clients and on all."""
+    names = [client.spec.name for client in clients]
+    if UNION_SITE in names:
+        raise DataError(
+            f"a client is named {UNION_SITE!r}, which pool: true uses for the union of all; rename the client"
+        )
+    first = clients[0].spec
+    train = Rows(
+        torch.cat([client.train.x for client in clients]),
+        torch.cat([client.train.y for client in clients]),
+        np.concatenate([client.train.row for client in clients]),
+    )
+    sizes = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
+    seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
+    union = Site(UNION_SITE, seen, sizes, union=True)
+    spec = ClientSpec(
+        POOLED_CLIENT, first.features, first.classes, sizes, (*(client.spec.sites[0] for client in clients), union)
+    )
+    return EncodedClient(spec, train, {client.spec.name: client.sites[client.spec.name] for client in clients})

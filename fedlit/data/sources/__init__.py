@@ -1,0 +1,53 @@
+"""Sources: where a federation's tables come from.
+
+Importing this package imports neither torch nor pandas; a source's module is imported when its class is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedlit.data.sources.base import Source
+    from fedlit.data.sources.bundled import Bundled
+    from fedlit.data.sources.covertype import Covertype
+    from fedlit.data.sources.heart import Heart
+    from fedlit.data.sources.tables import Tables
+
+__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "Source", "Tables", "source_class"]
+
+SOURCES: dict[str, str] = {
+    "bundled": "fedlit.data.sources.bundled.Bundled",
+    "covertype": "fedlit.data.sources.covertype.Covertype",
+    "heart": "fedlit.data.sources.heart.Heart",
+    "tables": "fedlit.data.sources.tables.Tables",
+}
+"""The sources that ship, by name, with the import path of each class."""
+
+_CLASSES = {path.rpartition(".")[2]: path for path in (*SOURCES.values(), "fedlit.data.sources.base.Source")}
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def source_class(name: str) -> type[Source]:
+    """The class of the source with this name, one of ``SOURCES``.
+
+    >>> source_class("heart").__name__
+    'Heart'
+    """
+    loaded: type[Source] = _load(SOURCES[name])
+    return loaded
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CLASSES:
+        return _load(_CLASSES[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

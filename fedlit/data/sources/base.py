@@ -1,0 +1,237 @@
+"""What every source is, and the checks that every table passes before it leaves one."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedlit.data.files import RemoteFile
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.errors import ConfigError, DataError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Source", "check_client_name", "check_fractions", "check_tables", "choose_clients", "random_split"]
+
+_CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_RESERVED = {
+    "federation": "the run of the whole federation",
+    **dict.fromkeys(("train", "val", "test"), "the tags of a split"),
+}
+
+
+class Source(ABC):
+    """Where a federation's tables come from.
+
+    A source's constructor only stores its arguments; files are looked for and read by :meth:`tables`.
+
+    Attributes:
+        name: how the source is called on the command line.
+        about: what it holds, in one line.
+        layout: its clients, columns, targets and splits, in words.
+        licence: under which terms the data may be used.
+        citation: what to cite.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    layout: ClassVar[str] = ""
+    licence: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+
+    @classmethod
+    def files(cls) -> tuple[RemoteFile, ...]:
+        """All files that the source knows, whether or not this instance reads them; empty if it needs none."""
+        return ()
+
+    @abstractmethod
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read every client's table.
+
+        Args:
+            seed: the run's seed. Sources with random splits draw them from it; sources with given splits ignore it.
+
+        Returns:
+            One table a client, in the order the clients were asked for, as :func:`check_tables` lets them pass.
+        """
+
+
+def check_client_name(name: object) -> None:
+    """Refuse a client name that could not be a folder's name, or that fedlit uses itself.
+
+    Raises:
+        ConfigError: if the name is not made of letters, digits, ``_`` and ``-``, or is one that logs need for
+            themselves.
+    """
+    if not isinstance(name, str) or not _CLIENT_NAME.fullmatch(name):
+        raise ConfigError(
+            f"client {name!r}: expected a name of the letters A-Z and a-z, digits, '_' and '-' that starts with a "
+            f"letter or a digit, because it becomes a folder's name. Rename the client."
+        )
+    if name.casefold() in _RESERVED:
+        raise ConfigError(f"client {name!r}: this name is taken by {_RESERVED[name.casefold()]}. Rename the client.")
+
+
+def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:
+    """The clients to read: those wanted, or all that are known if None.
+
+    Raises:
+        ConfigError: if none is wanted, one is unknown, or one is named twice.
+    """
+    if isinstance(wanted, str):
+        raise ConfigError(f"{source}: clients: expected a list of names, found the text {wanted!r}. Write [{wanted}].")
+    chosen = tuple(known if wanted is None else wanted)
+    if not chosen:
+        raise ConfigError(f"{source}: clients: expected at least one of {', '.join(known)}; found an empty list.")
+    for name, times in Counter(chosen).items():
+        if name not in known:
+            raise ConfigError(
+                f"{source}: clients: expected names among {', '.join(known)}; found {name!r}."
+                f"{did_you_mean(str(name), known)}"
+            )
+        if times > 1:
+            raise ConfigError(f"{source}: clients: {name!r} is named {times} times. Name each client once.")
+    return chosen
+
+
+def check_fractions(test: float, validation: float) -> None:
+    """Refuse shares of rows that leave a split empty.
+
+    Raises:
+        ConfigError: unless both lie strictly between 0 and 1.
+    """
+    for key, value in (("test", test), ("validation", validation)):
+        if not 0 < value < 1:
+            raise ConfigError(f"{key}: expected a share of the rows above 0 and below 1, found {value}.")
+
+
+def random_split(
+    rows: int, seed: int, test: float, validation: float, client: str | None = None
+) -> dict[Split, np.ndarray]:
+    """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed, not stratified.
+
+    Args:
+        rows: how many rows there are.
+        seed: the run's seed, the ``random_state`` of both draws.
+        test: the share of all rows that are test rows, in (0, 1).
+        validation: the share of the *other* rows that are validation rows, in (0, 1).
+        client: whose rows they are; messages name it.
+
+    Returns:
+        Positions (int64) per split, in the order drawn.
+
+    Raises:
+        DataError: if there are too few rows to fill all three.
+
+    Example:
+        >>> {split: len(rows) for split, rows in random_split(303, seed=8, test=0.33, validation=0.1).items()}
+        {'train': 182, 'validation': 21, 'test': 100}
+    """
+    from sklearn.model_selection import train_test_split
+
+    try:
+        rest, test_rows = train_test_split(np.arange(rows, dtype=np.int64), test_size=test, random_state=seed)
+        train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed)
+    except ValueError as error:
+        whose = f"client {client!r}: " if client else ""
+        raise DataError(
+            f"{whose}{rows} rows cannot be split into training, validation and test rows with test={test} and "
+            f"validation={validation}: {error} Give more rows or other shares."
+        ) from error
+    return {"train": train, "validation": validation_rows, "test": test_rows}
+
+
+def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
+    """Let tables pass that a run can be built on.
+
+    A constant column, a column without any value and a training split of one class pass: encoders, metrics and the
+    plan have a stated treatment for each.
+
+    Raises:
+        ConfigError: for a client name that cannot be used, or two clients of one name.
+        DataError: for a table that cannot be used. The message names the client and the column or the split.
+    """
+    if not tables:
+        raise DataError("expected at least one client, found none. Name the clients to read.")
+    for table in tables:
+        check_client_name(table.name)
+    # Compared without case: on some file systems a and A are one folder.
+    for name, times in Counter(table.name.casefold() for table in tables).items():
+        if times > 1:
+            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+    for table in tables:
+        _check_columns(table)
+        _check_target(table.name, table.target)
+        _check_splits(table)
+    return list(tables)
+
+
+def _check_columns(table: ClientTable) -> None:
+    features = table.features
+    if features.shape[1] == 0:
+        raise DataError(f"client {table.name!r}: expected at least one feature column, found none.")
+    for column, times in Counter(features.columns).items():
+        if times > 1:
+            raise DataError(f"client {table.name!r}: {times} columns are called {column!r}. Rename or drop one.")
+    if absent := [column for column in table.categorical if column not in features.columns]:
+        raise DataError(
+            f"client {table.name!r}: categorical names the column {absent[0]!r}, which is not among the features."
+            f"{did_you_mean(absent[0], map(str, features.columns))}"
+        )
+    if not features.index.equals(table.target.index):
+        raise DataError(
+            f"client {table.name!r}: expected one label for each row, in the same order; found {len(features)} rows of "
+            f"features and {len(table.target)} labels, or other row numbers."
+        )
+    for column in features.columns:
+        if column not in table.categorical:
+            _check_numbers(table.name, features[column])
+
+
+def _check_numbers(client: str, column: pd.Series) -> None:
+    kind = column.dtype.kind
+    if kind not in "iuf":
+        raise DataError(
+            f"client {client!r}, column {column.name!r}: expected numbers, found values of type {column.dtype}. "
+            f"Correct the file, or list the column as categorical."
+        )
+    if kind == "f" and (infinite := int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())):
+        raise DataError(
+            f"client {client!r}, column {column.name!r}: expected finite numbers, found {infinite} infinite values. "
+            f"Mark them as missing (leave the cell empty), or drop the rows or the column."
+        )
+
+
+def _check_target(client: str, target: pd.Series) -> None:
+    if missing := int(target.isna().sum()):
+        raise DataError(
+            f"client {client!r}, target {target.name!r}: expected a label in every row, found {missing} rows without "
+            f"one. Fill them in or drop those rows."
+        )
+
+
+def _check_splits(table: ClientTable) -> None:
+    if set(table.splits) != set(SPLITS):
+        raise DataError(f"client {table.name!r}: expected the splits {list(SPLITS)}, found {sorted(table.splits)}.")
+    uses = np.zeros(len(table.features), dtype=np.int64)
+    for split in SPLITS:
+        rows = table.splits[split]
+        if len(rows) == 0:
+            raise DataError(
+                f"client {table.name!r}: expected rows in every split, found none in {split}. Give it rows, or leave "
+                f"the client out."
+            )
+        if rows.min() < 0 or rows.max() >= len(uses):
+            raise DataError(f"client {table.name!r}: the {split} split names rows that the table does not have.")
+        uses += np.bincount(rows, minlength=len(uses))
+    if shared := int((uses > 1).sum()):
+        raise DataError(
+            f"client {table.name!r}: expected each row in one split, found {shared} rows in more than one. Test rows "
+            f"must not be trained on."
+        )

@@ -1,0 +1,460 @@
+"""The coordinator: one Lightning module that steps all clients aligned."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+from torch import Tensor, nn
+
+from fedlit._lightning import count_aligned_step, parse_optimizers
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
+from fedlit.data.table import Split
+from fedlit.engine import Engine, PlainEngine
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.logger import FederatedTensorBoardLogger
+from fedlit.metrics import ClientMetrics, summarise
+from fedlit.seeding import derive_seed, initialise, isolated_rng
+from fedlit.spec import ClientSpec
+
+__all__ = ["ClientFactory", "ClientOverride", "FederatedLoop", "build_clients"]
+
+ClientFactory = Callable[[ClientSpec], FederatedClient]
+
+_TAGS: dict[Split, str] = {"train": "train", "validation": "val", "test": "test"}
+
+
+@dataclass
+class ClientOverride:
+    """What is different for the clients whose name matches a pattern.
+
+    Attributes:
+        client: another client class.
+        optimizer: another optimizer.
+        scheduler: another learning-rate schedule.
+        gradient_clip_val: another limit for the gradient's norm.
+    """
+
+    client: ClientFactory | None = None
+    optimizer: OptimizerCallable | None = None
+    scheduler: LRSchedulerCallable | None = None
+    gradient_clip_val: float | None = None
+
+
+def build_clients(
+    specs: list[ClientSpec], client: ClientFactory, seed: int, overrides: Mapping[str, ClientOverride] | None = None
+) -> dict[str, FederatedClient]:
+    """Clients by name, in the order of names, every parameter a function of (seed, its name).
+
+    Args:
+        specs: the clients' descriptions.
+        client: makes a client from its description.
+        seed: the run's seed.
+        overrides: client name or glob → what is different there; the first match counts.
+
+    Raises:
+        ConfigError: an override that matches no client.
+    """
+    names = [spec.name for spec in specs]
+    for pattern in overrides or {}:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(
+                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
+                + did_you_mean(pattern, names)
+            )
+    clients = {}
+    for spec in sorted(specs, key=lambda spec: spec.name):
+        factory = _override(overrides, spec.name).client or client
+        with isolated_rng(derive_seed(seed, "build")):
+            clients[spec.name] = built = factory(spec)
+        initialise(built, seed)
+    return clients
+
+
+def _override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
+    return next(
+        (override for pattern, override in (overrides or {}).items() if fnmatch.fnmatchcase(name, pattern)),
+        ClientOverride(),
+    )
+
+
+class FederatedLoop(LightningModule):
+    """Steps all clients aligned: one optimizer step of every client on one batch of its own.
+
+    Lightning's Trainer sees one module with manual optimization; the clients are its children. The loop builds them
+    once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores
+    them, and logs. When they exchange is the matter of :class:`~fedlit.callbacks.Exchange`.
+
+    Args:
+        client: makes a client from its description, for instance ``functools.partial(FederatedClient, network=MLP)``.
+        optimizer: makes a client's optimizer from its parameters.
+        scheduler: makes a client's learning-rate schedule from its optimizer.
+        scheduler_interval: whether schedules advance every epoch or every aligned step.
+        gradient_clip_val: limit for the norm of each client's gradient.
+        accumulate: batches per optimizer step.
+        threads: intra-op threads of PyTorch; its own default if None.
+        seed: the run's seed.
+        overrides: client name or glob → what is different there.
+
+    Raises:
+        ConfigError: values out of range.
+    """
+
+    def __init__(
+        self,
+        client: ClientFactory,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
+        scheduler: LRSchedulerCallable | None = None,
+        scheduler_interval: str = "epoch",
+        gradient_clip_val: float | None = None,
+        accumulate: int = 1,
+        threads: int | None = None,
+        seed: int = 0,
+        overrides: dict[str, ClientOverride] | None = None,
+    ) -> None:
+        super().__init__()
+        if accumulate < 1:
+            raise ConfigError(f"model.accumulate: expected at least 1 batch per optimizer step, found {accumulate}")
+        if threads is not None and threads < 1:
+            raise ConfigError(f"model.threads: expected at least 1, found {threads}")
+        if scheduler_interval not in ("epoch", "step"):
+            raise ConfigError(f"model.scheduler_interval: expected epoch or step, found {scheduler_interval!r}")
+        self.automatic_optimization = False
+        self.client_factory, self.optimizer_factory, self.scheduler_factory = client, optimizer, scheduler
+        self.scheduler_interval, self.gradient_clip_val, self.accumulate = (
+            scheduler_interval,
+            gradient_clip_val,
+            accumulate,
+        )
+        self.threads, self.seed, self.overrides = threads, seed, overrides or {}
+        self.engine: Engine = PlainEngine()
+        self.clients = nn.ModuleDict()
+        self.batch_sizes: dict[str, int] = {}
+        self.scores: dict[Split, dict[str, dict[str, float]]] = {}
+        self.summary: dict[Split, dict[str, dict[str, Any]]] = {}
+        self.scored_at: dict[Split, int] = {}
+        self._metrics: dict[Split, dict[str, ClientMetrics]] = {}
+        self._recorded: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ set-up
+
+    @property
+    def federation(self) -> dict[str, FederatedClient]:
+        """The clients by name, in the order of names."""
+        return cast(dict[str, FederatedClient], dict(self.clients.items()))
+
+    @property
+    def data(self) -> FederatedData:
+        """The Trainer's data module."""
+        data = getattr(self.trainer, "datamodule", None)
+        if not isinstance(data, FederatedData):
+            raise ConfigError(
+                f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
+            )
+        return data
+
+    def build(self, data: FederatedData) -> None:
+        """Build the clients for the data, once."""
+        if len(self.clients):
+            return
+        data.setup()
+        for name, client in build_clients(data.specs, self.client_factory, self.seed, self.overrides).items():
+            override = _override(self.overrides, name)
+            client.optimizer_factory = override.optimizer or self.optimizer_factory
+            client.scheduler_factory = override.scheduler or self.scheduler_factory
+            client.gradient_clip_val = override.gradient_clip_val or self.gradient_clip_val
+            size = data.train_loaders[name].batch_size
+            if size < 2 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()):
+                rows = len(data.train_loaders[name].rows)
+                raise ConfigError(
+                    f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, found {rows} training rows in "
+                    f"{data.batches} batches; set data.batches to at most {rows // 2}, or leave the client out"
+                )
+            self.clients[name] = client
+            self.batch_sizes[name] = size
+
+    def configure_model(self) -> None:
+        """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need them."""
+        self._check_trainer()
+        self.build(self.data)
+        for client in self.federation.values():
+            client.trainer = self.trainer
+
+    def _check_trainer(self) -> None:
+        trainer, problems = self.trainer, []
+        if trainer.gradient_clip_val:
+            problems.append(
+                "trainer.gradient_clip_val clips one module's gradient; set model.gradient_clip_val, which clips each client's"
+            )
+        if trainer.accumulate_grad_batches != 1:
+            problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
+        if trainer.precision == "16-mixed":
+            problems.append(
+                "trainer.precision 16-mixed scales all clients' losses by one factor, so one client's overflow would halve everyone's; "
+                "use bf16-mixed or 32-true"
+            )
+        if trainer.world_size != 1:
+            problems.append(f"expected one device, found {trainer.world_size}; set trainer.devices to 1")
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def configure_optimizers(self) -> Any:
+        """All clients' optimizers and schedules in two lists; each client keeps its own share."""
+        optimizers, schedulers = [], []
+        for name, client in self.federation.items():
+            mine, configs = parse_optimizers(client.configure_optimizers())
+            for position, config in enumerate(configs):
+                if client.scheduler_factory is not None and not config.reduce_on_plateau:
+                    config.interval = self.scheduler_interval
+                config.monitor = config.monitor or getattr(config.scheduler, "monitor", None)
+                config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
+            client._optimizers, client._scheduler_configs = mine, configs
+            optimizers += mine
+            schedulers += [
+                {"scheduler": config.scheduler, "interval": config.interval, "name": config.name} for config in configs
+            ]
+        return optimizers, schedulers
+
+    # ------------------------------------------------------------------ training
+
+    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+        """One aligned step."""
+        for name, client in self.federation.items():
+            _call_hook(client, "on_train_batch_start", batch[name], batch_idx)
+        self.engine.step(self, batch, batch_idx)
+        count_aligned_step(self.trainer)
+        for name, client in self.federation.items():
+            _call_hook(client, "on_train_batch_end", None, batch[name], batch_idx)
+
+    def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
+        """One client's share of an aligned step: loss, gradient, clipping, optimizer, schedule."""
+        last = self.trainer.is_last_batch
+        # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
+        with isolated_rng(derive_seed(self.seed, "step", client.spec.name, self.trainer.global_step), self.device):
+            loss = client.training_step(batch, batch_idx)
+            if loss is not None:
+                client.log("loss", loss)
+            if client.automatic_optimization:
+                (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+                if (batch_idx + 1) % self.accumulate == 0 or last:
+                    if client.gradient_clip_val:
+                        nn.utils.clip_grad_norm_(client.parameters(), client.gradient_clip_val)
+                    for optimizer in client._optimizers:
+                        _call_hook(client, "on_before_optimizer_step", optimizer)
+                        optimizer.step()
+                        optimizer.zero_grad()
+        for config in client._scheduler_configs:
+            if not config.reduce_on_plateau and (config.interval == "step" or last):
+                count = self.trainer.global_step if config.interval == "step" else self.current_epoch
+                if (count + 1) % config.frequency == 0:
+                    config.scheduler.step()
+
+    def record(self, values: Mapping[str, float]) -> None:
+        """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others to the federation's."""
+        self._recorded.update(values)
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        defined = {key: value for key, value in values.items() if math.isfinite(value)}
+        self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in defined.items()})
+        for logger in self.trainer.loggers:
+            logger.log_metrics(defined, self.trainer.global_step)
+
+    # ------------------------------------------------------------------ evaluation
+
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Score one batch of one site."""
+        self._score("validation", batch, dataloader_idx)
+
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Score one batch of one site."""
+        self._score("test", batch, dataloader_idx)
+
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+        """Probabilities (n, classes) of one batch of one site."""
+        owner = self.data.sites(self.data.predict)[dataloader_idx][0]
+        return self.federation[owner].evaluate(batch)[0]
+
+    def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
+        owner, site, _ = self.data.sites(split)[dataloader_idx]
+        client = self.federation[owner]
+        probabilities, loss = client.evaluate(batch)
+        for scored in client.spec.sites:
+            if scored.name == site or scored.union:
+                self._metrics[split][scored.name].update(probabilities, batch.y, loss)
+
+    def _start_scoring(self, split: Split) -> None:
+        if split not in self._metrics:
+            self._metrics[split] = {
+                site.name: client.configure_metrics(site)
+                for client in self.federation.values()
+                for site in client.spec.sites
+            }
+        for metrics in self._metrics[split].values():
+            metrics.reset()
+
+    def _finish_scoring(self, split: Split) -> None:
+        sites = [site for client in self.federation.values() for site in client.spec.sites]
+        scores = {
+            name: {k: float(v) for k, v in metrics.compute().items()} for name, metrics in self._metrics[split].items()
+        }
+        summary = summarise(scores, sites)
+        self.scores[split], self.summary[split], self.scored_at[split] = scores, summary, self.trainer.global_step
+        tag = _TAGS[split]
+        values = {f"{site}/{tag}/{metric}": value for site, own in scores.items() for metric, value in own.items()}
+        values |= {f"{tag}/{metric}": value for metric, value in summary["mean"].items()}
+        values |= {f"{tag}/worst/{metric}": value for metric, value in summary["worst"].items()}
+        self._log(values)
+
+    def confusion(self, split: Split) -> dict[str, tuple[list[str], Tensor]]:
+        """Site → (labels, confusion matrix) of the last scoring of ``split``; true classes are rows, the last row being unknown labels."""
+        labels = {
+            site.name: [str(client.spec.classes[position]) for position in site.classes]
+            for client in self.federation.values()
+            for site in client.spec.sites
+        }
+        return {site: (labels[site], metrics.confusion()) for site, metrics in self._metrics[split].items()}
+
+    # ------------------------------------------------------------------ hooks
+
+    def on_fit_start(self) -> None:
+        """Fix threads, tell loggers which clients there are."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        for logger in self.trainer.loggers:
+            if isinstance(logger, FederatedTensorBoardLogger):
+                logger.clients = frozenset(
+                    site.name for client in self.federation.values() for site in client.spec.sites
+                )
+        for client in self.federation.values():
+            client.state = move_data_to_device(client.state, self.device)
+        self._forward("on_fit_start")
+
+    def on_train_epoch_start(self) -> None:
+        """Tell the loaders which epoch's order of rows to use."""
+        for loader in self.data.train_loaders.values():
+            loader.epoch = self.current_epoch
+        self._forward("on_train_epoch_start")
+
+    def on_train_epoch_end(self) -> None:
+        """Log what was recorded during the epoch."""
+        self._forward("on_train_epoch_end")
+        values = {"epoch": float(self.current_epoch), **self._recorded}
+        losses = []
+        for name, client in self.federation.items():
+            means = client.pop_logged()
+            losses += [means["loss"]] if "loss" in means else []
+            values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
+            values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+        if losses:
+            values["train/loss"] = sum(losses) / len(losses)
+        self._recorded = {}
+        self._log(values)
+
+    def on_validation_epoch_start(self) -> None:
+        """Begin to score."""
+        self._start_scoring("validation")
+        self._forward("on_validation_epoch_start")
+
+    def on_validation_epoch_end(self) -> None:
+        """Score, log, and step the schedules that wait for a score, all before any checkpoint of this epoch."""
+        self._finish_scoring("validation")
+        self._forward("on_validation_epoch_end")
+        if self.trainer.state.fn != "fit":
+            return
+        for client in self.federation.values():
+            for config in client._scheduler_configs:
+                if config.reduce_on_plateau:
+                    config.scheduler.step(self._monitored(client, config))
+
+    def _monitored(self, client: FederatedClient, config: LRSchedulerConfig) -> Tensor:
+        """A score by its name: the client's own where it has one of that name, else the federation's."""
+        known = self.trainer.callback_metrics
+        for key in (f"{client.spec.name}/{config.monitor}", str(config.monitor)):
+            if key in known:
+                return known[key]
+        raise ConfigError(
+            f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of {', '.join(sorted(known))}."
+            + did_you_mean(str(config.monitor), known)
+        )
+
+    def on_test_epoch_start(self) -> None:
+        """Begin to score."""
+        self._start_scoring("test")
+        self._forward("on_test_epoch_start")
+
+    def on_test_epoch_end(self) -> None:
+        """Score and log."""
+        self._finish_scoring("test")
+        self._forward("on_test_epoch_end")
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what is not in the parameters: each client's ``state``, and what a resumed run must not change."""
+        own: dict[str, Any] = {}
+        for name, client in self.federation.items():
+            own[name] = {"state": client.state}
+            _call_hook(client, "on_save_checkpoint", own[name])
+        checkpoint["fedlit"] = {
+            "clients": own,
+            "engine": self.engine.name,
+            "threads": torch.get_num_threads(),
+            "seed": self.seed,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore; engine and thread count are the checkpoint's."""
+        saved = checkpoint.get("fedlit")
+        names = set(self.clients)
+        if saved is None or set(saved["clients"]) != names:
+            found = "no fedlit run" if saved is None else ", ".join(sorted(saved["clients"]))
+            raise ConfigError(
+                f"checkpoint: expected the clients {', '.join(sorted(names))}, found {found}; use this configuration's checkpoint"
+            )
+        if self.trainer.state.fn == "fit":
+            if saved["seed"] != self.seed:
+                raise ConfigError(
+                    f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or start a new run"
+                )
+            self.threads = saved["threads"]
+        for name, client in self.federation.items():
+            client.state = saved["clients"][name]["state"]
+            _call_hook(client, "on_load_checkpoint", saved["clients"][name])
+
+    def _forward(self, hook: str, *args: Any) -> None:
+        for client in self.federation.values():
+            _call_hook(client, hook, *args)
+
+    def setup(self, stage: str) -> None:
+        """Forwarded to the clients."""
+        self._forward("setup", stage)
+
+    def teardown(self, stage: str) -> None:
+        """Forwarded to the clients."""
+        self._forward("teardown", stage)
+
+    def on_fit_end(self) -> None:
+        """Forwarded to the clients."""
+        self._forward("on_fit_end")
+
+    def on_train_start(self) -> None:
+        """Forwarded to the clients."""
+        self._forward("on_train_start")
+
+    def on_train_end(self) -> None:
+        """Forwarded to the clients."""
+        self._forward("on_train_end")
+
+
+def _call_hook(client: FederatedClient, hook: str, *args: Any) -> None:
+    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
+    if getattr(type(client), hook) is not getattr(LightningModule, hook):
+        getattr(client, hook)(*args)

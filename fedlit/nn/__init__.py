@@ -1,0 +1,7 @@
+"""Networks and their building blocks."""
+
+from fedlit.nn.global_layers import GlobalLayers
+from fedlit.nn.mlp import MLP
+from fedlit.nn.network import Network, NetworkFactory
+
+__all__ = ["MLP", "GlobalLayers", "Network", "NetworkFactory"]

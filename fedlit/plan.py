@@ -1,0 +1,171 @@
+"""What a run is going to do, before it does anything: who has what, what travels, when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedlit.callbacks.exchange import Exchange
+    from fedlit.loop import FederatedLoop
+
+__all__ = ["Plan", "make_plan", "text_table"]
+
+BYTES_PER_VALUE = 4  # float32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run.
+
+    Attributes:
+        clients: client → rows per split, features, classes, parameters, federated parameters, bytes that it sends
+            per exchange.
+        exchange: what is federated, when, by which rule.
+    """
+
+    clients: dict[str, dict[str, Any]]
+    exchange: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``fedlit describe --format json`` prints it."""
+        return {"clients": self.clients, "exchange": self.exchange}
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            [
+                name,
+                *(f"{client['rows'][split]:,}" for split in ("train", "validation", "test")),
+                str(client["features"]),
+                _shorten([str(label) for label in client["classes"]]),
+                f"{client['batch_size']:,}",
+                f"{client['parameters']:,}",
+                f"{client['federated']:,}",
+                f"{client['bytes_per_exchange']:,}",
+            ]
+            for name, client in self.clients.items()
+        ]
+
+    _HEADER = (
+        "client",
+        "train",
+        "validation",
+        "test",
+        "features",
+        "classes",
+        "batch",
+        "parameters",
+        "federated",
+        "bytes/exchange",
+    )
+
+    def _sentence(self) -> str:
+        exchange = self.exchange
+        if not exchange["patterns"]:
+            return "No exchange: every client trains on its own rows alone."
+        every = exchange["every"]
+        when = (
+            f"every {every}" if isinstance(every, str) else " ".join(f"every {n} {unit}" for unit, n in every.items())
+        )
+        return (
+            f"Exchange {when}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; rule {exchange['rule']}, "
+            f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state {exchange['optimizer_state']}."
+        )
+
+    def __str__(self) -> str:
+        names = _shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
+        return "\n".join(
+            [text_table(self._HEADER, self._rows()), self._sentence(), *([f"Federated: {names}"] if names else [])]
+        )
+
+    def markdown(self) -> str:
+        """For TensorBoard's text tab."""
+        lines = ["| " + " | ".join(row) + " |" for row in (self._HEADER, ["---"] * len(self._HEADER), *self._rows())]
+        federated = "".join(f"\n* `{name}`" for name in self.exchange["federated"])
+        return "\n".join(lines) + f"\n\n{self._sentence()}\n{federated}"
+
+
+def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
+    """The plan for a loop whose clients are built.
+
+    Raises:
+        ConfigError: the exchange's patterns do not fit the clients.
+    """
+    clients, sharing = loop.federation, exchange.plan(loop.federation)
+    described: dict[str, dict[str, Any]] = {}
+    for name, client in clients.items():
+        state = client.state_dict()
+        sizes = {key: value.numel() for key, value in client.named_parameters()}
+        sent = sum(state[key].numel() for key in sharing.names[name])
+        if exchange.optimizer_state == "average":
+            sent += sum(sizes[key] for key in sharing.parameters[name]) * _moments(client)
+        described[name] = {
+            "rows": dict(client.spec.rows),
+            "features": client.spec.num_features,
+            "classes": list(client.spec.classes),
+            "batch_size": loop.batch_sizes[name],
+            "parameters": sum(sizes.values()),
+            "federated": sum(sizes[key] for key in sharing.parameters[name]),
+            "bytes_per_exchange": sent * BYTES_PER_VALUE,
+        }
+    return Plan(
+        described,
+        {
+            "patterns": exchange.federated,
+            "federated": sharing.all_names,
+            "every": exchange.every,
+            "rule": _describe(exchange.rule),
+            "rate": exchange.rate,
+            "buffers": exchange.buffers,
+            "optimizer_state": exchange.optimizer_state,
+            "minimum": exchange.minimum,
+        },
+    )
+
+
+def _moments(client: Any) -> int:
+    """How many tensors of a parameter's shape its optimizer keeps: found by asking a fresh one to take a step on a copy."""
+    import torch
+
+    probe = torch.nn.Parameter(torch.zeros(2, 3))
+    probe.grad = torch.ones_like(probe)
+    optimizer = client.optimizer_factory([probe])
+    optimizer.step()
+    return sum(
+        isinstance(value, torch.Tensor) and value.shape == probe.shape for value in optimizer.state[probe].values()
+    )
+
+
+def _describe(rule: Any) -> str:
+    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if not key.startswith("_"))
+    return f"{type(rule).__name__}({settings})"
+
+
+def _shorten(words: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(words[:most])
+    return shown if len(words) <= most else f"{shown}, … ({len(words)})"
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns aligned: text to the left, numbers to the right.
+
+    Example:
+        >>> print(text_table(["client", "rows"], [["comanche", "4,771"], ["neota", "386"]]))
+        client     rows
+        comanche  4,771
+        neota       386
+    """
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    numeric = [
+        bool(rows) and all(row[column][:1].isdigit() or row[column] in ("–", "") for row in rows)
+        for column in range(len(header))
+    ]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in (header, *rows)
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""The table of a split's scores: printed, as a frame, written as CSV and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedlit.data.table import Split
+from fedlit.plan import text_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.loop import FederatedLoop
+
+__all__ = ["Results"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Scores of every client on one split.
+
+    Attributes:
+        split: which rows were scored.
+        scores: client → metric → value (``classes`` counts the classes that AUROC and AUPRC average); NaN where
+            undefined.
+        rows: client → number of rows.
+        summary: mean over clients, worst client, and how many clients were counted, per metric.
+    """
+
+    split: Split
+    scores: dict[str, dict[str, float]]
+    rows: dict[str, int]
+    summary: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, loop: FederatedLoop, split: Split) -> Results:
+        """What the loop scored last on ``split``."""
+        rows = {site.name: site.rows[split] for client in loop.federation.values() for site in client.spec.sites}
+        return cls(split, loop.scores[split], rows, loop.summary[split])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per client, one column per metric."""
+        import pandas as pd
+
+        frame = pd.DataFrame.from_dict(self.scores, orient="index")
+        frame.insert(0, "rows", pd.Series(self.rows))
+        return frame.rename_axis("client")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; undefined values are None."""
+        clients = {name: {"rows": self.rows[name], **_plain(scores)} for name, scores in self.scores.items()}
+        return {
+            "split": self.split,
+            "clients": clients,
+            **{key: _plain(values) for key, values in self.summary.items()},
+        }
+
+    def __str__(self) -> str:
+        metrics = [metric for metric in next(iter(self.scores.values()))]
+        lines = [
+            [name, f"{self.rows[name]:,}", *(_cell(metric, scores[metric]) for metric in metrics)]
+            for name, scores in self.scores.items()
+        ]
+        for label in ("mean", "worst"):
+            values = self.summary[label]
+            lines.append(
+                [label, "", *(_cell(metric, values[metric]) if metric != "classes" else "" for metric in metrics)]
+            )
+        return text_table([f"{self.split}:", "rows", *metrics], lines)
+
+    def _repr_html_(self) -> str:
+        html: str = self.to_frame().to_html(float_format="%.4f")
+        return html
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write ``<split>.csv`` (one row per client) and ``<split>.json`` (with mean and worst) into the folder of a run."""
+        csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
+        self.to_frame().to_csv(csv)
+        plain.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        return csv, plain
+
+
+def _cell(metric: str, value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.0f}" if metric == "classes" else f"{value:.4f}"
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
+    }

@@ -1,0 +1,144 @@
+"""The split of a client's named tensors into federated and private ones, and back."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from fedlit.errors import ConfigError, did_you_mean
+
+__all__ = ["Buffers", "Sharing", "State", "combine", "named_tensors", "resolve", "select", "split"]
+
+State = Mapping[str, Tensor]
+"""Named tensors: what travels."""
+
+Buffers = Literal["private", "average"]
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers that a checkpoint would hold, by full name (live, not copies)."""
+    return dict(module.state_dict(keep_vars=True))
+
+
+def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """The names that the patterns choose, in the order of ``names``.
+
+    A pattern is a glob over a tensor's full name or the name of a module that holds it: ``core``, ``core.*`` and
+    ``encoder.blocks.?.norm`` all work. One that starts with ``!`` takes out what an earlier one chose. Later
+    patterns win.
+
+    Example:
+        >>> names = ["encoder.weight", "core.0.weight", "core.norm.weight", "head.bias"]
+        >>> select(names, ["core", "head.*", "!*norm*"])
+        ['core.0.weight', 'head.bias']
+    """
+    chosen: dict[str, bool] = {}
+    for name in names:
+        parts = name.split(".")
+        paths = [".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+        for pattern in patterns:
+            if any(fnmatch.fnmatchcase(path, pattern.removeprefix("!")) for path in paths):
+                chosen[name] = not pattern.startswith("!")
+    return [name for name, federated in chosen.items() if federated]
+
+
+def split(state: State, federated: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """(federated, private): disjoint and complete.
+
+    Raises:
+        KeyError: a federated name that the state does not have.
+
+    Example:
+        >>> import torch
+        >>> split({"a": torch.zeros(1), "b": torch.ones(1)}, ["b"])
+        ({'b': tensor([1.])}, {'a': tensor([0.])})
+    """
+    return {name: state[name] for name in federated}, {
+        name: value for name, value in state.items() if name not in set(federated)
+    }
+
+
+def combine(federated: State, private: State) -> dict[str, Tensor]:
+    """The inverse of :func:`split`.
+
+    Raises:
+        ValueError: a name on both sides.
+    """
+    both = sorted(federated.keys() & private.keys())
+    if both:
+        raise ValueError(f"expected federated and private names to be disjoint, found {both} on both sides")
+    return {**federated, **private}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which tensors of each client are federated.
+
+    Attributes:
+        names: client → names of its federated tensors, parameters first, in the order of its network.
+        parameters: client → those of the names that are parameters (the others are buffers).
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+    parameters: Mapping[str, tuple[str, ...]]
+
+    @property
+    def all_names(self) -> list[str]:
+        """Every name that is federated on some client."""
+        return list(dict.fromkeys(name for names in self.names.values() for name in names))
+
+
+def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: Buffers = "private") -> Sharing:
+    """Apply the patterns to every client and check that the result can be averaged.
+
+    Args:
+        clients: modules by client name.
+        patterns: see :func:`select`; empty for no federation.
+        buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are federated too
+            (``average``) or not (``private``). Integer buffers never are.
+
+    Raises:
+        ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
+            problems in one message.
+    """
+    tensors = {client: named_tensors(module) for client, module in sorted(clients.items())}
+    parameters = {client: {name for name, _ in module.named_parameters()} for client, module in clients.items()}
+    everything = list(dict.fromkeys(name for state in tensors.values() for name in state))
+    problems = []
+    for pattern in patterns:
+        if not select(everything, [pattern.removeprefix("!")]):
+            modules = sorted({name.split(".")[0] for name in everything})
+            problems.append(
+                f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; "
+                f"the networks' parts are {', '.join(modules)}.{did_you_mean(pattern.removeprefix('!').split('.')[0], modules)}"
+            )
+    chosen = set(select(everything, patterns))
+    names: dict[str, tuple[str, ...]] = {}
+    owners: dict[str, str] = {}
+    for client, state in tensors.items():
+        mine = [name for name in state if name in chosen and name in parameters[client]]
+        if buffers == "average":
+            mine += [
+                name
+                for name in state
+                if name in chosen and name not in parameters[client] and state[name].is_floating_point()
+            ]
+        names[client] = tuple(mine)
+        for name in mine:
+            first = owners.setdefault(name, client)
+            here, there = tuple(state[name].shape), tuple(tensors[first][name].shape)
+            if here != there:
+                problems.append(
+                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and {here} on {client!r}"
+                )
+                break  # one of a client's many shapes says enough
+    if problems:
+        advice = "Federate only parts of equal shape (for Global Layers: core), or give the clients a common space with data.align: both"
+        raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems) + f"\n{advice}")
+    return Sharing(
+        names, {client: tuple(name for name in mine if name in parameters[client]) for client, mine in names.items()}
+    )

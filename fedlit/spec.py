@@ -1,0 +1,65 @@
+"""What a client is before it is built: the data side's description, from which the network takes its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ClientSpec", "Site"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Rows on which a client is scored together.
+
+    A client has one site, itself. Only where the rows of several parties were pooled into one client (the centralized
+    baseline) has it more: one for each party, and ``all`` for their union.
+
+    Attributes:
+        name: the party's name.
+        classes: positions in the client's ``classes`` of the labels that occur in the site's training split: metrics
+            are over these.
+        rows: number of rows per split.
+        union: whether the site repeats rows of other sites and so stays out of means over sites.
+    """
+
+    name: str
+    classes: tuple[int, ...]
+    rows: Mapping[str, int]
+    union: bool = False
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """One client's description.
+
+    Attributes:
+        name: the client's name.
+        features: names of the input columns, in the order of the input tensor's columns.
+        classes: labels in the source's own values, in the order of the class indices. With two, the second is the
+            positive class.
+        rows: number of rows per split.
+        sites: where the client is scored.
+
+    Example:
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
+        >>> spec.num_features, spec.num_outputs
+        (2, 1)
+    """
+
+    name: str
+    features: tuple[str, ...]
+    classes: tuple[Any, ...]
+    rows: Mapping[str, int]
+    sites: tuple[Site, ...]
+
+    @property
+    def num_features(self) -> int:
+        """Width of the input."""
+        return len(self.features)
+
+    @property
+    def num_outputs(self) -> int:
+        """Width of the output: a logit per class, or a single one (of the positive class) where there are two."""
+        return 1 if len(self.classes) == 2 else len(self.classes)

@@ -1,0 +1,177 @@
+"""Covertype: the real file against plain Python, and small files for what can be wrong."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedlit.data.files import RemoteFile
+from fedlit.data.sources import Covertype
+from fedlit.data.sources.covertype import AREAS, ELU_CODES
+from fedlit.errors import ConfigError, DataError
+
+DERIVED = [
+    "elevation",
+    "aspect",
+    "slope",
+    "horizontal_distance_to_hydrology",
+    "vertical_distance_to_hydrology",
+    "horizontal_distance_to_roadways",
+    "horizontal_distance_to_fire_points",
+    "soil_type",
+    "climatic_zone",
+    "geologic_zone",
+    "wilderness_area",
+]
+
+
+def line(area: int, soil: int, label: int = 1) -> list[str]:
+    """One row of the file: ten measures, both one-hot blocks, the label."""
+    fields = ["0"] * 55
+    fields[:10] = [str(100 + n) for n in range(10)]
+    fields[10 + area] = fields[14 + soil] = "1"
+    fields[54] = str(label)
+    return fields
+
+
+def lines(rows: int) -> list[list[str]]:
+    return [line(n % 4, n % 40, 1 + n % 7) for n in range(rows)]
+
+
+def write(folder: Path, rows: Sequence[Sequence[str]]) -> Path:
+    path = folder / "covtype.data"
+    path.write_text("\n".join(map(",".join, rows)) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def real_lines(real_file: Callable[[RemoteFile], Path]) -> list[list[str]]:
+    path = real_file(Covertype.files()[0])
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as text:
+        return [row.rstrip("\n").split(",") for row in text]
+
+
+def test_real_rows_classes_and_features(real_lines: list[list[str]]) -> None:
+    tables = Covertype().tables(seed=8)
+    expected: Counter[tuple[str, str]] = Counter()
+    classes: dict[str, set[int]] = {area: set() for area in AREAS}
+    for number, fields in enumerate(real_lines):
+        area = AREAS[fields[10:14].index("1")]
+        split = "train" if number < 11_340 else "validation" if number < 15_120 else "test"
+        expected[area, split] += 1
+        classes[area].add(int(fields[54]))
+    found = {(table.name, split): len(rows) for table in tables for split, rows in table.splits.items()}
+    assert found == dict(expected)
+    assert [table.name for table in tables] == list(AREAS)
+    assert {table.name: set(table.target) for table in tables} == classes
+    assert sorted(classes["comanche"]) == [1, 2, 3, 5, 6, 7]
+    for table in tables:
+        assert list(table.features.columns) == DERIVED
+        assert table.categorical == ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
+        assert all(rows.dtype == np.int64 for rows in table.splits.values())
+        assert not table.features.isna().any().any()
+    training = {table.name: len(table.splits["train"]) for table in tables}
+    assert training == {"rawah": 2675, "neota": 386, "comanche": 4771, "poudre": 3508}
+    validation = {table.name: len(table.splits["validation"]) for table in tables}
+    assert validation == {"rawah": 922, "neota": 113, "comanche": 1578, "poudre": 1167}
+
+
+def test_real_values_stand_in_their_rows(real_lines: list[list[str]]) -> None:
+    derived = Covertype(clients=["poudre", "neota"]).tables(seed=0)
+    raw = Covertype(clients=["poudre", "neota"], columns="raw").tables(seed=0)
+    for table, full in zip(derived, raw, strict=True):
+        assert full.features.shape[1] == 54
+        assert full.categorical == ()
+        assert table.features.index.equals(full.features.index)
+        for position in (0, 500, len(table.features) - 1):
+            number = table.features.index[position]
+            fields = real_lines[number]
+            code = ELU_CODES[fields[14:54].index("1")]
+            measures = [float(fields[n]) for n in (0, 1, 2, 3, 4, 5, 9)]
+            area = 1 + AREAS.index(table.name)
+            expected = [*measures, code, int(str(code)[0]), int(str(code)[1]), area]
+            assert table.features.iloc[position].tolist() == expected
+            assert table.target.iloc[position] == int(fields[54])
+            plain = [float(field or "nan") for field in fields[:54]]
+            np.testing.assert_array_equal(full.features.iloc[position].to_numpy(dtype=float), plain)
+
+
+def test_elu_codes_are_forty_and_ascend() -> None:
+    assert len(set(ELU_CODES)) == 40
+    assert list(ELU_CODES) == sorted(ELU_CODES)
+
+
+def test_an_unpacked_file_and_a_subset(tmp_path: Path) -> None:
+    write(tmp_path, lines(15_200))
+    (table,) = Covertype(root=str(tmp_path), clients=["comanche"]).tables(seed=1)
+    assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 2835, "validation": 945, "test": 20}
+    assert table.features.index[:3].tolist() == [2, 6, 10]
+    assert table.features["soil_type"].iloc[:3].tolist() == [ELU_CODES[2], ELU_CODES[6], ELU_CODES[10]]
+
+
+def test_too_few_rows(tmp_path: Path) -> None:
+    write(tmp_path, lines(15_120))
+    with pytest.raises(DataError, match=r"expected at least 15,121 rows .* found 15,120"):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({10: "0", 11: "0", 12: "0", 13: "0"}, r"row 77 .*exactly one 1 among the 4 columns of the wilderness area"),
+        ({10: "1", 11: "1"}, r"row 77 .*wilderness area .*found the sum 2"),
+        ({14: "1", 15: "1"}, r"row 77 .*exactly one 1 among the 40 columns of the soil type"),
+        ({54: "8"}, r"row 77: expected a cover type from 1 to 7, found 8"),
+        ({10: "x"}, r"covtype\.data: holds a value that does not fit its column"),
+    ],
+)
+def test_a_damaged_row_is_named(row: dict[int, str], message: str, tmp_path: Path) -> None:
+    rows = lines(15_200)
+    for column, value in row.items():
+        rows[77][column] = value
+    write(tmp_path, rows)
+    with pytest.raises(DataError, match=message):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+@pytest.mark.parametrize(("width", "found"), [(54, "line 78: expected 55 fields, found 54"), (56, "saw 56")])
+def test_a_row_of_another_width_is_named(width: int, found: str, tmp_path: Path) -> None:
+    rows = lines(15_200)
+    rows[77] = ([*rows[77], "1"])[:width]
+    write(tmp_path, rows)
+    with pytest.raises(DataError, match=found):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+def test_a_first_row_that_is_too_long(tmp_path: Path) -> None:
+    write(tmp_path, [[*fields, "0"] for fields in lines(15_200)])
+    with pytest.raises(DataError, match="expected 55 fields in each line, found 56 in the first"):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+def test_an_area_without_rows_in_a_split(tmp_path: Path) -> None:
+    write(tmp_path, [line(n % 3, n % 40) for n in range(15_200)])
+    with pytest.raises(DataError, match=r"client 'poudre'"):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+def test_a_packed_file_cut_short(tmp_path: Path) -> None:
+    whole = gzip.compress("\n".join(map(",".join, lines(15_200))).encode())
+    (tmp_path / "covtype.data.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"covtype\.data\.gz: is cut short or damaged"):
+        Covertype(root=str(tmp_path)).tables(seed=1)
+
+
+def test_arguments() -> None:
+    with pytest.raises(ConfigError, match=r"found 'comanch'\. Did you mean 'comanche'\?"):
+        Covertype(clients=["comanch"])
+    with pytest.raises(ConfigError, match="'neota' is named 2 times"):
+        Covertype(clients=["neota", "neota"])
+    with pytest.raises(ConfigError, match="expected 'derived' or 'raw', found 'all'"):
+        Covertype(columns="all")  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Finding files in folders, and fetching them from a real server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedlit.data.files import RemoteFile, find, locate, search_roots
+from fedlit.errors import DataError
+
+CONTENT = b"a,b\n1,2\n" * 50_000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    requests: list[str]
+
+    def do_GET(self) -> None:
+        self.requests.append(self.path)
+        if self.path.startswith("/missing"):
+            self.send_error(404)
+            return
+        if self.path.startswith("/slow"):
+            time.sleep(0.7)  # long enough for a second process to ask for the same file
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[:1000] if self.path.startswith("/cut") else CONTENT)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    """The server's address, and the list of paths that were asked for."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    asked: list[str] = []
+    handler = type("RecordingHandler", (Handler,), {"requests": asked})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}", asked
+        httpd.shutdown()
+        thread.join()
+
+
+def sample(url: str | None, sha256: str | None = SHA256, mirrors: tuple[str, ...] = ()) -> RemoteFile:
+    return RemoteFile("sample/sample.csv", url, sha256, "a sample", mirrors, ("sample/sample.txt",))
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_search_order(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, variable, shared = tmp_path / "given", tmp_path / "variable", tmp_path / "shared" / "data"
+    monkeypatch.setenv("FEDLIT_DATA", str(variable))
+    places = [given, variable, Path.cwd() / "data", shared, cache]
+    given.mkdir()
+    roots = search_roots(given)
+    assert [root for root in roots if root in places] == places
+    file = sample(None, None)
+    for place in reversed(places):  # each one found hides those after it
+        (place / "sample").mkdir(parents=True, exist_ok=True)
+        (place / "sample" / "sample.csv").write_bytes(CONTENT)
+        assert find(file, given) == place / "sample" / "sample.csv"
+    assert locate(file, given) == given / "sample" / "sample.csv"
+
+
+@pytest.mark.parametrize("name", ["sample/sample.csv", "sample.csv", "sample/sample.txt", "sample.txt"])
+def test_found_by_path_by_name_and_by_alternative(name: str, cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "given" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("x")  # used as it is: its checksum is not the original's
+    assert find(sample(None, None), tmp_path / "given") == path
+    assert find(sample(None, None)) is None
+
+
+def test_a_given_root_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"root: expected a folder at .*nowhere, found nothing"):
+        search_roots(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="found a file"):
+        find(sample(None, None), tmp_path / "file")
+
+
+def test_download_into_the_cache_once(cache: Path, server: tuple[str, list[str]]) -> None:
+    url, asked = server
+    path = locate(sample(f"{url}/good"))
+    assert path == cache / "sample" / "sample.csv"
+    assert path.read_bytes() == CONTENT
+    assert locate(sample(f"{url}/good")) == path
+    assert asked == ["/good"]
+    assert files_in(cache) == [path]
+
+
+def test_a_mirror_is_tried_when_the_first_address_fails(cache: Path, server: tuple[str, list[str]]) -> None:
+    url, asked = server
+    assert locate(sample(f"{url}/missing", mirrors=(f"{url}/good",))).read_bytes() == CONTENT
+    assert asked == ["/missing", "/good"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sha256", "reason"),
+    [
+        ("/good", "0" * 64, "wrong checksum, expected sha256 0000"),
+        ("/cut", SHA256, "the connection was cut before the file was complete"),
+        ("/missing", SHA256, "404"),
+    ],
+)
+def test_a_failed_download_says_why_and_leaves_nothing(
+    path: str, sha256: str, reason: str, cache: Path, server: tuple[str, list[str]]
+) -> None:
+    url = server[0] + path
+    with pytest.raises(DataError) as caught:
+        locate(sample(url, sha256))
+    message = str(caught.value)
+    assert f"{url}: " in message
+    assert reason in message
+    assert all(str(root) in message for root in search_roots())
+    assert f"put it at {Path.cwd() / 'data' / 'sample' / 'sample.csv'}" in message
+    assert files_in(cache) == []
+
+
+def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    with socket.socket() as closed:  # bound but not listening: every connection is refused
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
+        with pytest.raises(DataError, match=rf"{re.escape(url)}: no connection \(is there a network\?\)"):
+            locate(sample(url))
+    assert files_in(cache) == []
+
+
+def test_a_cache_that_cannot_be_written_is_a_reason(cache: Path, server: tuple[str, list[str]]) -> None:
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(DataError, match=re.escape(str(cache))):
+        locate(sample(f"{server[0]}/good"))
+    assert server[1] == []
+
+
+def test_no_public_address(cache: Path) -> None:
+    with pytest.raises(DataError, match=r"(?s)no public address.*put it at"):
+        locate(sample(None, None))
+
+
+def test_an_address_needs_a_checksum() -> None:
+    with pytest.raises(DataError, match="expected a sha256"):
+        RemoteFile("a", "http://127.0.0.1/a", None, "a")
+
+
+def test_two_processes_at_once(cache: Path, server: tuple[str, list[str]]) -> None:
+    url, asked = server
+    program = (
+        "import sys; from fedlit.data.files import RemoteFile, locate\n"
+        f"print(locate(RemoteFile('sample/sample.csv', '{url}/slow', '{SHA256}', 'a sample')))"
+    )
+    checkout = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": checkout}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=60)[0].strip() for process in processes]
+    path = cache / "sample" / "sample.csv"
+    assert outputs == [str(path)] * 2
+    assert path.read_bytes() == CONTENT
+    assert files_in(cache) == [path]
+    assert set(asked) == {"/slow"}

@@ -1,0 +1,236 @@
+"""Tables: one's own CSV and Parquet files, good and bad."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedlit.data.sources import Tables
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
+
+ROWS = 40
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "age": range(20, 20 + ROWS),
+            "dose": [n / 8 for n in range(ROWS)],
+            "ward": [n % 3 for n in range(ROWS)],
+            "town": ["Bonn", "Köln"] * (ROWS // 2),
+            "smoker": [True, False] * (ROWS // 2),
+            "empty": [None] * ROWS,
+            "constant": [7] * ROWS,
+            "outcome": ["ill", "well"] * (ROWS // 2),
+        }
+    )
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def read(path: str | Path, target: str = "y", **arguments: object) -> ClientTable:
+    (table,) = Tables(files={"north": path}, target=target, **arguments).tables(seed=8)  # type: ignore[arg-type]
+    return table
+
+
+GOOD = "x,z,y\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(ROWS))
+
+
+@pytest.mark.parametrize("name", ["north.csv", "north.csv.gz", "north.parquet"])
+def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        frame().to_parquet(path, index=False)
+    else:
+        frame().to_csv(path, index=False, encoding="utf-8")
+    table = read(path, "outcome", categorical=["ward"], drop=["dose"])
+    assert list(table.features.columns) == ["age", "ward", "town", "smoker", "empty", "constant"]
+    assert table.categorical == ("ward", "town", "smoker")
+    assert table.features["age"].tolist() == list(range(20, 20 + ROWS))
+    assert table.features["town"].tolist() == ["Bonn", "Köln"] * (ROWS // 2)
+    assert table.features["empty"].dtype == "float64"
+    assert table.features["empty"].isna().all()
+    assert table.target.tolist() == ["ill", "well"] * (ROWS // 2)
+    assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 28, "validation": 4, "test": 8}
+
+
+def test_nullable_and_decimal_numbers_become_plain_ones(tmp_path: Path) -> None:
+    path = tmp_path / "north.parquet"
+    data = pd.DataFrame(
+        {
+            "count": pd.array([None, *range(1, ROWS)], dtype="Int64"),
+            "price": [None, *[Decimal(n) / 4 for n in range(1, ROWS)]],
+            "y": [n % 2 for n in range(ROWS)],
+        }
+    )
+    data.to_parquet(path)
+    table = read(path)
+    assert table.categorical == ()
+    assert [str(kind) for kind in table.features.dtypes] == ["float64", "float64"]
+    assert table.features["price"].iloc[1:].tolist() == [n / 4 for n in range(1, ROWS)]
+    assert table.features.isna().sum().tolist() == [1, 1]
+
+
+def test_targets_columns_and_lists_for_each_client(tmp_path: Path) -> None:
+    files = {
+        "north": write(tmp_path / "n.csv", GOOD),
+        "south": write(tmp_path / "s.csv", GOOD.replace("x,z,y", "x,w,label")),
+    }
+    target = {"north": "y", "south": "label"}
+    north, south = Tables(files, target, categorical={"south": ["w"]}, drop={"north": ["z"]}).tables(seed=1)  # type: ignore[arg-type]
+    assert (list(north.features.columns), north.categorical, north.target.name) == (["x"], (), "y")
+    assert (list(south.features.columns), south.categorical, south.target.name) == (["x", "w"], ("w",), "label")
+    north, south = Tables(files, target, categorical=["w"], drop=["z"]).tables(seed=1)  # type: ignore[arg-type]
+    assert (list(north.features.columns), north.categorical) == (["x"], ())
+    assert (list(south.features.columns), south.categorical) == (["x", "w"], ("w",))
+
+
+def test_relative_paths(cache: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    write(root / "north.csv", GOOD)
+    assert len(read("north.csv", root=str(root)).features) == ROWS
+    write(Path.cwd() / "north.csv", GOOD + "1,1,1\n")
+    assert len(read("north.csv", root=str(root)).features) == ROWS + 1  # the working directory comes first
+    with pytest.raises(
+        DataError, match=r"(?s)client 'north': expected a file south\.csv, found none.*Looked in:.*root"
+    ):
+        read("south.csv", root=str(root))
+
+
+def test_missing_marks_other_encoding_and_labels(tmp_path: Path) -> None:
+    path = tmp_path / "latin.csv"
+    path.write_bytes(("x,ort,y\n" + "?,Köln,1.0\n2,NA,2.0\n" * 20).encode("latin-1"))
+    with pytest.raises(DataError, match=r"client 'north', file .*latin\.csv: expected text encoded as utf-8.*latin-1"):
+        read(path)
+    table = read(path, encoding="latin-1")
+    assert table.features["ort"].iloc[0] == "Köln"
+    assert table.features.isna().sum().tolist() == [20, 20]
+    assert table.categorical == ("ort",)
+    assert table.target.tolist() == [1, 2] * 20
+    assert table.target.dtype == "int64"
+    with pytest.raises(DataError, match="expected text encoded as nonsense"):
+        read(path, encoding="nonsense")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "mark.csv"
+    path.write_text(GOOD, encoding="utf-8-sig")
+    assert list(read(path).features.columns) == ["x", "z"]
+
+
+def test_one_class_is_left_to_the_run(tmp_path: Path) -> None:
+    table = read(write(tmp_path / "one.csv", "x,y\n" + "1,1\n" * ROWS))
+    assert set(table.target) == {1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"file .*bad\.csv: expected rows of data, found an empty file"),
+        ("x,z,y\n", r"expected rows of data, found none"),
+        (GOOD.replace("x,z,y", "x,z,Y"), r"expected a column 'y', found x, z, Y"),
+        (GOOD + "1,2\n", r"line 42: expected 3 fields, found 2"),
+        (GOOD + "1,2,3,4\n", r"Expected 3 fields in line 42, saw 4"),
+        (GOOD.replace("x,z,y", "x,y"), r"expected 2 fields in each line, found 3 in the first line of data"),
+        (GOOD.replace("x,z,y", "x,x,y"), r"2 columns are called 'x'"),
+        (GOOD.replace("x,z,y", ",z,y"), r"expected a name above each column.*drop: \['Unnamed: 0'\]"),
+        (
+            GOOD.replace("\n5,2,1", "\ninf,2,1"),
+            r"client 'north', column 'x': expected finite numbers, found 1 infinite",
+        ),
+        (GOOD.replace("\n5,2,1", "\n5,2,"), r"target 'y': expected a label in every row, found 1 rows without"),
+        (GOOD.replace("5,2,1", "5,2,0.5"), r"target 'y': expected class labels, found numbers such as 0\.5"),
+        ("y\n" + "1\n" * ROWS, r"expected at least one feature column, found none"),
+        ("x,y\n1,1\n2,2\n", r"client 'north': 2 rows cannot be split"),
+        (GOOD + '1,2,"3\n', r"is no regular table: EOF inside string"),
+    ],
+)
+def test_bad_text(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        read(write(tmp_path / "bad.csv", text))
+
+
+def test_an_unnamed_column_may_be_dropped(tmp_path: Path) -> None:
+    path = write(tmp_path / "index.csv", GOOD.replace("x,z,y", ",z,y"))
+    assert list(read(path, drop=["Unnamed: 0"]).features.columns) == ["z"]
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress(GOOD.encode() * 50)[:-40])
+    with pytest.raises(DataError, match=r"cut\.csv\.gz: is cut short or damaged"):
+        read(cut)
+    plain = write(tmp_path / "plain.csv.gz", GOOD)
+    with pytest.raises(DataError, match="expected a gzip file, found something else"):
+        read(plain)
+    parquet = tmp_path / "cut.parquet"
+    frame().to_parquet(parquet)
+    parquet.write_bytes(parquet.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"cut\.parquet: is no readable Parquet file"):
+        read(parquet, "outcome")
+    nested = tmp_path / "nested.parquet"
+    pd.DataFrame({"x": [[1, 2]] * ROWS, "y": [0, 1] * (ROWS // 2)}).to_parquet(nested)
+    with pytest.raises(DataError, match=r"column 'x': expected numbers, text, .* found nested values"):
+        read(nested)
+
+
+def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path) -> None:
+    path = tmp_path / "north.parquet"
+    frame().to_parquet(path)
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"  # what Python itself does for a module that must not be found
+        "from fedlit.data.sources import Tables\n"
+        f"Tables(files={{'north': {str(path)!r}}}, target='outcome').tables(seed=8)"
+    )
+    checkout = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=False)
+    assert "pip install 'fedlit[parquet]'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"files": {}, "target": "y"}, "expected a file for at least one client"),
+        ({"files": {"federation": "a"}, "target": "y"}, "this name is taken"),
+        ({"files": {"a/b": "a"}, "target": "y"}, "client 'a/b': expected a name of the letters"),
+        ({"files": {"-a": "a"}, "target": "y"}, "client '-a': expected a name of the letters"),
+        ({"files": {"north": "a"}, "target": {}}, "target: expected a column for each client, found none for 'north'"),
+        ({"files": {"north": "a"}, "target": "y", "drop": {"nort": []}}, "found 'nort'. Did you mean 'north'"),
+        ({"files": {"north": "a"}, "target": "y", "validation": 0.0}, "validation: expected a share"),
+    ],
+)
+def test_bad_arguments_are_refused_before_any_reading(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Tables(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"drop": ["zz"]}, "drop: no client has a column 'zz'. Did you mean 'z'"),
+        ({"categorical": {"north": ["w"]}}, "categorical: client 'north' has no column 'w'"),
+        ({"drop": ["y"]}, "drop: names 'y', which is the target of 'north'"),
+        ({"categorical": ["z"], "drop": ["z"]}, "'z' is under drop and under categorical"),
+    ],
+)
+def test_columns_that_do_not_fit(arguments: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "north.csv", GOOD)
+    with pytest.raises(ConfigError, match=message):
+        read(path, **arguments)
+
+
+def test_two_clients_that_would_share_a_folder(tmp_path: Path) -> None:
+    path = write(tmp_path / "north.csv", GOOD)
+    with pytest.raises(ConfigError, match="client 'north': 2 clients have this name"):
+        Tables(files={"north": path, "North": path}, target="y").tables(seed=1)
