@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import warnings
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -226,7 +225,6 @@ def _with_run_config(args: list[str], name: str, ckpt_path: str | None) -> list[
 
 def execute(command: Command, args: list[str]) -> None:
     """Run one command and print what it has to say."""
-    _quieten()
     run, config = _parse(command, args)
     if command == "describe":
         plan = run.describe()
@@ -247,17 +245,3 @@ def execute(command: Command, args: list[str]) -> None:
             raise ConfigError(f"--format: expected csv or parquet, found {style!r}")
         for client, path in run.predict(config.ckpt_path, format=style).items():
             print(f"{client}: {path}")
-
-
-def _quieten() -> None:
-    """Leave out Lightning's hints that do not apply to a federation in memory."""
-    import logging
-
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-    for message in (
-        "The `srun` command",
-        ".*does not have many workers",
-        ".*isinstance.treespec, LeafSpec.*",
-        ".*Checkpoint directory .* exists",
-    ):
-        warnings.filterwarnings("ignore", message)

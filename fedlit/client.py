@@ -119,7 +119,9 @@ class FederatedClient(LightningModule):
         optimizer = self.optimizer_factory(self.parameters())
         if self.scheduler_factory is None:
             return optimizer
-        return {"optimizer": optimizer, "lr_scheduler": self.scheduler_factory(optimizer)}
+        scheduler = self.scheduler_factory(optimizer)
+        monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": monitor}}
 
     def on_receive(self, received: State) -> None:
         """Called after each exchange, and once before the first step with the state that the client starts from.

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
@@ -138,6 +138,7 @@ class FederatedLoop(LightningModule):
         )
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
         self.engine: Engine = PlainEngine()
+        self._threads_before = torch.get_num_threads()
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
         self.scores: dict[Split, dict[str, dict[str, float]]] = {}
@@ -185,13 +186,19 @@ class FederatedLoop(LightningModule):
 
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need them."""
-        self._check_trainer()
+        self.check_trainer(self.trainer)
         self.build(self.data)
         for client in self.federation.values():
             client.trainer = self.trainer
 
-    def _check_trainer(self) -> None:
-        trainer, problems = self.trainer, []
+    @staticmethod
+    def check_trainer(trainer: Trainer) -> None:
+        """Refuse what a federation of several optimizers cannot do.
+
+        Raises:
+            ConfigError: all problems in one message.
+        """
+        problems = []
         if trainer.gradient_clip_val:
             problems.append(
                 "trainer.gradient_clip_val clips one module's gradient; set model.gradient_clip_val, which clips each client's"
@@ -216,7 +223,6 @@ class FederatedLoop(LightningModule):
             for position, config in enumerate(configs):
                 if client.scheduler_factory is not None and not config.reduce_on_plateau:
                     config.interval = self.scheduler_interval
-                config.monitor = config.monitor or getattr(config.scheduler, "monitor", None)
                 config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
             client._optimizers, client._scheduler_configs = mine, configs
             optimizers += mine
@@ -328,6 +334,7 @@ class FederatedLoop(LightningModule):
 
     def on_fit_start(self) -> None:
         """Fix threads, tell loggers which clients there are."""
+        self._threads_before = torch.get_num_threads()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         for logger in self.trainer.loggers:
@@ -438,7 +445,8 @@ class FederatedLoop(LightningModule):
         self._forward("setup", stage)
 
     def teardown(self, stage: str) -> None:
-        """Forwarded to the clients."""
+        """Put the number of threads back."""
+        torch.set_num_threads(self._threads_before)
         self._forward("teardown", stage)
 
     def on_fit_end(self) -> None:

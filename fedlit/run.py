@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +98,7 @@ class Run:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         self.loop, self.data = loop, data
         self.exchange = exchange if exchange is not None else Exchange()
-        self.name, self.root = name, Path(root)
+        self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.settings, self.config_text, self.trainer_options = settings, config_text, trainer
         self.folder: Path | None = None
@@ -184,7 +187,8 @@ class Run:
 
         checkpoint = self._find(ckpt_path, quiet, "predict")
         self.trainer = self._trainer([])
-        batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+        with _calm():
+            batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
         return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
 
@@ -192,7 +196,8 @@ class Run:
         checkpoint = self._find(ckpt_path, quiet, split)
         self.trainer = self._trainer([Board()] if split == "test" else [])
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
-        evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
+        with _calm():
+            evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
         results = Results.of(self.loop, split)
         assert self.folder is not None
         known = (self.folder / f"{split}.csv").exists()
@@ -225,12 +230,14 @@ class Run:
         options.pop("enable_progress_bar", None)
         options.pop("enable_checkpointing", None)
         given = {key: value for key, value in options.items() if value not in (None, "auto")}
-        return Trainer(
+        trainer = Trainer(
             **{**defaults, **given},
             logger=logger,
             plugins=[*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()],
             callbacks=[self.exchange, *callbacks, *(extra if isinstance(extra, list) else [extra])],
         )
+        self.loop.check_trainer(trainer)
+        return trainer
 
     def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
         """(checkpoint, folder to continue in)."""
@@ -278,6 +285,29 @@ class Run:
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
         return checkpoint
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses itself."""
+    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    hints = (
+        "The `srun` command",
+        ".*does not have many workers",
+        ".*Checkpoint directory .* exists and is not empty",
+        "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
+        "The dirpath has changed from",
+        ".*LeafSpec.* is deprecated",
+    )
+    try:
+        with warnings.catch_warnings():
+            for hint in hints:
+                warnings.filterwarnings("ignore", hint)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _step_of(checkpoint: Path | None) -> int | None:

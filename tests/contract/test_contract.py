@@ -1,0 +1,251 @@
+"""The contracts that every method keeps (numbered as in the design that the README links to)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import FEDERATED, METHODS, FederatedClient, SmallNet, different, make_run, weights
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor
+
+from fedlit.aggregation import Mean, Update
+from fedlit.callbacks import Exchange
+from fedlit.data.loader import Batch
+from fedlit.errors import RunError
+from fedlit.loop import FederatedLoop, build_clients
+from fedlit.run import Run
+
+
+def trained(folder: Path, **options: Any) -> Run:
+    run = make_run(folder, **options)
+    run.fit(quiet=True)
+    return run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_1_same_seed_same_bits_whatever_the_order_of_clients(method: str, tmp_path: Path) -> None:
+    first = trained(tmp_path / "a", **METHODS[method])
+    torch.rand(17)  # the global generator must not matter
+    second = trained(tmp_path / "b", clients=("cedar", "ash", "birch"), **METHODS[method])
+    assert different(weights(first), weights(second)) == []
+    assert different(weights(first), weights(trained(tmp_path / "c", seed=9, **METHODS[method]))) != []
+
+
+@pytest.mark.parametrize("client", ["local", "two optimizers", "proximal"])
+def test_2_without_exchange_another_client_changes_no_weight(client: str, tmp_path: Path) -> None:
+    options = {key: value for key, value in METHODS[client].items() if key == "client"}
+    alone = weights(trained(tmp_path / "a", clients=("birch", "cedar"), **options))
+    among = weights(trained(tmp_path / "b", clients=("ash", "birch", "cedar"), **options))
+    assert {name.split(".")[1] for name in different(alone, among)} == {"ash"}
+
+
+class StopAfter(Callback):
+    """Save a checkpoint after an aligned step and stop there, as a kill would."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.parametrize("method", METHODS)
+def test_3_resumed_in_the_middle_of_an_epoch_ends_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole", **METHODS[method])
+    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **METHODS[method])
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        stopped.fit(quiet=True)
+    resumed = make_run(tmp_path / "part", **METHODS[method])
+    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
+    assert different(weights(whole), weights(resumed)) == []
+    assert whole.exchange.rounds == resumed.exchange.rounds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_3_resumed_after_an_epoch_ends_with_the_same_bits_and_scores(method: str, tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", **METHODS[method])
+    expected = whole.fit(quiet=True)
+    trained(tmp_path / "part", epochs=2, **METHODS[method])
+    resumed = make_run(tmp_path / "part", **METHODS[method])
+    assert resumed.fit("last", quiet=True).scores == expected.scores
+    assert different(weights(whole), weights(resumed)) == []
+    assert [path.name for path in (tmp_path / "part" / "fedlit").iterdir()] == ["version_0"]
+
+
+class EqualAfterExchange(Callback):
+    """Looks at the clients right behind each exchange (it runs behind it in the list of callbacks)."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+        exchange = next(callback for callback in trainer.callbacks if isinstance(callback, Exchange))  # type: ignore[attr-defined]
+        if not exchange.due(trainer.global_step - 1, trainer.is_last_batch, trainer.current_epoch):
+            return
+        clients = list(pl_module.federation.values())
+        names = exchange.sharing.all_names
+        assert names
+        for name in names:
+            first, *others = (client.state_dict()[name] for client in clients)
+            assert all(torch.equal(first, other) for other in others), name
+        self.seen += 1
+
+
+@pytest.mark.parametrize("method", [name for name in FEDERATED if METHODS[name]["exchange"].get("rate", 1) == 1])
+def test_4_federated_tensors_are_bit_equal_right_after_an_exchange(method: str, tmp_path: Path) -> None:
+    watch = EqualAfterExchange()
+    run = trained(tmp_path, callbacks=[watch], **METHODS[method])
+    assert watch.seen == run.exchange.rounds > 0
+
+
+def test_5_a_tensor_of_some_clients_is_averaged_over_those() -> None:
+    updates = {"a": Update({"w": torch.ones(2)}, 5), "b": Update({"w": torch.ones(2)}, 70), "c": Update({}, 9)}
+    received = Mean()(updates, {"a": ("w",), "b": ("w",), "c": ()})
+    assert received["a"]["w"].tolist() == [1.0, 1.0] and received["c"] == {}
+
+
+class Recorder(Mean):
+    """Sees what any rule sees: everything that leaves a client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, set[str]] = {}
+        self.storage: dict[str, set[int]] = {}
+
+    def __call__(self, updates: Any, receivers: Any) -> Any:
+        for client, update in updates.items():
+            sent = {**update.state, **update.published}
+            self.names.setdefault(client, set()).update(sent)
+            self.storage.setdefault(client, set()).update(value.data_ptr() for value in sent.values())
+        return super().__call__(updates, receivers)
+
+
+@pytest.mark.parametrize("method", FEDERATED)
+def test_6_no_private_tensor_enters_an_exchange(method: str, tmp_path: Path) -> None:
+    recorder = Recorder()
+    options = {**METHODS[method], "exchange": {**METHODS[method]["exchange"], "rule": recorder}}
+    run = trained(tmp_path, **options)
+    for name, client in run.loop.federation.items():
+        planned = set(run.exchange.sharing.names[name])
+        sent = recorder.names[name]
+        assert {key.partition("@")[0] for key in sent} == planned
+        assert {key for key in sent if "@" not in key} == planned == {k for k in run.exchange.sent[name] if "@" not in k}
+        private = {key: value for key, value in client.state_dict().items() if key not in planned}
+        # by storage, so that a private tensor under a federated name would be seen too
+        assert not recorder.storage[name] & {value.data_ptr() for value in private.values()}
+
+
+def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_path: Path) -> None:
+    class Leaky(Exchange):
+        def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+            super().on_fit_start(trainer, pl_module)
+            self._tensors["ash"]["head.weight"] = pl_module.federation["ash"].head.weight.detach()  # type: ignore[union-attr, operator]
+
+    run = make_run(tmp_path)
+    run.exchange = Leaky(["core"])
+    with pytest.raises(RunError, match=r"client 'ash': expected only federated tensors .* found \['head.weight'\]"):
+        run.fit(quiet=True)
+
+
+@pytest.mark.parametrize("buffers", ["private", "average"])
+def test_7_buffers_follow_the_stated_policy_and_integers_never_travel(buffers: str, tmp_path: Path) -> None:
+    run = trained(tmp_path, exchange={"federated": ["core"], "buffers": buffers})
+    states = [client.state_dict() for client in run.loop.federation.values()]
+    means = [state["core.1.running_mean"] for state in states]
+    assert all(torch.equal(means[0], other) for other in means[1:]) == (buffers == "average")
+    assert ("core.1.running_mean" in run.exchange.sharing.all_names) == (buffers == "average")
+    assert not [name for name in run.exchange.sharing.all_names if "num_batches_tracked" in name]
+    assert all(int(state["core.1.num_batches_tracked"]) == 12 for state in states)
+
+
+class Explodes(FederatedClient):
+    """Birch's loss is not finite at one aligned step."""
+
+    at = 5
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * math.nan if self.spec.name == "birch" and self.trainer.global_step == self.at else loss
+
+
+def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+
+    class Counting(Mean):
+        def __call__(self, updates: Any, receivers: Any) -> Any:
+            seen.append(set(updates))
+            return super().__call__(updates, receivers)
+
+    run = trained(tmp_path, client=Explodes, exchange={"federated": ["core"], "rule": Counting()}, epochs=4)
+    assert seen == [{"ash", "birch", "cedar"}, {"ash", "cedar"}, {"ash", "birch", "cedar"}, {"ash", "birch", "cedar"}]
+    assert run.exchange.not_finite == {"birch": 1}
+    assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+    # its optimizer started anew behind the second of four exchanges: 4 batches each remain
+    steps = {int(state["step"]) for state in run.loop.federation["birch"]._optimizers[0].state.values()}
+    assert steps == {8}
+
+
+def test_8_the_run_fails_when_too_few_clients_remain(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=Explodes, exchange={"federated": ["core"], "minimum": 3})
+    with pytest.raises(RunError, match=r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"):
+        run.fit(quiet=True)
+
+
+def test_9_parameters_of_equal_name_and_shape_start_equal(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.describe()
+    clients = [dict(client.named_parameters()) for client in run.loop.federation.values()]
+    checked = 0
+    for first in clients:
+        for second in clients:
+            for name in first.keys() & second.keys():
+                if first[name].shape == second[name].shape:
+                    assert torch.equal(first[name], second[name]), name
+                    checked += first is not second
+    assert checked > 30
+    rebuilt = build_clients(run.data.specs, lambda spec: FederatedClient(spec, SmallNet), seed=9)
+    assert different(rebuilt["ash"].state_dict(), run.loop.federation["ash"].state_dict())
+
+
+class ValidatedState(Callback):
+    """Compares the federated tensors at validation and in the checkpoint with those right behind the exchange."""
+
+    def __init__(self) -> None:
+        self.exchanged: Tensor | None = None
+        self.checked: list[str] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+        self.exchanged = pl_module.federation["ash"].state_dict()["core.0.weight"].clone()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        clients = pl_module.federation.values()
+        assert all(torch.equal(client.state_dict()["core.0.weight"], self.exchanged) for client in clients)  # type: ignore[arg-type]
+        self.checked.append("validation")
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        assert torch.equal(checkpoint["state_dict"]["clients.cedar.core.0.weight"], self.exchanged)  # type: ignore[arg-type]
+        self.checked.append("checkpoint")
+
+
+def test_10_an_exchange_at_the_end_of_an_epoch_precedes_validation_and_checkpoint(tmp_path: Path) -> None:
+    watch = ValidatedState()
+    trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[watch], epochs=2)
+    assert watch.checked == ["validation", "checkpoint"] * 2
+
+
+def test_11_aggregation_sums_in_name_order() -> None:
+    # chosen so that the order of float32 sums shows: (1e8 + 1) - 1e8 is 0, (1e8 - 1e8) + 1 is 1
+    values = {"a": 1e8, "b": 1.0, "c": -1e8}
+    updates = {name: Update({"w": torch.tensor([value])}, 1) for name, value in values.items()}
+    receivers = dict.fromkeys(values, ("w",))
+    expected = Mean()(updates, receivers)["a"]["w"]
+    shuffled = {name: updates[name] for name in ("c", "a", "b")}
+    assert torch.equal(Mean()(shuffled, receivers)["a"]["w"], expected)
+    assert expected.item() == 0.0

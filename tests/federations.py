@@ -1,0 +1,152 @@
+"""Small made federations for tests: clients whose columns, classes and sizes differ, trained in well under a second."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from fedlit.callbacks import Checkpoints, Exchange
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
+from fedlit.data.sources.base import Source, random_split
+from fedlit.data.table import ClientTable
+from fedlit.loop import FederatedLoop
+from fedlit.nn import Network
+from fedlit.run import Run
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+
+SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
+
+
+class Made(Source):
+    """Clients with Gaussian features and labels that depend on them."""
+
+    name = "made"
+    about = "made data"
+
+    def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar")) -> None:
+        self.clients = clients
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for name in self.clients:
+            features, classes, rows = SHAPES[name]
+            rng = np.random.default_rng(sum(map(ord, name)))
+            x = rng.normal(size=(rows, features))
+            y = np.clip(np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1)
+            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
+            tables.append(ClientTable(name, frame, pd.Series(y, name="y"), random_split(rows, seed, 0.3, 0.2)))
+        return tables
+
+
+class SmallNet(Network):
+    """A network with everything that is delicate: batch normalisation (buffers, an integer one too) and dropout."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3)),
+            nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Linear(8, num_outputs),
+        )
+
+
+class Proximal(FederatedClient):
+    """FedProx: remembers what it received."""
+
+    def on_receive(self, received: State) -> None:
+        self.state["received"] = {name: value.clone() for name, value in received.items()}
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        received = self.state["received"]
+        parameters = dict(self.named_parameters())
+        return loss + 0.05 * sum((parameters[name] - value).square().sum() for name, value in received.items())
+
+
+class TwoOptimizers(FederatedClient):
+    """Steps two optimizers by itself on one batch, as methods with two losses do."""
+
+    def __init__(self, spec: ClientSpec, network: Any) -> None:
+        super().__init__(spec, network)
+        self.automatic_optimization = False
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        shared = [*self.encoder.parameters(), *self.core.parameters()]
+        return [torch.optim.SGD(shared, lr=0.1), torch.optim.Adam(self.head.parameters(), lr=0.01)]
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        first, second = self.optimizers()
+        loss = self.loss(self(batch.x), batch.y)
+        self.manual_backward(loss)
+        first.step()
+        first.zero_grad()
+        second.zero_grad()
+        again = self.loss(self.head(self.core(self.encoder(batch.x)).detach()), batch.y)
+        self.manual_backward(again)
+        second.step()
+        second.zero_grad()
+        return loss.detach()
+
+
+def make_run(
+    folder: Path,
+    *,
+    clients: tuple[str, ...] = ("ash", "birch", "cedar"),
+    client: type[FederatedClient] = FederatedClient,
+    exchange: dict[str, Any] | None = None,
+    loop: dict[str, Any] | None = None,
+    align: str = "none",
+    pool: bool = False,
+    seed: int = 8,
+    epochs: int = 3,
+    **options: Any,
+) -> Run:
+    """A run over made clients that writes below ``folder``."""
+    settings: dict[str, Any] = {"optimizer": partial(torch.optim.AdamW, lr=0.01), "threads": 1, **(loop or {})}
+    module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
+    data = FederatedData(
+        Made(clients),
+        batches=4,
+        seed=seed,
+        align=align,  # type: ignore[arg-type]
+        pool=pool,
+        scaling="pooled" if pool else "client",
+    )
+    checkpoints = options.pop("checkpoints", Checkpoints(best=0))
+    return Run(
+        module, data, Exchange(**(exchange or {})), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
+    )
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "local": {},
+    "global layers": {"exchange": {"federated": ["core"]}},
+    "global layers, every step": {"exchange": {"federated": ["core"], "every": "step"}},
+    "global layers, rate 0.5, every 3 steps": {
+        "exchange": {"federated": ["core"], "every": {"steps": 3}, "rate": 0.5, "optimizer_state": "average"}
+    },
+    "fedavg": {"exchange": {"federated": ["*"], "buffers": "average"}, "align": "both"},
+    "centralized": {"align": "both", "pool": True},
+    "proximal": {"client": Proximal, "exchange": {"federated": ["core"], "every": {"epochs": 2}}},
+    "two optimizers": {"client": TwoOptimizers, "exchange": {"federated": ["core"]}},
+}
+FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
+
+
+def weights(run: Run) -> dict[str, Tensor]:
+    """All tensors of all clients, by client and name."""
+    return {name: value.clone() for name, value in run.loop.state_dict().items()}
+
+
+def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
+    """Names whose bits differ, or that only one has."""
+    shared = first.keys() & second.keys()
+    return sorted((first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])})
