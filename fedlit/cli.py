@@ -149,11 +149,35 @@ def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
                     )
                 value = args[position]
             configs.append(find_config(value))
+            _check_yaml(configs[-1])
             resolved += ["--config", str(configs[-1])]
         else:
             resolved.append(args[position])
         position += 1
     return resolved, configs
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: YAML would silently keep the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                line = node.value[position][0].start_mark.line + 1
+                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+        return super().construct_mapping(node, deep)
+
+
+def _check_yaml(path: Path) -> None:
+    """Name the file where it is not YAML (the parser's own message would not)."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = yaml.load(file, _StrictLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: expected a YAML file, found: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
 
 
 def _option(args: list[str], name: str) -> str | None:
@@ -163,6 +187,16 @@ def _option(args: list[str], name: str) -> str | None:
         if flag == name:
             return value if equals else (args[position + 1] if position + 1 < len(args) else None)
     return None
+
+
+def _same_run(args: list[str], name: str) -> str:
+    """The arguments by which another command finds the run that these arguments made."""
+    config = _option(args, "--config") or _option(args, "-c") or f"{name}.yaml"
+    root = _option(args, "--trainer.default_root_dir")
+    parts = [f"--config {config}"]
+    parts += [f"--name {name}"] if Path(config).stem != name else []
+    parts += [f"--trainer.default_root_dir {root}"] if root else []
+    return " ".join(parts)
 
 
 def load(config: str, *args: str, command: Command = "fit") -> Run:
@@ -234,7 +268,7 @@ def execute(command: Command, args: list[str]) -> None:
         print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
     elif command == "fit":
         print(f"\n{run.fit(config.ckpt_path)}")
-        print(f"\nNext: fedlit test --config {run.name}.yaml\nCurves: tensorboard --logdir {run.root}")
+        print(f"\nNext: fedlit test {_same_run(args, run.name)}\nCurves: tensorboard --logdir {run.root}")
     elif command == "validate":
         run.validate(config.ckpt_path)
     elif command == "test":

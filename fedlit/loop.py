@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
@@ -186,34 +186,18 @@ class FederatedLoop(LightningModule):
 
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need them."""
-        self.check_trainer(self.trainer)
+        if self.trainer.world_size != 1:
+            raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
         self.build(self.data)
         for client in self.federation.values():
             client.trainer = self.trainer
-
-    @staticmethod
-    def check_trainer(trainer: Trainer) -> None:
-        """Refuse what a federation of several optimizers cannot do.
-
-        Raises:
-            ConfigError: all problems in one message.
-        """
-        problems = []
-        if trainer.gradient_clip_val:
-            problems.append(
-                "trainer.gradient_clip_val clips one module's gradient; set model.gradient_clip_val, which clips each client's"
-            )
-        if trainer.accumulate_grad_batches != 1:
-            problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
-        if trainer.precision == "16-mixed":
-            problems.append(
-                "trainer.precision 16-mixed scales all clients' losses by one factor, so one client's overflow would halve everyone's; "
-                "use bf16-mixed or 32-true"
-            )
-        if trainer.world_size != 1:
-            problems.append(f"expected one device, found {trainer.world_size}; set trainer.devices to 1")
-        if problems:
-            raise ConfigError("\n".join(problems))
+        for logger in self.trainer.loggers:
+            if isinstance(logger, FederatedTensorBoardLogger):
+                logger.clients = frozenset(
+                    site.name for client in self.federation.values() for site in client.spec.sites
+                )
+        # Lightning's own `setup` comes before the clients exist.
+        self._forward("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
     def configure_optimizers(self) -> Any:
         """All clients' optimizers and schedules in two lists; each client keeps its own share."""
@@ -333,15 +317,10 @@ class FederatedLoop(LightningModule):
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
-        """Fix threads, tell loggers which clients there are."""
+        """Fix the number of threads; move what clients remember to the device."""
         self._threads_before = torch.get_num_threads()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        for logger in self.trainer.loggers:
-            if isinstance(logger, FederatedTensorBoardLogger):
-                logger.clients = frozenset(
-                    site.name for client in self.federation.values() for site in client.spec.sites
-                )
         for client in self.federation.values():
             client.state = move_data_to_device(client.state, self.device)
         self._forward("on_fit_start")
@@ -426,11 +405,11 @@ class FederatedLoop(LightningModule):
             raise ConfigError(
                 f"checkpoint: expected the clients {', '.join(sorted(names))}, found {found}; use this configuration's checkpoint"
             )
+        if saved["seed"] != self.seed:
+            raise ConfigError(
+                f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or start a new run"
+            )
         if self.trainer.state.fn == "fit":
-            if saved["seed"] != self.seed:
-                raise ConfigError(
-                    f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or start a new run"
-                )
             self.threads = saved["threads"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]
@@ -439,10 +418,6 @@ class FederatedLoop(LightningModule):
     def _forward(self, hook: str, *args: Any) -> None:
         for client in self.federation.values():
             _call_hook(client, hook, *args)
-
-    def setup(self, stage: str) -> None:
-        """Forwarded to the clients."""
-        self._forward("setup", stage)
 
     def teardown(self, stage: str) -> None:
         """Put the number of threads back."""

@@ -96,6 +96,7 @@ class Run:
     ) -> None:
         if loop.seed != data.seed:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
+        _check_options(trainer)
         self.loop, self.data = loop, data
         self.exchange = exchange if exchange is not None else Exchange()
         self.name, self.root = name, Path(root).absolute()
@@ -146,11 +147,12 @@ class Run:
             ),
         ]
         self.trainer = self._trainer(callbacks, purge_step=_step_of(checkpoint))
-        self.trainer.fit(
-            self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True if checkpoint else None
-        )
-        if self.loop.scored_at.get("validation") != self.trainer.global_step:
-            self.trainer.validate(self.loop, datamodule=self.data, verbose=False)
+        with _calm():
+            self.trainer.fit(
+                self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=bool(checkpoint) or None
+            )
+            if self.loop.scored_at.get("validation") != self.trainer.global_step:
+                self.trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return Results.of(self.loop, "validation")
 
     def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
@@ -230,13 +232,13 @@ class Run:
         options.pop("enable_progress_bar", None)
         options.pop("enable_checkpointing", None)
         given = {key: value for key, value in options.items() if value not in (None, "auto")}
-        trainer = Trainer(
-            **{**defaults, **given},
-            logger=logger,
-            plugins=[*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()],
-            callbacks=[self.exchange, *callbacks, *(extra if isinstance(extra, list) else [extra])],
-        )
-        self.loop.check_trainer(trainer)
+        with _calm():
+            trainer = Trainer(
+                **{**defaults, **given},
+                logger=logger,
+                plugins=[*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()],
+                callbacks=[self.exchange, *callbacks, *(extra if isinstance(extra, list) else [extra])],
+            )
         return trainer
 
     def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
@@ -285,6 +287,24 @@ class Run:
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
         return checkpoint
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse, all in one message, what a federation of several optimizers cannot do."""
+    problems = []
+    if options.get("gradient_clip_val"):
+        problems.append(
+            "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
+        )
+    if options.get("accumulate_grad_batches") not in (None, 1):
+        problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
+    if str(options.get("precision")) in ("16", "16-mixed"):
+        problems.append(
+            "trainer.precision 16-mixed scales all clients' losses by one factor, so that one client's overflow would "
+            "halve everyone's; use bf16-mixed or 32-true"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 @contextmanager

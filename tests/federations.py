@@ -149,4 +149,6 @@ def weights(run: Run) -> dict[str, Tensor]:
 def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
     """Names whose bits differ, or that only one has."""
     shared = first.keys() & second.keys()
-    return sorted((first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])})
+    return sorted(
+        (first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])}
+    )

@@ -137,7 +137,9 @@ def test_a_plateau_schedule_follows_the_clients_own_score(tmp_path: Path) -> Non
     rates = {client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()}
     assert rates == {0.01 / 4}
     with pytest.raises(ConfigError, match=r"waits for 'val/auc', expected one of .* Did you mean 'val/auroc'"):
-        make_run(tmp_path, loop={"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, "val/auc")}).fit(quiet=True)
+        make_run(tmp_path, loop={"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, "val/auc")}).fit(
+            quiet=True
+        )
 
 
 def test_step_schedules_advance_every_aligned_step(tmp_path: Path) -> None:

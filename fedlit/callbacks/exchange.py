@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from fedlit.aggregation import Mean, Rule, Update
@@ -21,7 +21,7 @@ __all__ = ["Every", "Exchange", "OptimizerState", "relative_distance"]
 
 Every = Literal["step", "epoch"] | dict[str, int]
 OptimizerState = Literal["keep", "average"]
-T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class Exchange(Callback):
@@ -173,7 +173,7 @@ class Exchange(Callback):
         for name in lost:
             self.not_finite[name] = self.not_finite.get(name, 0) + 1
             loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
-            rank_zero_info(
+            _log.warning(
                 f"exchange {self.rounds + 1}: client {name!r} was left out, its state is not finite; it received the aggregate"
             )
         self.rounds += 1

@@ -39,19 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = _source(arguments.action, arguments.name)
         return _fetch(source) if arguments.action == "fetch" else _show(source)
     except FedlitError as error:
-        print(error, file=sys.stderr)
+        print(f"fedlit: error: {error}", file=sys.stderr)
         return error.exit_status
 
 
 def _source(action: str, name: str | None) -> type[Source]:
     if name is None:
         raise ConfigError(f"fedlit data {action}: expected a source, found none. Sources: {', '.join(SOURCES)}.")
-    if name not in SOURCES:
+    if name.lower() not in SOURCES:
         raise ConfigError(
             f"fedlit data {action}: expected a source among {', '.join(SOURCES)}; found {name!r}."
             f"{did_you_mean(name, SOURCES)}"
         )
-    return source_class(name)
+    return source_class(name.lower())
 
 
 def _list(name: str | None) -> int:
@@ -82,7 +82,7 @@ def _fetch(source: type[Source]) -> int:
         try:
             print(f"{file.path}: {locate(file)}")
         except FedlitError as error:
-            print(error, file=sys.stderr)
+            print(f"fedlit: error: {error}", file=sys.stderr)
             status = 1
     return status
 

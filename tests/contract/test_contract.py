@@ -136,7 +136,9 @@ def test_6_no_private_tensor_enters_an_exchange(method: str, tmp_path: Path) -> 
         planned = set(run.exchange.sharing.names[name])
         sent = recorder.names[name]
         assert {key.partition("@")[0] for key in sent} == planned
-        assert {key for key in sent if "@" not in key} == planned == {k for k in run.exchange.sent[name] if "@" not in k}
+        assert (
+            {key for key in sent if "@" not in key} == planned == {k for k in run.exchange.sent[name] if "@" not in k}
+        )
         private = {key: value for key, value in client.state_dict().items() if key not in planned}
         # by storage, so that a private tensor under a federated name would be seen too
         assert not recorder.storage[name] & {value.data_ptr() for value in private.values()}
@@ -194,7 +196,9 @@ def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path
 
 def test_8_the_run_fails_when_too_few_clients_remain(tmp_path: Path) -> None:
     run = make_run(tmp_path, client=Explodes, exchange={"federated": ["core"], "minimum": 3})
-    with pytest.raises(RunError, match=r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"):
+    with pytest.raises(
+        RunError, match=r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"
+    ):
         run.fit(quiet=True)
 
 

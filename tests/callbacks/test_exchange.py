@@ -1,0 +1,198 @@
+"""When an exchange happens, what it takes and gives; the bit-level contracts are in ``tests/contract``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import SmallNet, make_run
+from torch import Tensor
+
+from fedlit.aggregation import Mean
+from fedlit.callbacks import Exchange
+from fedlit.callbacks.exchange import relative_distance
+from fedlit.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.sharing import State
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"),
+    [
+        ("step", list(range(12))),
+        ("epoch", [3, 7, 11]),
+        ({"steps": 1}, list(range(12))),
+        ({"steps": 5}, [4, 9]),
+        ({"epochs": 1}, [3, 7, 11]),
+        ({"epochs": 2}, [7]),
+    ],
+)
+def test_schedules(every: Any, steps: list[int], tmp_path: Path) -> None:
+    exchange = Exchange(["core"], every=every)
+    due = [step for step in range(12) if exchange.due(step, last=step % 4 == 3, epoch=step // 4)]
+    assert due == steps
+    run = make_run(tmp_path, exchange={"federated": ["core"], "every": every})
+    run.fit(quiet=True)
+    assert run.exchange.rounds == len(steps)
+    assert not Exchange([], every=every).due(3, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": {"steps": 0}}, "n of at least 1"),
+        ({"every": {"steps": 1, "epochs": 1}}, "expected step, epoch"),
+        ({"every": "batch"}, "found 'batch'"),
+        ({"rate": 1.5}, r"share in \(0, 1\], found 1.5"),
+        ({"minimum": 0}, "at least 1 client"),
+    ],
+)
+def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Exchange(["core"], **arguments)
+
+
+class Before(Mean):
+    """Keeps what it was given."""
+
+    def __call__(self, updates: Any, receivers: Any) -> Any:
+        self.given = {
+            name: {key: value.clone() for key, value in update.state.items()} for name, update in updates.items()
+        }
+        self.rows = {name: update.rows for name, update in updates.items()}
+        return super().__call__(updates, receivers)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "rows"])
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_written_back_is_the_share_of_the_aggregate(weights: Any, rate: float, tmp_path: Path) -> None:
+    rule = Before(weights)
+    run = make_run(
+        tmp_path, epochs=1, exchange={"federated": ["core"], "rule": rule, "rate": rate, "buffers": "average"}
+    )
+    run.fit(quiet=True)
+    assert rule.rows == {"ash": 50, "birch": 39, "cedar": 67}
+    share = np.array([50, 39, 67]) if weights == "rows" else np.ones(3)
+    for key in ("core.0.weight", "core.0.bias", "core.1.running_var"):
+        given = {name: state[key].double().numpy() for name, state in rule.given.items()}
+        mean = np.tensordot(share / share.sum(), np.stack([given[name] for name in ("ash", "birch", "cedar")]), 1)
+        for name, client in run.loop.federation.items():
+            expected = (1 - rate) * given[name] + rate * mean
+            np.testing.assert_allclose(client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7)
+
+
+def test_optimizer_state_is_averaged_or_kept(tmp_path: Path) -> None:
+    def moments(policy: str) -> list[Tensor]:
+        run = make_run(tmp_path, exchange={"federated": ["core"], "optimizer_state": policy})
+        run.fit(quiet=True)
+        clients = run.loop.federation.values()
+        return [c._optimizers[0].state[c.core[0].weight]["exp_avg_sq"] for c in clients]  # type: ignore[index, union-attr]
+
+    first, second, third = moments("average")
+    assert torch.equal(first, second) and torch.equal(first, third)
+    first, second, third = moments("keep")
+    assert not torch.equal(first, second) and not torch.equal(first, third)
+
+
+def test_averaged_optimizer_state_is_in_the_plan(tmp_path: Path) -> None:
+    for optimizer, factor in ((partial(torch.optim.AdamW, lr=0.01), 3), (partial(torch.optim.SGD, lr=0.1), 1)):
+        exchange = {"federated": ["core"], "optimizer_state": "average"}
+        run = make_run(tmp_path, loop={"optimizer": optimizer}, exchange=exchange)
+        plan = run.describe()
+        # weight, bias, and the scale and shift of the normalisation
+        assert plan.clients["ash"]["bytes_per_exchange"] == 4 * factor * (64 + 8 + 8 + 8)
+        run.fit(quiet=True)
+        sent = sum(value.numel() for value in run.exchange.collect(run.loop.federation["ash"]).state.values())
+        assert sent * 4 == plan.clients["ash"]["bytes_per_exchange"]
+
+
+class Publishes(FederatedClient):
+    def publish(self) -> State:
+        return {"rows": torch.tensor([float(self.spec.rows["train"])])}
+
+    def on_receive(self, received: State) -> None:
+        self.state["times"] = self.state.get("times", 0) + 1
+        self.state["received"] = {name: value.clone() for name, value in received.items()}
+
+
+class SumsPublished(Mean):
+    def __call__(self, updates: Any, receivers: Any) -> Any:
+        self.total = getattr(self, "total", 0.0) + sum(float(update.published["rows"]) for update in updates.values())
+        return super().__call__(updates, receivers)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+
+def test_clients_publish_and_receive_and_both_sides_remember_over_a_resume(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"client": Publishes}
+    run = make_run(tmp_path, epochs=2, exchange={"federated": ["core"], "rule": SumsPublished()}, **options)
+    run.fit(quiet=True)
+    ash = run.loop.federation["ash"]
+    assert ash.state["times"] == 3  # the start, and two exchanges
+    assert torch.equal(ash.state["received"]["core.0.weight"], ash.state_dict()["core.0.weight"])
+    assert run.exchange.rule.total == 2 * (50 + 39 + 67)  # type: ignore[attr-defined]
+
+    more = make_run(tmp_path, epochs=3, exchange={"federated": ["core"], "rule": SumsPublished()}, **options)
+    more.fit("last", quiet=True)
+    assert more.loop.federation["ash"].state["times"] == 4
+    assert more.exchange.rule.total == 3 * (50 + 39 + 67)  # type: ignore[attr-defined]
+
+
+def test_drift_is_the_relative_distance_just_before_the_exchange(tmp_path: Path) -> None:
+    rule = Before()
+    run = make_run(tmp_path, epochs=1, exchange={"federated": ["core"], "rule": rule})
+    run.fit(quiet=True)
+    flat = {
+        name: np.concatenate([state[key].double().numpy().ravel() for key in sorted(state)])
+        for name, state in rule.given.items()
+    }
+    mean = sum(flat.values()) / 3
+    assert run.trainer is not None
+    for name, vector in flat.items():
+        expected = np.linalg.norm(vector - mean) / np.linalg.norm(mean)
+        assert float(run.trainer.callback_metrics[f"{name}/drift"]) == pytest.approx(expected, rel=1e-5)
+    assert relative_distance({}, {}) is None
+
+
+def test_fedper_lg_fedavg_and_fedbn_are_patterns(tmp_path: Path) -> None:
+    def names(patterns: list[str]) -> set[str]:
+        run = make_run(tmp_path, align="both", exchange={"federated": patterns})
+        run.describe()
+        return set(run.exchange.plan(run.loop.federation).all_names)
+
+    everything = names(["*"])
+    assert names(["encoder", "core"]) == {name for name in everything if not name.startswith("head")}  # FedPer
+    assert names(["core", "head"]) == {name for name in everything if not name.startswith("encoder")}  # LG-FedAvg
+    assert names(["*", "!*.1"]) == {name for name in everything if not name.split(".")[1] == "1"}  # FedBN
+
+
+def test_exchange_needs_no_trainer_of_ours(tmp_path: Path) -> None:
+    """The objects work with a plain Lightning Trainer, as in a notebook."""
+    from federations import Made
+    from lightning.pytorch import Trainer
+
+    from fedlit.data.module import FederatedData
+    from fedlit.loop import FederatedLoop
+
+    loop = FederatedLoop(partial(FederatedClient, network=SmallNet))
+    trainer = Trainer(
+        max_epochs=1,
+        callbacks=[Exchange(["core"])],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
+    first, second, third = (client.state_dict()["core.0.weight"] for client in loop.federation.values())
+    assert torch.equal(first, second) and torch.equal(first, third)
+    assert loop.scores["validation"].keys() == {"ash", "birch", "cedar"}

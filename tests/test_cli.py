@@ -1,0 +1,241 @@
+"""The command line as a person uses it: in a process of its own where that matters, else through ``main``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedlit.__main__ import main
+from fedlit.config import find_config, known_configs
+from fedlit.errors import ConfigError
+
+FAST = ["--config", "quickstart.yaml", "--trainer.max_epochs", "2", "--model.threads", "1"]
+
+
+def fedlit(*args: str, cwd: Path, module: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedlit"] if module else [str(Path(sys.executable).parent / "fedlit")]
+    return subprocess.run([*command, *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *args: str, status: int = 2) -> str:
+    assert main(list(args)) == status
+    captured = capsys.readouterr()
+    before, found, message = captured.err.partition("fedlit: error: ")
+    assert found and "Traceback" not in captured.err and before.count("\n") <= 2
+    assert message.count("\n") <= 12  # one message, not a page of usage
+    return message
+
+
+@pytest.mark.parametrize("args", [["--help"], [], ["--version"], ["data", "list"], ["data", "show", "Heart"], ["fitt"]])
+def test_light_commands_import_neither_torch_nor_pandas(args: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom fedlit.__main__ import main\n"
+        f"try:\n    main({args!r})\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'lightning', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_is_light_and_names_are_found() -> None:
+    code = "import sys, fedlit\nassert 'torch' not in sys.modules\nfor n in fedlit.__all__: getattr(fedlit, n)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_console_script_and_module_say_the_same(tmp_path: Path) -> None:
+    script, module = (fedlit("--help", cwd=tmp_path, module=module) for module in (False, True))
+    assert script.stdout == module.stdout and "fedlit fit --config NAME" in script.stdout
+
+
+def test_fit_test_predict_validate_from_anywhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *FAST]) == 0
+    out = capsys.readouterr().out
+    assert (
+        out.index("Exchange every epoch")
+        < out.index("validation:")
+        < out.index("Next: fedlit test --config quickstart.yaml")
+    )
+    run = here / "lightning_logs" / "quickstart" / "version_0"
+    assert (run / "config.yaml").is_file() and (run / "checkpoints" / "last.ckpt").is_file()
+    assert not (run / "test.csv").exists()
+
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+    captured = capsys.readouterr()
+    assert f"Using {run / 'checkpoints' / 'last.ckpt'}" in captured.err
+    table = pd.read_csv(run / "test.csv", index_col="client")
+    plain = json.loads((run / "test.json").read_text())
+    assert list(table.index) == ["breast_cancer", "digits", "wine"]
+    assert plain["mean"]["auroc"] == pytest.approx(table["auroc"].mean())
+    assert plain["worst"]["auroc"] == pytest.approx(table["auroc"].min())
+    assert plain["worst_client"]["auroc"] == table["auroc"].idxmin()
+    assert f"{table.loc['wine', 'auroc']:.4f}" in captured.out
+
+    assert main(["validate", "--config", "quickstart.yaml", "--ckpt_path", "best"]) == 0
+    assert (run / "validation.csv").is_file()
+
+    assert main(["predict", "--config", "quickstart.yaml", "--format", "parquet"]) == 0
+    predictions = pd.read_parquet(run / "predictions" / "wine.parquet")
+    from sklearn.datasets import load_wine
+
+    wine = load_wine(as_frame=True)
+    assert list(predictions) == [
+        "row",
+        "probability_class_0",
+        "probability_class_1",
+        "probability_class_2",
+        "predicted",
+    ]
+    assert len(predictions) == table.loc["wine", "rows"] == predictions["row"].nunique()
+    probabilities = predictions.filter(like="probability_")
+    assert probabilities.sum(axis=1).to_numpy() == pytest.approx(1)
+    assert (predictions["predicted"] == probabilities.idxmax(axis=1).str.removeprefix("probability_")).all()
+    truth = wine.target_names[wine.target.loc[predictions["row"]]]
+    assert (predictions["predicted"] == truth).mean() == pytest.approx(table.loc["wine", "accuracy"])
+
+
+def test_runs_are_numbered_and_scored_with_their_own_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in ("8", "9"):
+        assert main(["fit", *FAST, "--seed", seed]) == 0
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+    runs = here / "lightning_logs" / "quickstart"
+    assert sorted(path.name for path in runs.iterdir()) == ["version_0", "version_1"]
+    # the newest run has seed 9: its split, not the file's, says which rows are test rows
+    assert (runs / "version_1" / "test.csv").is_file() and not (runs / "version_0" / "test.csv").exists()
+    capsys.readouterr()
+    message = error_of(
+        capsys,
+        "test",
+        "--config",
+        "quickstart.yaml",
+        "--ckpt_path",
+        str(runs / "version_0/checkpoints/last.ckpt"),
+        "--seed",
+        "9",
+    )
+    assert "expected seed 9, found 8" in message
+
+
+def test_describe_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "--config", "quickstart.yaml", "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    wine = plan["clients"]["wine"]
+    assert wine["rows"] == {"train": 106, "validation": 27, "test": 45} and wine["features"] == 13
+    # 13·64 + 64 | 2 (64·64 + 64) | 64·3 + 3
+    assert wine["parameters"] == 896 + 8320 + 195 and wine["federated"] == 8320
+    assert wine["bytes_per_exchange"] == 4 * 8320
+    assert plan["exchange"]["federated"] == ["core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias"]
+    assert not (here / "lightning_logs").exists()
+
+
+def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) -> None:
+    shipped = find_config("quickstart.yaml")
+    assert shipped.parent.name == "configs" and "quickstart.yaml" in known_configs()
+    (here / "configs").mkdir()
+    (here / "configs" / "quickstart.yaml").write_text("seed: 1\n")
+    assert find_config("quickstart") == (here / "configs" / "quickstart.yaml").resolve()
+    (here / "quickstart.yaml").write_text("seed: 2\n")
+    assert find_config("quickstart.yaml") == (here / "quickstart.yaml").resolve()
+    with pytest.raises(ConfigError, match=r"expected a YAML file, found none in .*Did you mean 'covertype_gl.yaml'"):
+        find_config("covertype_lg.yaml")
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["fti"], ["expected a command, found 'fti'", "Did you mean 'fit'"]),
+        (["fit"], ["expected --config NAME", "quickstart.yaml"]),
+        (["fit", "--config"], ["expected a configuration behind it"]),
+        (["fit", "--config", "nothing.yaml"], ["expected a YAML file, found none in"]),
+        (["fit", *FAST, "--trainer.max_epoch", "3"], ["trainer.max_epoch", "Did you mean 'trainer.max_epochs'"]),
+        (["fit", *FAST, "--trainer.max_epochs", "three"], ["trainer.max_epochs", "three"]),
+        (["fit", *FAST, "--exchange.every", "fortnight"], ["exchange.every", "fortnight"]),
+        (["fit", *FAST, "--exchange.every", "{weeks: 2}"], ["exchange.every", "weeks"]),
+        (["fit", *FAST, "--exchange.rate", "0"], ["exchange.rate: expected a share in (0, 1], found 0"]),
+        (["fit", *FAST, "--exchange.federated", "[croe]"], ["pattern 'croe'", "Did you mean 'core'"]),
+        (["fit", *FAST, "--exchange.federated", "[encoder]"], ["encoder.0.weight", "(64, 30)", "(64, 64)", "digits"]),
+        (["fit", *FAST, "--exchange.minimum", "4"], ["exchange.minimum", "number of clients, 3"]),
+        (["fit", *FAST, "--data.batches", "200"], ["found 200 batches", "wine (106)", "at most 106"]),
+        (["fit", *FAST, "--data.pool", "true"], ["pool: true", "align: both"]),
+        (["fit", *FAST, "--trainer.gradient_clip_val", "1"], ["model.gradient_clip_val"]),
+        (["fit", *FAST, "--trainer.precision", "16-mixed"], ["bf16-mixed"]),
+        (["fit", *FAST, "--ckpt_path", "last"], ["expected an earlier run with a checkpoint"]),
+        (["fit", *FAST, "--ckpt_path", "no.ckpt"], ["found no file no.ckpt"]),
+        (["test", "--config", "quickstart.yaml"], ["expected a trained run in", "run fit first"]),
+        (["describe", *FAST, "--format", "xml"], ["expected table or json, found 'xml'"]),
+        (["fit", *FAST, "--data.source", "mine.Nothing"], ["mine.Nothing"]),
+        (["fit", *FAST, "--data.source.clients", "[wine, beer]"], ["'beer'", "wine"]),
+        (["data", "show", "Covertyp"], ["Covertyp", "Did you mean"]),
+    ],
+)
+def test_a_wrong_configuration_gets_one_message_and_status_2(
+    args: list[str], parts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = error_of(capsys, *args)
+    for part in parts:
+        assert part in message
+    assert not list(here.glob("lightning_logs/*/version_*")), "a refused run leaves no folder"
+
+
+def test_wrong_yaml_is_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quickstart = find_config("quickstart.yaml").read_text()
+    (here / "typo.yaml").write_text(quickstart.replace("batches: 10", "batchs: 10"))
+    assert "batchs" in error_of(capsys, "fit", "--config", "typo.yaml")
+    (here / "broken.yaml").write_text("seed: [8\n")
+    assert "broken.yaml" in error_of(capsys, "fit", "--config", "broken.yaml")
+    (here / "twice.yaml").write_text(quickstart + "seed: 9\n")
+    message = error_of(capsys, "fit", "--config", "twice.yaml")
+    assert "'seed'" in message and "twice" in message
+
+
+def test_a_failed_run_has_status_1_and_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(capsys, "fit", *FAST, "--model.optimizer.lr", "1e30", status=1)
+    assert "expected a finite state from at least 1 clients, found it at 0" in message
+    assert "breast_cancer, digits, wine" in message
+
+
+def test_quiet_when_not_a_terminal(tmp_path: Path) -> None:
+    done = fedlit("fit", *FAST, cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_class_in_the_working_directory_is_found_by_the_console_script(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from fedlit import FederatedClient\n\nclass Mine(FederatedClient):\n    pass\n")
+    done = fedlit(
+        "fit", *FAST, "--model.client", "mine.Mine", "--model.client.network", "fedlit.MLP", cwd=tmp_path, module=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "class_path: mine.Mine" in (tmp_path / "lightning_logs/quickstart/version_0/config.yaml").read_text()
+
+
+def test_environment_debug_shows_tracebacks(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedlit import MLP\n\nclass Bad(MLP):\n    def forward(self, x):\n        1 / 0\n"
+    )
+    code = "from fedlit.__main__ import main\nimport sys, mine, fedlit\n"
+    code += "from fedlit.client import FederatedClient\nFederatedClient.forward = mine.Bad.forward\n"
+    code += f"sys.exit(main({['fit', *FAST]!r}))"
+    for debug in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "FEDLIT_DEBUG": debug},
+            check=False,
+        )
+        assert done.returncode == 1
+        assert ("Traceback" in done.stderr) == bool(debug)
+        assert "ZeroDivisionError: division by zero" in done.stderr
