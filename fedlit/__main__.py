@@ -75,7 +75,7 @@ def _dispatch(args: list[str]) -> int:
 
 
 def _heavy(command: str, rest: list[str]) -> int:
-    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     from fedlit.cli import execute
 

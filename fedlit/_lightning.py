@@ -1,4 +1,6 @@
-"""Every private name of Lightning that fedlit touches, each with its reason and a test in ``tests/test_lightning_internals.py``."""
+"""Every private name of Lightning that fedlit touches, each with its reason and a test in
+``tests/test_lightning_internals.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The commands that need torch: fit, validate, test, predict, describe. ``fedlit.__main__`` answers the light ones without it."""
+"""The commands that need torch: fit, validate, test, predict, describe. ``fedlit.__main__`` answers the light ones
+without it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class _Parser(LightningArgumentParser):
 
 
 class FedlitCLI(LightningCLI):
-    """Lightning's command line, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` serves them all.
+    """Lightning's command line, with one flat set of keys for all commands, so that a run's saved ``config.yaml``
+    serves them all.
 
     Args:
         command: what will be done with the run.
@@ -145,7 +148,8 @@ def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
                 position += 1
                 if position == len(args):
                     raise ConfigError(
-                        "--config: expected a configuration behind it, found nothing; for instance --config quickstart.yaml"
+                        "--config: expected a configuration behind it, found nothing; for instance --config "
+                        "quickstart.yaml"
                     )
                 value = args[position]
             configs.append(find_config(value))
@@ -166,7 +170,8 @@ class _StrictLoader(yaml.SafeLoader):
             if key in keys[:position]:
                 line = node.value[position][0].start_mark.line + 1
                 raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
-        return super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def _check_yaml(path: Path) -> None:
@@ -274,8 +279,5 @@ def execute(command: Command, args: list[str]) -> None:
     elif command == "test":
         run.test(config.ckpt_path)
     else:
-        style = config.format or "csv"
-        if style not in ("csv", "parquet"):
-            raise ConfigError(f"--format: expected csv or parquet, found {style!r}")
-        for client, path in run.predict(config.ckpt_path, format=style).items():
+        for client, path in run.predict(config.ckpt_path, format=config.format or "csv").items():
             print(f"{client}: {path}")

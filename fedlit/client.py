@@ -104,7 +104,9 @@ class FederatedClient(LightningModule):
         return logits.softmax(1)
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Probabilities (n, classes), and the mean loss over the rows whose label the client knows (NaN where there is none)."""
+        """Probabilities (n, classes), and the mean loss over the rows whose label the client knows (NaN where
+        there is none).
+        """
         logits = self(batch.x)
         known = batch.y >= 0
         loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)

@@ -10,7 +10,9 @@ __all__ = ["config_folders", "find_config", "known_configs"]
 
 
 def config_folders() -> list[Path]:
-    """Where a configuration of a bare name is looked for, in this order: here, ``configs/``, and what came with the package."""
+    """Where a configuration of a bare name is looked for, in this order: here, ``configs/``, and what came with
+    the package.
+    """
     package = Path(__file__).parent
     shipped = package / "configs"  # in a wheel
     return [Path(), Path("configs"), shipped if shipped.is_dir() else package.parent / "configs"]

@@ -1,4 +1,6 @@
-"""How an aligned step is executed. The plain engine is the reference: it equals a hand-written loop over clients, bit for bit."""
+"""How an aligned step is executed. The plain engine is the reference: it equals a hand-written loop over clients,
+bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ __all__ = ["Engine", "PlainEngine"]
 
 
 class Engine(ABC):
-    """Executes aligned steps. Two engines agree to float32 tolerance; one engine with one thread count gives the same bits each time."""
+    """Executes aligned steps. Two engines agree to float32 tolerance; one engine with one thread count gives the
+    same bits each time.
+    """
 
     name: str
 

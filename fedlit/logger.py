@@ -15,7 +15,8 @@ FEDERATION = "federation"
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):
-    """Writes ``<client>/<tag>`` as ``<tag>`` of the run ``version_<n>/<client>``, and any other tag to ``version_<n>/federation``.
+    """Writes ``<client>/<tag>`` as ``<tag>`` of the run ``version_<n>/<client>``, and any other tag to
+    ``version_<n>/federation``.
 
     Args:
         save_dir: where all runs live.

@@ -14,6 +14,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit._lightning import count_aligned_step, parse_optimizers
 from fedlit.client import FederatedClient
@@ -63,22 +64,42 @@ def build_clients(
         overrides: client name or glob → what is different there; the first match counts.
 
     Raises:
-        ConfigError: an override that matches no client.
+        ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
+        of draws.
     """
     names = [spec.name for spec in specs]
     for pattern in overrides or {}:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(
-                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
-                + did_you_mean(pattern, names)
+                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are "
+                f"{', '.join(names)}." + did_you_mean(pattern, names)
             )
-    clients = {}
+    clients: dict[str, FederatedClient] = {}
+    checked: set[int] = set()
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = _override(overrides, spec.name).client or client
-        with isolated_rng(derive_seed(seed, "build")):
-            clients[spec.name] = built = factory(spec)
-        initialise(built, seed)
+        clients[spec.name] = _build(factory, spec, seed, "build")
+        if id(factory) not in checked:
+            checked.add(id(factory))
+            again = _build(factory, spec, seed, "build again").state_dict()
+            drawn = [
+                name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
+            ]
+            if drawn:
+                raise ConfigError(
+                    f"client {spec.name!r}: expected initial values that depend on (seed, name) alone, found that "
+                    f"{', '.join(drawn)} depend on what was drawn before; draw them in a reset_parameters "
+                    "method of the "
+                    "module that holds them, so that clients whose networks differ elsewhere start equal"
+                )
     return clients
+
+
+def _build(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str) -> FederatedClient:
+    with isolated_rng(derive_seed(seed, purpose)):
+        built = factory(spec)
+    initialise(built, seed)
+    return built
 
 
 def _override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
@@ -139,6 +160,7 @@ class FederatedLoop(LightningModule):
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
         self.engine: Engine = PlainEngine()
         self._threads_before = torch.get_num_threads()
+        self._loaded_step = 0
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
         self.scores: dict[Split, dict[str, dict[str, float]]] = {}
@@ -178,14 +200,17 @@ class FederatedLoop(LightningModule):
             if size < 2 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()):
                 rows = len(data.train_loaders[name].rows)
                 raise ConfigError(
-                    f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, found {rows} training rows in "
+                    f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
+                    f"found {rows} training rows in "
                     f"{data.batches} batches; set data.batches to at most {rows // 2}, or leave the client out"
                 )
             self.clients[name] = client
             self.batch_sizes[name] = size
 
     def configure_model(self) -> None:
-        """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need them."""
+        """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need
+        them.
+        """
         if self.trainer.world_size != 1:
             raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
         self.build(self.data)
@@ -214,6 +239,11 @@ class FederatedLoop(LightningModule):
                 {"scheduler": config.scheduler, "interval": config.interval, "name": config.name} for config in configs
             ]
         return optimizers, schedulers
+
+    @property
+    def step(self) -> int:
+        """Aligned steps that the clients have behind them (outside of fit the Trainer does not know)."""
+        return self.trainer.global_step if self.trainer.state.fn == "fit" else self._loaded_step
 
     # ------------------------------------------------------------------ training
 
@@ -247,17 +277,19 @@ class FederatedLoop(LightningModule):
             if not config.reduce_on_plateau and (config.interval == "step" or last):
                 count = self.trainer.global_step if config.interval == "step" else self.current_epoch
                 if (count + 1) % config.frequency == 0:
-                    config.scheduler.step()
+                    config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
 
     def record(self, values: Mapping[str, float]) -> None:
-        """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others to the federation's."""
+        """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
+        to the federation's.
+        """
         self._recorded.update(values)
 
     def _log(self, values: Mapping[str, float]) -> None:
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in defined.items()})
         for logger in self.trainer.loggers:
-            logger.log_metrics(defined, self.trainer.global_step)
+            logger.log_metrics(defined, self.step)
 
     # ------------------------------------------------------------------ evaluation
 
@@ -298,7 +330,7 @@ class FederatedLoop(LightningModule):
             name: {k: float(v) for k, v in metrics.compute().items()} for name, metrics in self._metrics[split].items()
         }
         summary = summarise(scores, sites)
-        self.scores[split], self.summary[split], self.scored_at[split] = scores, summary, self.trainer.global_step
+        self.scores[split], self.summary[split], self.scored_at[split] = scores, summary, self.step
         tag = _TAGS[split]
         values = {f"{site}/{tag}/{metric}": value for site, own in scores.items() for metric, value in own.items()}
         values |= {f"{tag}/{metric}": value for metric, value in summary["mean"].items()}
@@ -306,7 +338,9 @@ class FederatedLoop(LightningModule):
         self._log(values)
 
     def confusion(self, split: Split) -> dict[str, tuple[list[str], Tensor]]:
-        """Site → (labels, confusion matrix) of the last scoring of ``split``; true classes are rows, the last row being unknown labels."""
+        """Site → (labels, confusion matrix) of the last scoring of ``split``; true classes are rows, the last row
+        being unknown labels.
+        """
         labels = {
             site.name: [str(client.spec.classes[position]) for position in site.classes]
             for client in self.federation.values()
@@ -360,7 +394,7 @@ class FederatedLoop(LightningModule):
         for client in self.federation.values():
             for config in client._scheduler_configs:
                 if config.reduce_on_plateau:
-                    config.scheduler.step(self._monitored(client, config))
+                    cast(ReduceLROnPlateau, config.scheduler).step(self._monitored(client, config))
 
     def _monitored(self, client: FederatedClient, config: LRSchedulerConfig) -> Tensor:
         """A score by its name: the client's own where it has one of that name, else the federation's."""
@@ -369,8 +403,8 @@ class FederatedLoop(LightningModule):
             if key in known:
                 return known[key]
         raise ConfigError(
-            f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of {', '.join(sorted(known))}."
-            + did_you_mean(str(config.monitor), known)
+            f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of "
+            f"{', '.join(sorted(known))}." + did_you_mean(str(config.monitor), known)
         )
 
     def on_test_epoch_start(self) -> None:
@@ -403,14 +437,17 @@ class FederatedLoop(LightningModule):
         if saved is None or set(saved["clients"]) != names:
             found = "no fedlit run" if saved is None else ", ".join(sorted(saved["clients"]))
             raise ConfigError(
-                f"checkpoint: expected the clients {', '.join(sorted(names))}, found {found}; use this configuration's checkpoint"
+                f"checkpoint: expected the clients {', '.join(sorted(names))}, found {found}; use this "
+                "configuration's checkpoint"
             )
         if saved["seed"] != self.seed:
             raise ConfigError(
-                f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or start a new run"
+                f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or "
+                "start a new run"
             )
         if self.trainer.state.fn == "fit":
             self.threads = saved["threads"]
+        self._loaded_step = checkpoint["global_step"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]
             _call_hook(client, "on_load_checkpoint", saved["clients"][name])
@@ -425,7 +462,8 @@ class FederatedLoop(LightningModule):
         self._forward("teardown", stage)
 
     def on_fit_end(self) -> None:
-        """Forwarded to the clients."""
+        """Remember how far training got."""
+        self._loaded_step = self.trainer.global_step
         self._forward("on_fit_end")
 
     def on_train_start(self) -> None:

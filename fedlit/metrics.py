@@ -48,7 +48,8 @@ def confusion_matrix(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """AUROC, AUPRC, balanced accuracy, accuracy and F1 of one client on one split, by the convention on top of this module.
+    """AUROC, AUPRC, balanced accuracy, accuracy and F1 of one client on one split, by the convention on top of
+    this module.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1; C counts the classes of the client's training split.

@@ -69,8 +69,10 @@ class Plan:
             f"every {every}" if isinstance(every, str) else " ".join(f"every {n} {unit}" for unit, n in every.items())
         )
         return (
-            f"Exchange {when}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; rule {exchange['rule']}, "
-            f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state {exchange['optimizer_state']}."
+            f"Exchange {when}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
+            f"rule {exchange['rule']}, "
+            f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
+            f"{exchange['optimizer_state']}."
         )
 
     def __str__(self) -> str:
@@ -125,7 +127,9 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
 
 
 def _moments(client: Any) -> int:
-    """How many tensors of a parameter's shape its optimizer keeps: found by asking a fresh one to take a step on a copy."""
+    """How many tensors of a parameter's shape its optimizer keeps: found by asking a fresh one to take a step on a
+    copy.
+    """
     import torch
 
     probe = torch.nn.Parameter(torch.zeros(2, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
 import pandas as pd
 import torch
@@ -22,9 +22,10 @@ def write_predictions(
     data: FederatedData,
     batches: Sequence[Sequence[Tensor]] | Sequence[Tensor],
     folder: Path,
-    format: Literal["csv", "parquet"],
+    format: str,
 ) -> dict[str, Path]:
-    """Write ``<folder>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of the client's classes, ``predicted``.
+    """Write ``<folder>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of the
+    client's classes, ``predicted``.
 
     A client that has outputs for classes it never saw in training (FedAvg) is restricted to its own classes and
     renormalised, as in the metrics.
@@ -37,8 +38,10 @@ def write_predictions(
         format: the file format.
 
     Raises:
-        ConfigError: Parquet without pyarrow.
+        ConfigError: another format; Parquet without pyarrow.
     """
+    if format not in ("csv", "parquet"):
+        raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
     if format == "parquet":
         try:
             import pyarrow  # noqa: F401
@@ -48,7 +51,8 @@ def write_predictions(
             ) from error
     folder.mkdir(parents=True, exist_ok=True)
     sites = data.sites(data.predict)
-    per_site = [batches] if len(sites) == 1 else batches
+    # Lightning unpacks a list of one
+    per_site = cast(Sequence[Sequence[Tensor]], [batches] if len(sites) == 1 else batches)
     written = {}
     for (owner, name, rows), parts in zip(sites, per_site, strict=True):
         client = loop.federation[owner]

@@ -73,11 +73,13 @@ class Results:
         return text_table([f"{self.split}:", "rows", *metrics], lines)
 
     def _repr_html_(self) -> str:
-        html: str = self.to_frame().to_html(float_format="%.4f")
+        html: str = self.to_frame().to_html(float_format="{:.4f}".format)
         return html
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``<split>.csv`` (one row per client) and ``<split>.json`` (with mean and worst) into the folder of a run."""
+        """Write ``<split>.csv`` (one row per client) and ``<split>.json`` (with mean and worst) into the folder of
+        a run.
+        """
         csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
         self.to_frame().to_csv(csv)
         plain.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")

@@ -173,7 +173,7 @@ class Run:
         return self._evaluate("test", ckpt_path, quiet)
 
     def predict(
-        self, ckpt_path: str | Path | None = None, *, format: Literal["csv", "parquet"] = "csv", quiet: bool = False
+        self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
     ) -> dict[str, Path]:
         """Write one file per client: row number in the source, probability of each class, predicted label.
 
@@ -188,7 +188,7 @@ class Run:
         from fedlit.predictions import write_predictions
 
         checkpoint = self._find(ckpt_path, quiet, "predict")
-        self.trainer = self._trainer([])
+        self.trainer = self._trainer([], log=False)
         with _calm():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
@@ -196,7 +196,7 @@ class Run:
 
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint = self._find(ckpt_path, quiet, split)
-        self.trainer = self._trainer([Board()] if split == "test" else [])
+        self.trainer = self._trainer([Board()] if split == "test" else [], log=split == "test")
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with _calm():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
@@ -210,12 +210,14 @@ class Run:
 
     # ------------------------------------------------------------------
 
-    def _trainer(self, callbacks: list[Callback], purge_step: int | None = None) -> Trainer:
+    def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
         options = dict(self.trainer_options)
         extra = options.pop("callbacks", None) or []
         logger = options.pop("logger", None)
-        if logger is None or logger is True:
+        if not log:
+            logger = False
+        elif logger is None or logger is True:
             logger = FederatedTensorBoardLogger(
                 self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step
             )
@@ -249,7 +251,8 @@ class Run:
             folder = newest_run(self.root, self.name)
             if folder is None:
                 raise ConfigError(
-                    f"--ckpt_path last: expected an earlier run with a checkpoint in {(self.root / self.name).resolve()}, found none; "
+                    "--ckpt_path last: expected an earlier run with a checkpoint in "
+                    f"{(self.root / self.name).resolve()}, found none; "
                     "leave --ckpt_path out to start one"
                 )
             return folder / "checkpoints" / LAST, folder
@@ -264,7 +267,8 @@ class Run:
         folder = self.folder or newest_run(self.root, self.name)
         if ckpt_path in (None, "last", "best") and folder is None:
             raise ConfigError(
-                f"{purpose}: expected a trained run in {(self.root / self.name).resolve()}, found none; run fit first or give --ckpt_path"
+                f"{purpose}: expected a trained run in {(self.root / self.name).resolve()}, found none; run fit "
+                "first or give --ckpt_path"
             )
         if ckpt_path in (None, "last"):
             assert folder is not None
@@ -274,7 +278,8 @@ class Run:
             best = sorted((folder / "checkpoints").glob("best-*.ckpt"), key=os.path.getmtime)
             if not best:
                 raise ConfigError(
-                    f"--ckpt_path best: expected a best-*.ckpt in {folder / 'checkpoints'}, found none; set checkpoint.best"
+                    f"--ckpt_path best: expected a best-*.ckpt in {folder / 'checkpoints'}, found none; set "
+                    "checkpoint.best"
                 )
             checkpoint = best[-1]
         else:
@@ -309,7 +314,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses itself."""
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
+    itself.
+    """
     logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     level = logger.level
     logger.setLevel(logging.WARNING)

@@ -60,15 +60,16 @@ def initialise(module: nn.Module, seed: int) -> None:
         seed: the run's seed.
 
     Example:
-        >>> narrow, wide = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3)), nn.Sequential(nn.Linear(5, 3),
-        nn.Linear(3, 3))
-        >>> initialise(narrow, 8), initialise(wide, 8)
-        (None, None)
+        >>> narrow = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3))
+        >>> wide = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 3))
+        >>> initialise(narrow, seed=8)
+        >>> initialise(wide, seed=8)
         >>> torch.equal(narrow[1].weight, wide[1].weight)
         True
     """
     for name, child in module.named_modules():
-        reset = getattr(child, "reset_parameters", None)
+        # torch's own attention and transformer modules have the method under a private name
+        reset = getattr(child, "reset_parameters", None) or getattr(child, "_reset_parameters", None)
         if not callable(reset):
             continue
         with isolated_rng(derive_seed(seed, "initial", name)):

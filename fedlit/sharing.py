@@ -106,15 +106,36 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
             problems in one message.
     """
     tensors = {client: named_tensors(module) for client, module in sorted(clients.items())}
-    parameters = {client: {name for name, _ in module.named_parameters()} for client, module in clients.items()}
+    parameters = {
+        client: {name for name, _ in module.named_parameters(remove_duplicate=False)}
+        for client, module in clients.items()
+    }
     everything = list(dict.fromkeys(name for state in tensors.values() for name in state))
+    can_travel = {
+        name
+        for client, state in tensors.items()
+        for name, value in state.items()
+        if name in parameters[client] or (buffers == "average" and value.is_floating_point())
+    }
     problems = []
     for pattern in patterns:
-        if not select(everything, [pattern.removeprefix("!")]):
-            modules = sorted({name.split(".")[0] for name in everything})
+        bare = pattern.removeprefix("!")
+        matched = select(everything, [bare])
+        if not matched:
+            modules = sorted(
+                {".".join(name.split(".")[:depth]) for name in everything for depth in range(1, name.count(".") + 1)}
+            )
+            parts = [module for module in modules if "." not in module]
             problems.append(
-                f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; "
-                f"the networks' parts are {', '.join(modules)}.{did_you_mean(pattern.removeprefix('!').split('.')[0], modules)}"
+                f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; the "
+                "networks' parts "
+                f"are {', '.join(parts)}.{did_you_mean(bare.removesuffix('.*'), modules)}"
+            )
+        elif pattern == bare and not can_travel.intersection(matched):
+            problems.append(
+                f"pattern {pattern!r}: expected to match something that can travel, found only buffers "
+                f"({matched[0]}, …); "
+                "floating-point buffers travel with exchange.buffers: average, integer ones never"
             )
     chosen = set(select(everything, patterns))
     names: dict[str, tuple[str, ...]] = {}
@@ -133,11 +154,15 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
             here, there = tuple(state[name].shape), tuple(tensors[first][name].shape)
             if here != there:
                 problems.append(
-                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and {here} on {client!r}"
+                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} "
+                    f"and {here} on {client!r}"
                 )
                 break  # one of a client's many shapes says enough
     if problems:
-        advice = "Federate only parts of equal shape (for Global Layers: core), or give the clients a common space with data.align: both"
+        advice = (
+            "Federate only parts of equal shape (for Global Layers: core), or give the clients a common space with "
+            "data.align: both"
+        )
         raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems) + f"\n{advice}")
     return Sharing(
         names, {client: tuple(name for name in mine if name in parameters[client]) for client, mine in names.items()}

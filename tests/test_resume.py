@@ -1,4 +1,5 @@
-"""A process killed by SIGKILL in the middle of an epoch, resumed by the command line, ends with the bits of one that was not killed."""
+"""A process killed by SIGKILL in the middle of an epoch, resumed by the command line, ends with the bits of one
+that was not killed."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def test_a_checkpoint_cut_short_never_takes_the_name_of_a_whole_one(tmp_path: Pa
     code = (
         "import torch, sys\nfrom fedlit.callbacks.checkpoint import AtomicCheckpointIO\n"
         "print('ready', flush=True)\n"
-        f"while True: AtomicCheckpointIO().save_checkpoint({{'epoch': 2, 'x': torch.zeros(3_000_000)}}, {str(path)!r})\n"
+        f"while True: AtomicCheckpointIO().save_checkpoint({{'epoch': 2, 'x': torch.zeros(3_000_000)}}, "
+        f"{str(path)!r})\n"
     )
     writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None and writer.stdout.readline() == "ready\n"

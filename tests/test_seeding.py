@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedlit.nn import MLP, GlobalLayers
+from fedlit.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.loop import build_clients
+from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.seeding import derive_seed, initialise, isolated_rng
+from fedlit.spec import ClientSpec
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 SMALL = {"global_features": 3, "width": 4, "blocks": 2, "heads": 2}
@@ -94,7 +98,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize(("one", "other"), PAIRS, ids=["columns", "classes", "form", "mlp", "mlp depth"])
 def test_equal_names_and_shapes_start_equal_on_clients_that_differ_elsewhere(one: type, other: type) -> None:
     torch.manual_seed(1)
     mine = initialised(one(), seed=8)
@@ -106,7 +110,7 @@ def test_equal_names_and_shapes_start_equal_on_clients_that_differ_elsewhere(one
     assert [name for name in common if not torch.equal(mine[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, width=8)])
+@pytest.mark.parametrize("build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, width=8)], ids=["gl", "mlp"])
 def test_seeds_give_different_weights(build: type) -> None:
     states = [initialised(build(), seed) for seed in (0, 1, 8)]
     matrices = [name for name, tensor in states[0].items() if tensor.dim() == 2]
@@ -162,13 +166,20 @@ class Token(nn.Module):
         self.token = nn.Parameter(torch.randn(4))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="parameters of modules without reset_parameters stay as the global generator drew them"
-)
-@pytest.mark.parametrize("build", [Token, lambda: nn.MultiheadAttention(4, 2)])
-def test_every_parameter_is_a_function_of_seed_and_name(build: type) -> None:
+class WithToken(Network):
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(nn.Linear(num_features, 4), Token(), nn.Linear(4, num_outputs))
+
+
+def test_torchs_attention_is_a_function_of_seed_and_name() -> None:
     torch.manual_seed(1)
-    mine = initialised(build(), seed=8)
+    mine = initialised(nn.MultiheadAttention(4, 2), seed=8)
     torch.manual_seed(2)
-    theirs = initialised(build(), seed=8)
+    theirs = initialised(nn.MultiheadAttention(4, 2), seed=8)
     assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
+
+
+def test_a_parameter_drawn_outside_reset_parameters_is_refused() -> None:
+    spec = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
+    with pytest.raises(ConfigError, match=r"client 'ash': .* found that core.token depend .* reset_parameters"):
+        build_clients([spec], lambda spec: FederatedClient(spec, WithToken), seed=8)

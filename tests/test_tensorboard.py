@@ -34,7 +34,7 @@ RUN = "fedlit/version_0"
 
 
 def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: Any) -> None:
-    run, board = trained
+    _run, board = trained
     runs = board.Runs()
     clients = ["ash", "birch", "cedar"]
     assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation"]}

@@ -1,4 +1,6 @@
-"""The mean of the clients' states (McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data")."""
+"""The mean of the clients' states (McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
+Decentralized Data").
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ __all__ = ["Mean", "mean"]
 def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
     """Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
 
-    Sums in the order of the clients' names, whatever the order of the mapping, in the tensors' own dtype (float32)
-    and on their device.
+    Sums in the order of the clients' names, whatever the order of the mapping, in float32 or better, on the tensors'
+    device; the result has the tensors' dtype.
 
     Args:
         states: client → named tensors; tensors of one name have one shape.
@@ -45,12 +47,17 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
         weight = (
             dict.fromkeys(clients, 1.0) if weights is None else {client: float(weights[client]) for client in clients}
         )
-        total = torch._foreach_mul([states[first][name] for name in names], weight[first])
+        total = torch._foreach_mul([_at_least_single(states[first][name]) for name in names], weight[first])
         for client in others:
-            torch._foreach_add_(total, [states[client][name] for name in names], alpha=weight[client])
+            terms = [_at_least_single(states[client][name]) for name in names]
+            torch._foreach_add_(total, terms, alpha=weight[client])
         torch._foreach_div_(total, sum(weight.values()))
-        result.update(zip(names, total, strict=True))
+        result |= {name: value.to(states[first][name].dtype) for name, value in zip(names, total, strict=True)}
     return result
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 class Mean(Rule):

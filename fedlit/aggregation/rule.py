@@ -53,3 +53,5 @@ class Rule(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
+        if state:
+            raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")

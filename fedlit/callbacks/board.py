@@ -52,7 +52,7 @@ class Board(Callback):
         for logger in _boards(trainer):
             for site, (labels, matrix) in list(loop.confusion(split).items())[: self.confusion_matrices]:
                 logger.writer(site).add_figure(
-                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), trainer.global_step
+                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.step
                 )
 
 

@@ -70,7 +70,8 @@ class Checkpoints:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target and renames, so that a process killed while writing leaves the previous checkpoint whole.
+    """Writes beside the target and renames, so that a process killed while writing leaves the previous checkpoint
+    whole.
 
     (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
     """

@@ -1,4 +1,6 @@
-"""The exchange: when clients' federated states are aggregated, by which rule, and how much of the result each takes over."""
+"""The exchange: when clients' federated states are aggregated, by which rule, and how much of the result each
+takes over.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Exchange(Callback):
         every: ``step`` (each aligned step), ``epoch``, ``{steps: n}`` or ``{epochs: n}``.
         rule: what clients receive.
         rate: r, the share taken from what is received; 1 replaces.
-        buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are ``average``\\ d too.
+        buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
+            (``average``).
         optimizer_state: each client keeps its optimizer's state (``keep``), or the state that belongs to federated
             parameters travels and is aggregated like them (``average``).
         minimum: the run fails when fewer clients than this have a finite state.
@@ -65,7 +68,8 @@ class Exchange(Callback):
             len(every) != 1 or not set(every) <= {"steps", "epochs"} or min(every.values()) < 1
         ):
             problems.append(
-                f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}} with n of at least 1, found {every}"
+                f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}} with n of at least 1, "
+                f"found {every}"
             )
         if isinstance(every, str) and every not in ("step", "epoch"):
             problems.append(f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}}, found {every!r}")
@@ -88,7 +92,9 @@ class Exchange(Callback):
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
     def plan(self, clients: Mapping[str, FederatedClient]) -> Sharing:
-        """Which tensors of these clients are federated; refuses what does not fit (see :func:`fedlit.sharing.resolve`)."""
+        """Which tensors of these clients are federated; refuses what does not fit (see
+        :func:`fedlit.sharing.resolve`).
+        """
         if self.minimum > len(clients):
             raise ConfigError(
                 f"exchange.minimum: expected at most the number of clients, {len(clients)}, found {self.minimum}"
@@ -120,7 +126,10 @@ class Exchange(Callback):
         self.sharing = self.plan(pl_module.federation)
         for name, client in pl_module.federation.items():
             tensors = named_tensors(client)
-            self._tensors[name] = client._federated = {key: tensors[key].detach() for key in self.sharing.names[name]}
+            # A tensor that two modules share has two names and travels once.
+            once = {id(tensors[key]): key for key in reversed(self.sharing.names[name])}
+            federated = [key for key in self.sharing.names[name] if once[id(tensors[key])] == key]
+            self._tensors[name] = client._federated = {key: tensors[key].detach() for key in federated}
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Tell clients what they start from, unless a checkpoint has restored what they made of it."""
@@ -154,14 +163,16 @@ class Exchange(Callback):
         lost = [name for name in clients if not finite[name]]
         if len(updates) < self.minimum:
             raise RunError(
-                f"exchange {self.rounds + 1}: expected a finite state from at least {self.minimum} clients, found it at {len(updates)} "
-                f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients (model.gradient_clip_val) or look at these clients' data"
+                f"exchange {self.rounds + 1}: expected a finite state from at least {self.minimum} clients, "
+                f"found it at {len(updates)} "
+                f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients "
+                "(model.gradient_clip_val) or look at these clients' data"
             )
         receivers = {name: tuple(update.state) for name, update in collected.items()}
         received = self.rule(updates, receivers)
         if measure:
-            drift = {name: relative_distance(updates[name].state, received.get(name, {})) for name in updates}
-            drift = {name: value for name, value in drift.items() if value is not None}
+            distances = {name: relative_distance(updates[name].state, received.get(name, {})) for name in updates}
+            drift = {name: value for name, value in distances.items() if value is not None}
             loop.record({f"{name}/drift": value for name, value in drift.items()})
             if drift:
                 loop.record({"drift": sum(drift.values()) / len(drift), "exchange/rounds": float(self.rounds + 1)})
@@ -174,7 +185,8 @@ class Exchange(Callback):
             self.not_finite[name] = self.not_finite.get(name, 0) + 1
             loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
             _log.warning(
-                f"exchange {self.rounds + 1}: client {name!r} was left out, its state is not finite; it received the aggregate"
+                f"exchange {self.rounds + 1}: client {name!r} was left out, its state is not finite; it "
+                "received the aggregate"
             )
         self.rounds += 1
 
@@ -188,7 +200,8 @@ class Exchange(Callback):
         private = [key for key in state if key.partition("@")[0] not in allowed]
         if private:
             raise RunError(
-                f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a defect, please report it"
+                f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
+                "defect, please report it"
             )
         self.sent[name] = self.sent.get(name, frozenset()) | state.keys()
         return Update(state, client.spec.rows["train"], client.publish())
@@ -200,7 +213,7 @@ class Exchange(Callback):
         if self.optimizer_state == "average":
             own |= self._optimizer_tensors(client)
         names = [name for name in received if name in own]
-        mine, theirs = [own[name] for name in names], [received[name] for name in names]
+        mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
         if not names:
             return
         if rate == 1:
@@ -209,7 +222,9 @@ class Exchange(Callback):
             torch._foreach_lerp_(mine, theirs, rate)
 
     def _optimizer_tensors(self, client: FederatedClient) -> dict[str, Tensor]:
-        """The optimizers' tensors that belong to federated parameters and have their shape, as ``<parameter>@<name>``."""
+        """The optimizers' tensors that belong to federated parameters and have their shape, as
+        ``<parameter>@<name>``.
+        """
         parameters = dict(client.named_parameters())
         found: dict[str, Tensor] = {}
         for name in self.sharing.parameters[client.spec.name]:
@@ -220,7 +235,9 @@ class Exchange(Callback):
         return found
 
     def _recover(self, loop: FederatedLoop, client: FederatedClient) -> None:
-        """Empty the optimizers' state, and start again where a tensor is not finite: otherwise the client would be lost for good."""
+        """Empty the optimizers' state, and start again where a tensor is not finite: otherwise the client would be
+        lost for good.
+        """
         for optimizer in client._optimizers:
             optimizer.state.clear()
         before = {name: tensor.detach().clone() for name, tensor in named_tensors(client).items()}
@@ -256,15 +273,16 @@ def _finite(states: Mapping[str, State]) -> dict[str, bool]:
 
 
 def relative_distance(state: State, reference: State) -> float | None:
-    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them); None where that is nothing.
+    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them); None where ω̄ is nothing or 0.
 
     Example:
         >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
-        1.3333333730697632
+        1.3333333333333333
     """
     names = [name for name in state if name in reference and "@" not in name]
     if not names:
         return None
     mine, theirs = [state[name] for name in names], [reference[name] for name in names]
-    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
-    return float(distance / torch.stack(torch._foreach_norm(theirs)).norm())
+    distance = float(torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm())
+    size = float(torch.stack(torch._foreach_norm(theirs)).norm())
+    return distance / size if size else None

@@ -68,9 +68,9 @@ class Progress(ProgressBar):
         parts = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
         parts += [
             f"round {callback.rounds}"
-            for callback in trainer.callbacks
+            for callback in getattr(trainer, "callbacks", [])
             if isinstance(callback, Exchange) and callback.federated
-        ]  # type: ignore[attr-defined]
+        ]
         if (loss := trainer.callback_metrics.get("train/loss")) is not None:
             parts.append(f"loss {float(loss):.3f}")
         if (auroc := trainer.callback_metrics.get("val/auroc")) is not None:

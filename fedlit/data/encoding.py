@@ -1,4 +1,6 @@
-"""From raw tables to tensors: encoders per client, the common space of FedAvg, the pooled client of the centralized baseline."""
+"""From raw tables to tensors: encoders per client, the common space of FedAvg, the pooled client of the
+centralized baseline.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,6 @@ def encode(
     train = {table.name: table.features.iloc[table.splits["train"]] for table in tables}
     labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
     columns = sorted({column for table in tables for column in table.features.columns}) if common_features else None
-    categorical = {column for table in tables for column in table.categorical}
     all_labels = _labels_union(tables, labels) if common_classes else None
 
     encoded = []
@@ -97,12 +98,14 @@ def encode(
         classes = all_labels if all_labels is not None else labels[table.name]
         if len(classes) < 2:
             raise DataError(
-                f"client {table.name!r}: expected at least two classes in its training rows, found one ({classes[0]!r}); a classifier "
-                "cannot be trained on it alone. Leave the client out, or give all clients the common classes with align: classes"
+                f"client {table.name!r}: expected at least two classes in its training rows, found one "
+                f"({classes[0]!r}); a classifier "
+                "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
+                "with align: classes"
             )
         x = np.empty((len(table.features), len(table.features.columns)), np.float32)
         for position, column in enumerate(table.features.columns):
-            if column in categorical:
+            if column in table.categorical:
                 x[:, position] = _codes(
                     table.features[column], [frame[column] for frame in fit_codes if column in frame]
                 )
@@ -110,13 +113,14 @@ def encode(
                 x[:, position] = _standardised(
                     table.features[column], [frame[column] for frame in fit_numbers if column in frame]
                 )
+        features = list(table.features.columns)
         bad = ~np.isfinite(x).all(axis=0)
         if bad.any():
             raise DataError(
-                f"client {table.name!r}: column {table.features.columns[bad][0]!r} is not finite after standardisation: expected numbers "
+                f"client {table.name!r}: column {features[int(bad.argmax())]!r} is not finite after "
+                "standardisation: expected numbers "
                 "within the range of float32; rescale the column or mark the outliers as missing"
             )
-        features = list(table.features.columns)
         if columns is not None:
             wide = np.zeros((len(x), len(columns)), np.float32)
             wide[:, [columns.index(feature) for feature in features]] = x
@@ -128,7 +132,7 @@ def encode(
             for split in SPLITS
             for rows in [table.splits[split]]
         }
-        sizes = {split: len(rows) for split, rows in splits.items()}
+        sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,))
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}))
@@ -142,15 +146,18 @@ def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
     kinds: dict[str, tuple[str, str]] = {}
     for table in tables:
         for column in table.features.columns:
+            if table.features[column].isna().all():
+                continue  # says nothing about its kind
             if column in table.categorical:
                 kind = "numeric categories" if is_numeric_dtype(table.features[column]) else "text categories"
             else:
                 kind = "numbers"
             first, found = kinds.setdefault(column, (table.name, kind))
-            if found != kind and not table.features[column].isna().all():
+            if found != kind:
                 raise DataError(
-                    f"column {column!r}: expected one kind on all clients that share it, found {found} at {first!r} and {kind} at "
-                    f"{table.name!r}; rename one of the two, or list it under categorical for both"
+                    f"column {column!r}: expected one kind on all clients that share it, found {found} at "
+                    f"{first!r} and "
+                    f"{kind} at {table.name!r}; rename one of the two, or list it under categorical for both"
                 )
 
 
@@ -174,24 +181,36 @@ def _labels_union(tables: Sequence[ClientTable], labels: Mapping[str, list[Any]]
 
 
 def _standardised(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
+    if column.isna().all():
+        return np.zeros(len(column))
     observed = pd.concat(fit).to_numpy(np.float64, na_value=np.nan)
     if np.isnan(observed).all():
         return np.zeros(len(column))
-    scaler = StandardScaler().fit(observed.reshape(-1, 1))
-    values: np.ndarray = scaler.transform(column.to_numpy(np.float64, na_value=np.nan).reshape(-1, 1))[:, 0]
-    return np.where(np.isnan(values), 0.0, values)
+    values = column.to_numpy(np.float64, na_value=np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller
+        scaler = StandardScaler().fit(observed.reshape(-1, 1))
+        if not np.isfinite([scaler.mean_, scaler.scale_]).all():
+            return np.full(len(column), np.inf)
+        scaled: np.ndarray = scaler.transform(values.reshape(-1, 1))[:, 0]
+    return np.where(np.isnan(values), 0.0, scaled)
 
 
 def _codes(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
+    observed = pd.concat([part for part in fit if part.notna().any()] or fit)
+    if column.isna().all() or observed.isna().all():
+        return np.full(len(column), -1.0)
+    numeric = is_numeric_dtype(observed)
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
-    encoder.fit(_categories(pd.concat(fit)))
-    codes: np.ndarray = encoder.transform(_categories(column))[:, 0]
+    encoder.fit(_categories(observed, numeric))
+    codes: np.ndarray = encoder.transform(_categories(column, numeric))[:, 0]
     return codes
 
 
-def _categories(column: pd.Series) -> np.ndarray:
-    """A column of floats where categories are numbers, else of strings; NaN where missing: what OrdinalEncoder sorts without surprise."""
-    if is_numeric_dtype(column):
+def _categories(column: pd.Series, numeric: bool) -> np.ndarray:
+    """Floats where categories are numbers, else strings; NaN where missing: what OrdinalEncoder sorts without
+    surprise.
+    """
+    if numeric:
         return column.to_numpy(np.float64, na_value=np.nan).reshape(-1, 1)
     text = column.astype(object)
     return text.where(text.isna(), text.astype(str)).where(~text.isna(), np.nan).to_numpy(object).reshape(-1, 1)
@@ -210,7 +229,7 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
         torch.cat([client.train.y for client in clients]),
         np.concatenate([client.train.row for client in clients]),
     )
-    sizes = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
+    sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
     seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
     union = Site(UNION_SITE, seen, sizes, union=True)
     spec = ClientSpec(

@@ -41,8 +41,8 @@ class ClientLoader:
 
     Example:
         >>> import numpy as np
-        >>> loader = ClientLoader(Rows(torch.randn(25, 3), torch.zeros(25, dtype=torch.long), np.arange(25)), 10,
-        seed=8, client="a")
+        >>> rows = Rows(torch.randn(25, 3), torch.zeros(25, dtype=torch.long), np.arange(25))
+        >>> loader = ClientLoader(rows, 10, seed=8, client="a")
         >>> [len(batch.y) for batch in loader]
         [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
@@ -75,6 +75,7 @@ class ClientLoader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on behind the batches that were handed out."""
         self.epoch, self._resume_at = state["epoch"], state["position"] % self.batches
+        self._position = self._resume_at
 
 
 class EvalLoader:

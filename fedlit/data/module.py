@@ -67,7 +67,8 @@ class FederatedData(LightningDataModule):
         if few:
             smallest = min(len(client.train) for client in self.clients)
             raise DataError(
-                f"data.batches: expected at most as many batches as the smallest client has training rows, found {self.batches} batches and "
+                "data.batches: expected at most as many batches as the smallest client has training rows, "
+                f"found {self.batches} batches and "
                 f"fewer rows at {', '.join(few)}; set data.batches to at most {smallest}, or leave these clients out"
             )
         self.train_loaders = {

@@ -22,7 +22,9 @@ NormMode = Literal["batch", "frozen"]
 
 
 class FrozenBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation that stays in evaluation mode: its statistics never leave 0 and 1, only scale and shift are trained."""
+    """Batch normalisation that stays in evaluation mode: its statistics never leave 0 and 1, only scale and shift
+    are trained.
+    """
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
         """Stay in evaluation mode, whatever ``mode`` says."""
@@ -103,7 +105,8 @@ class SelfAttention(nn.Module):
         scores = (query.unsqueeze(3) * key.unsqueeze(2)).sum(1) * size**-0.5
         attended = (scores.softmax(2).unsqueeze(1) * value.unsqueeze(2)).sum(3)
         mixed = self.out.weight @ attended.reshape(width, tokens * rows)
-        return mixed.view(width, tokens, rows).permute(2, 1, 0)
+        out: Tensor = mixed.view(width, tokens, rows).permute(2, 1, 0)
+        return out
 
 
 class GatedFeedForward(nn.Module):
@@ -141,7 +144,8 @@ class GatedFeedForward(nn.Module):
         """Without the residual, which the caller adds."""
         n = self.norm(x)
         hidden = nn.functional.selu(self.w1(n))
-        return self.w2(hidden if self.w3 is None else hidden * self.w3(n))
+        out: Tensor = self.w2(hidden if self.w3 is None else hidden * self.w3(n))
+        return out
 
 
 class Residual(nn.Module):
@@ -153,7 +157,8 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add what the inner module makes of ``x``."""
-        return x + self.inner(x)
+        out: Tensor = x + self.inner(x)
+        return out
 
 
 class FC(nn.Sequential):

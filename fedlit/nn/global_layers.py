@@ -1,4 +1,6 @@
-"""The network of Global Layers: a feature-token transformer, then five wide layers of which the middle three are shared."""
+"""The network of Global Layers: a feature-token transformer, then five wide layers of which the middle three are
+shared.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Encoder(nn.Module):
 
 
 class GlobalLayers(Network):
-    """The network of Global Layers in its Covertype form (the defaults) or its Heart form (``global_features=8, input_norm=False, gated=False``).
+    """The network of Global Layers in its Covertype form (the defaults) or its Heart form (``global_features=8,
+    input_norm=False, gated=False``).
 
     With z = ``global_features * width``: the encoder ends in FC(features · width → 4z); the core is gated(4z, hidden
     z), FC(4z → 2z), gated(2z, hidden z/2), which are the *global layers*; the head is FC(2z → z), a normalisation

@@ -84,10 +84,10 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
 
 def test_rows_left_out_vary_by_epoch() -> None:
     loader = ClientLoader(numbered(23), 5, seed=8, client="a")
-    left_out = [frozenset(range(23)) - set(order(loader, epoch)) for epoch in range(30)]
+    left_out = [frozenset(range(23)) - set(order(loader, epoch)) for epoch in range(100)]
     assert {len(rows) for rows in left_out} == {3}
-    assert len(set(left_out)) > 20
-    assert frozenset.union(*left_out) == frozenset(range(23))  # nobody is left out for good or for ever let in
+    assert len(set(left_out)) > 90  # of 1,771 possible ones
+    assert frozenset.union(*left_out) == frozenset(range(23))
     assert not frozenset.intersection(*left_out)
 
 
@@ -97,19 +97,14 @@ def test_rows_left_out_vary_by_epoch() -> None:
 @PROPERTY
 @given(st.integers(0, 6), st.integers(0, 3))
 def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -> None:
-    loader = ClientLoader(numbered(45), 6, seed=8, client="a")
-    loader.epoch = epoch
-    whole = list(loader)
-    interrupted = iter(loader)
+    uninterrupted, interrupted, resumed = (ClientLoader(numbered(45), 6, seed=8, client="a") for _ in range(3))
+    uninterrupted.epoch = interrupted.epoch = epoch
+    whole = list(uninterrupted)
+    iterator = iter(interrupted)
     for _ in range(taken):
-        next(interrupted)
-    if taken == 0:
-        loader = ClientLoader(numbered(45), 6, seed=8, client="a")  # nothing taken yet: a fresh loader's state
-        loader.epoch = epoch
-    state = loader.state_dict()
+        next(iterator)
     torch.manual_seed(taken)
-    resumed = ClientLoader(numbered(45), 6, seed=8, client="a")
-    resumed.load_state_dict(state)
+    resumed.load_state_dict(interrupted.state_dict())
     assert resumed.epoch == epoch
     remaining = list(resumed)
     expected = whole if taken == 6 else whole[taken:]  # a finished epoch starts again at its first batch
@@ -143,7 +138,6 @@ def test_state_of_a_resumed_loader_counts_on() -> None:
     assert loader.state_dict() == {"epoch": 5, "position": 3}
 
 
-@pytest.mark.xfail(strict=True, reason="between loading and the first batch the position reads 0")
 def test_state_survives_loading_and_saving_again() -> None:
     loader = ClientLoader(numbered(20), 4, seed=8, client="a")
     loader.load_state_dict({"epoch": 5, "position": 3})

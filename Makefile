@@ -1,0 +1,29 @@
+# Both commands need Python 3.11 or newer, and make; they set up everything else in .venv.
+PYTHON ?= python3
+CONFIG ?= quickstart.yaml
+ARGS ?=
+BIN = .venv/bin
+JOBS ?= 2
+
+.PHONY: fit test clean
+
+fit: .venv/base
+	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
+
+test: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+.venv/base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/dev: .venv/base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,77 @@
+"""Every shipped configuration runs for two epochs on its data, from fit to test."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedlit.__main__ import main
+from fedlit.config import config_folders
+from fedlit.data.files import find
+from fedlit.data.sources import source_class
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+
+
+def need_data(config: Path) -> None:
+    name = yaml.safe_load(config.read_text())["data"]["source"]["class_path"].rsplit(".", 1)[1].lower()
+    optional = ("hungarian", "switzerland", "va", "framingham")
+    for file in source_class(name).files():
+        if find(file) is None and not any(word in file.path for word in optional):
+            pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
+
+
+def test_the_shipped_configurations_are_those_of_this_folder() -> None:
+    assert config_folders()[-1].resolve() == CONFIGS[0].parent
+    assert len(CONFIGS) >= 9
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_two_epochs_and_a_test(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_data(config)
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "--config", config.name, "--trainer.max_epochs", "2", "--model.threads", "1"]) == 0
+    assert main(["test", "--config", config.name]) == 0
+    results = json.loads((tmp_path / "lightning_logs" / config.stem / "version_0" / "test.json").read_text())
+    for name, scores in results["clients"].items():
+        assert scores["rows"] > 0 and math.isfinite(scores["loss"]), name
+        assert 0.3 < scores["auroc"] <= 1, name
+
+
+@pytest.mark.parametrize(
+    ("config", "clients"),
+    [
+        (
+            "covertype_gl",
+            {
+                "comanche": (915_954, 717_640),
+                "neota": (915_423, 717_640),
+                "poudre": (915_600, 717_640),
+                "rawah": (915_600, 717_640),
+            },
+        ),
+        (
+            "covertype_local",
+            {"comanche": (915_954, 0), "neota": (915_423, 0), "poudre": (915_600, 0), "rawah": (915_600, 0)},
+        ),
+        ("covertype_fedavg", dict.fromkeys(("comanche", "neota", "poudre", "rawah"), (916_131, 916_131))),
+        ("heart_gl", {"cleveland": (448_339, 298_688), "sa": (415_211, 298_688), "faisalabad": (440_057, 298_688)}),
+        ("heart_local", {"cleveland": (448_339, 0), "sa": (415_211, 0), "faisalabad": (440_057, 0)}),
+        ("heart_fedavg", dict.fromkeys(("cleveland", "sa", "faisalabad"), (597_415, 597_415))),
+    ],
+)
+def test_describe_gives_the_papers_parameter_counts(
+    config: str, clients: dict[str, tuple[int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_data(next(path for path in CONFIGS if path.stem == config))
+    assert main(["describe", "--config", f"{config}.yaml", "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {name: (c["parameters"], c["federated"]) for name, c in plan["clients"].items()} == clients
+    if config == "covertype_gl":
+        comanche = plan["clients"]["comanche"]
+        assert comanche["features"] == 11 and comanche["classes"] == [1, 2, 3, 5, 6, 7]
+        assert comanche["bytes_per_exchange"] == 2_870_560
