@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
 from fedlit.metrics import ClientMetrics
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
@@ -55,6 +56,11 @@ class FederatedClient(LightningModule):
     def __init__(self, spec: ClientSpec, network: NetworkFactory) -> None:
         super().__init__()
         self.spec = spec
+        if not callable(network):
+            raise ConfigError(
+                f"client {spec.name!r}: expected a network class, found the {type(network).__name__} {network!r}; let "
+                f"{type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: NetworkFactory"
+            )
         built = network(spec.num_features, spec.num_outputs)
         self.encoder: nn.Module = built.encoder
         self.core: nn.Module = built.core

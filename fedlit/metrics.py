@@ -71,7 +71,7 @@ def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, T
     if not len(target) or not torch.isfinite(probabilities).all():
         return {**dict.fromkeys(names, nan), "classes": torch.zeros_like(nan)}
     classes = probabilities.shape[1]
-    confusion = confusion_matrix(probabilities, target).to(torch.float64)
+    confusion = confusion_matrix(probabilities, target).cpu().to(torch.float64)
     hits, support, predicted = confusion.diagonal(), confusion.sum(1)[:classes], confusion.sum(0)
     present = support > 0
     f1 = 2 * hits / (support + predicted).clamp_min(1)
@@ -130,11 +130,12 @@ class ClientMetrics(Metric):
         position[self.columns] = torch.arange(len(self.columns), device=target.device)
         self.probabilities.append(mine / mine.sum(1, keepdim=True).clamp_min(torch.finfo(mine.dtype).tiny))
         self.target.append(position[target])  # position[-1] is -1
-        self.loss.append(torch.stack([torch.where(known > 0, loss.double() * known, 0.0), known.double()]))
+        self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))
 
     def compute(self) -> dict[str, Tensor]:
         """Scalars by name: ``loss`` and what :func:`classification_metrics` gives."""
-        total, known = torch.stack(self.loss).sum(0)
+        # on the CPU: some accelerators have no float64
+        total, known = torch.stack(self.loss).cpu().double().sum(0)
         return {
             "loss": (total / known).float(),
             **classification_metrics(torch.cat(self.probabilities), torch.cat(self.target)),
@@ -164,7 +165,7 @@ def summarise(scores: Mapping[str, Mapping[str, float]], sites: Iterable[Site]) 
     names = [site.name for site in sites if not site.union and site.name in scores]
     summary: dict[str, dict[str, Any]] = {"mean": {}, "worst": {}, "worst_client": {}, "counted": {}}
     for metric in dict.fromkeys(metric for name in names for metric in scores[name]):
-        values = {name: scores[name][metric] for name in names if math.isfinite(scores[name].get(metric, math.nan))}
+        values = {name: scores[name][metric] for name in names if not math.isnan(scores[name].get(metric, math.nan))}
         worst = (max if metric in LOWER_IS_BETTER else min)(values, key=values.__getitem__, default=None)
         summary["mean"][metric] = sum(values.values()) / len(values) if values else math.nan
         summary["worst"][metric] = math.nan if worst is None else values[worst]

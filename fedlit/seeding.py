@@ -38,11 +38,20 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[None
 
     Torch's dropout takes no generator of its own, hence the detour over the default one.
     """
-    accelerators = [device] if device is not None and device.type != "cpu" else []
-    kind = accelerators[0].type if accelerators else "cuda"
-    with torch.random.fork_rng(accelerators, device_type=kind):
-        torch.manual_seed(seed)
+    accelerator = device if device is not None and device.type != "cpu" else None
+    # not torch.manual_seed, which would reseed every accelerator of the machine
+    cpu = torch.default_generator.get_state()
+    module = torch.get_device_module(accelerator) if accelerator is not None else None
+    other = module.get_rng_state() if module is not None else None
+    torch.default_generator.manual_seed(seed)
+    if module is not None:
+        module.manual_seed(seed)
+    try:
         yield
+    finally:
+        torch.default_generator.set_state(cpu)
+        if module is not None:
+            module.set_rng_state(other)
 
 
 @torch.no_grad()

@@ -148,22 +148,26 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
                 for name in state
                 if name in chosen and name not in parameters[client] and state[name].is_floating_point()
             ]
+        # a tensor that two modules share has two names, and travels once, under the first
+        once = {id(state[name]): name for name in reversed(mine)}
+        mine = [name for name in mine if once[id(state[name])] == name]
         names[client] = tuple(mine)
         for name in mine:
             first = owners.setdefault(name, client)
             here, there = tuple(state[name].shape), tuple(tensors[first][name].shape)
             if here != there:
                 problems.append(
-                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} "
-                    f"and {here} on {client!r}"
+                    f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and "
+                    f"{here} on {client!r}; federate only parts of equal shape (for Global Layers: core), or give the "
+                    "clients a common space with data.align: both"
                 )
                 break  # one of a client's many shapes says enough
-    if problems:
-        advice = (
-            "Federate only parts of equal shape (for Global Layers: core), or give the clients a common space with "
-            "data.align: both"
+    if patterns and not chosen and not problems:
+        problems.append(
+            f"patterns {list(patterns)}: expected them to choose something, found that they cancel each other"
         )
-        raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems) + f"\n{advice}")
+    if problems:
+        raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems))
     return Sharing(
         names, {client: tuple(name for name in mine if name in parameters[client]) for client, mine in names.items()}
     )

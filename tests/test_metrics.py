@@ -376,3 +376,9 @@ def test_metric_without_any_value() -> None:
 def test_metric_that_one_site_alone_has() -> None:
     summary = summarise({"a": {"f1": 0.5, "own": 3.0}, "b": {"f1": 1.0}}, sites("a", "b", "not scored"))
     assert (summary["mean"]["own"], summary["counted"]["own"], summary["worst_client"]["own"]) == (3.0, 1, "a")
+
+
+def test_a_client_whose_loss_is_infinite_is_the_worst() -> None:
+    sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {})]
+    summary = summarise({"a": {"loss": float("inf")}, "b": {"loss": 0.3}}, sites)
+    assert summary["worst_client"]["loss"] == "a" and summary["mean"]["loss"] == float("inf")

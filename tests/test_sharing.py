@@ -108,6 +108,10 @@ def test_select(patterns: list[str], expected: list[int]) -> None:
     assert select(TENSORS, patterns) == [TENSORS[position] for position in expected]
 
 
+def test_select_tells_upper_from_lower_case() -> None:
+    assert select(["core.A.bias", "core.a.bias"], ["core.A"]) == ["core.A.bias"]
+
+
 @PROPERTY
 @given(
     st.lists(st.sampled_from(TENSORS), unique=True), st.sampled_from(["core", "*norm*", "encoder.blocks.?", "head.*"])
@@ -236,3 +240,15 @@ def test_hint_does_not_name_what_was_written_correctly() -> None:
     with pytest.raises(ConfigError) as error:
         resolve({"a": Client()}, ["core.wdie"])
     assert "Did you mean 'core'?" not in str(error.value)
+
+
+def test_patterns_that_cancel_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cancel each other"):
+        resolve({"a": Client()}, ["core", "!core"])
+
+
+def test_a_tied_tensor_travels_once() -> None:
+    client = Client(inputs=4)
+    client.core["wide"].weight = client.encoder.weight
+    names = resolve({"a": client}, ["*"]).names["a"]
+    assert "encoder.weight" in names and "core.wide.weight" not in names

@@ -27,12 +27,17 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
         states: client → named tensors; tensors of one name have one shape.
         weights: client → positive weight; equal if None.
 
+    Raises:
+        ValueError: a weight that is not positive.
+
     Example:
         Three clients, two of which have the tensor:
 
         >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
         {'w': tensor([1.])}
     """
+    if weights is not None and min(weights.values(), default=1) <= 0:
+        raise ValueError(f"expected positive weights, found {dict(weights)}")
     owners: dict[str, tuple[str, ...]] = {}
     for client in sorted(states):
         for name in states[client]:

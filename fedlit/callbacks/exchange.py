@@ -126,10 +126,7 @@ class Exchange(Callback):
         self.sharing = self.plan(pl_module.federation)
         for name, client in pl_module.federation.items():
             tensors = named_tensors(client)
-            # A tensor that two modules share has two names and travels once.
-            once = {id(tensors[key]): key for key in reversed(self.sharing.names[name])}
-            federated = [key for key in self.sharing.names[name] if once[id(tensors[key])] == key]
-            self._tensors[name] = client._federated = {key: tensors[key].detach() for key in federated}
+            self._tensors[name] = client._federated = {key: tensors[key].detach() for key in self.sharing.names[name]}
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Tell clients what they start from, unless a checkpoint has restored what they made of it."""

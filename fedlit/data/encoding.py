@@ -93,6 +93,11 @@ def encode(
 
     encoded = []
     for table in tables:
+        # A column without any value is of the kind that it has where clients meet, else of the client's own.
+        meets = [other for other in tables if other is table or common_features]
+        filled = {column for other in meets for column in other.features if other.features[column].notna().any()}
+        categories = {column for other in meets for column in other.categorical if other.features[column].notna().any()}
+        categories |= {column for column in table.categorical if column not in filled}
         fit_numbers = [train[table.name]] if scaling == "client" else list(train.values())
         fit_codes = list(train.values()) if common_features else [train[table.name]]
         classes = all_labels if all_labels is not None else labels[table.name]
@@ -105,7 +110,7 @@ def encode(
             )
         x = np.empty((len(table.features), len(table.features.columns)), np.float32)
         for position, column in enumerate(table.features.columns):
-            if column in table.categorical:
+            if column in (categories if table.features[column].isna().all() else table.categorical):
                 x[:, position] = _codes(
                     table.features[column], [frame[column] for frame in fit_codes if column in frame]
                 )
@@ -169,8 +174,12 @@ def _labels(target: pd.Series, positive: Any) -> list[Any]:
         raise DataError(
             f"target {target.name!r}: expected labels of one type, found a mixture ({error}); convert the column"
         ) from error
-    if len(labels) == 2 and positive is not None and positive in labels:
-        labels.sort(key=lambda label: label == positive)
+    if len(labels) == 2 and positive is not None:
+        if positive not in labels:
+            raise DataError(
+                f"target {target.name!r}: expected the positive label to be one of {labels}, found {positive!r}"
+            )
+        labels.sort(key=lambda label: bool(label == positive))
     return labels
 
 
@@ -219,10 +228,11 @@ def _categories(column: pd.Series, numeric: bool) -> np.ndarray:
 def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
     """All rows in one client that is scored on each of the former clients and on all."""
     names = [client.spec.name for client in clients]
-    if UNION_SITE in names:
-        raise DataError(
-            f"a client is named {UNION_SITE!r}, which pool: true uses for the union of all; rename the client"
-        )
+    for name in names:
+        if name.casefold() in (UNION_SITE, POOLED_CLIENT):
+            raise DataError(
+                f"client {name!r}: pool: true needs the names {UNION_SITE}, {POOLED_CLIENT}; rename the client"
+            )
     first = clients[0].spec
     train = Rows(
         torch.cat([client.train.x for client in clients]),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlit.data.encoding import Rows
+from fedlit.errors import ConfigError
 from fedlit.seeding import derive_seed
 
 __all__ = ["Batch", "ClientLoader", "EvalLoader"]
@@ -70,10 +71,19 @@ class ClientLoader:
 
     def state_dict(self) -> dict[str, int]:
         """How many batches of this epoch have been handed out."""
-        return {"epoch": self.epoch, "position": self._position}
+        return {"epoch": self.epoch, "position": self._position, "batches": self.batches}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on behind the batches that were handed out."""
+        """Go on behind the batches that were handed out.
+
+        Raises:
+            ConfigError: the state was saved with another number of batches per epoch.
+        """
+        if state["batches"] != self.batches:
+            raise ConfigError(
+                f"client {self.client!r}: expected a checkpoint with {self.batches} batches per epoch, found "
+                f"{state['batches']}; set data.batches to {state['batches']} or start a new run"
+            )
         self.epoch, self._resume_at = state["epoch"], state["position"] % self.batches
         self._position = self._resume_at
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from federations import SmallNet, make_run
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlit.aggregation import Mean
 from fedlit.callbacks import Exchange
 from fedlit.callbacks.exchange import relative_distance
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
+from fedlit.nn import Network
 from fedlit.sharing import State
 
 
@@ -196,3 +197,21 @@ def test_exchange_needs_no_trainer_of_ours(tmp_path: Path) -> None:
     first, second, third = (client.state_dict()["core.0.weight"] for client in loop.federation.values())
     assert torch.equal(first, second) and torch.equal(first, third)
     assert loop.scores["validation"].keys() == {"ash", "birch", "cedar"}
+
+
+class Tied(Network):
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        first = nn.Linear(4, 4)
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 4), first), nn.Sequential(first), nn.Linear(4, num_outputs)
+        )
+
+
+def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
+    rule = Before()
+    options = {"federated": ["core", "encoder.1"], "rule": rule, "rate": 0.5}
+    run = make_run(tmp_path, epochs=1, exchange=options, loop={"client": partial(FederatedClient, network=Tied)})
+    run.fit(quiet=True)
+    given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
+    expected = 0.5 * given[0] + 0.5 * sum(given) / 3
+    torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)

@@ -116,7 +116,7 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
 
 def test_epochs_after_a_resumed_one_are_whole() -> None:
     loader = ClientLoader(numbered(20), 4, seed=8, client="a")
-    loader.load_state_dict({"epoch": 1, "position": 3})
+    loader.load_state_dict({"epoch": 1, "position": 3, "batches": 4})
     assert len(order(loader, epoch=1)) == 5
     assert len(order(loader, epoch=2)) == 20
     assert order(loader, epoch=2) == order(ClientLoader(numbered(20), 4, seed=8, client="a"), epoch=2)
@@ -130,18 +130,24 @@ def test_interrupted_epoch_starts_again_where_nothing_was_loaded() -> None:
 
 def test_state_of_a_resumed_loader_counts_on() -> None:
     loader = ClientLoader(numbered(20), 4, seed=8, client="a")
-    loader.load_state_dict({"epoch": 5, "position": 1})
+    loader.load_state_dict({"epoch": 5, "position": 1, "batches": 4})
     iterator = iter(loader)
     next(iterator)
-    assert loader.state_dict() == {"epoch": 5, "position": 2}
+    assert loader.state_dict() == {"epoch": 5, "position": 2, "batches": 4}
     next(iterator)
-    assert loader.state_dict() == {"epoch": 5, "position": 3}
+    assert loader.state_dict() == {"epoch": 5, "position": 3, "batches": 4}
 
 
 def test_state_survives_loading_and_saving_again() -> None:
     loader = ClientLoader(numbered(20), 4, seed=8, client="a")
-    loader.load_state_dict({"epoch": 5, "position": 3})
-    assert loader.state_dict() == {"epoch": 5, "position": 3}
+    loader.load_state_dict({"epoch": 5, "position": 3, "batches": 4})
+    assert loader.state_dict() == {"epoch": 5, "position": 3, "batches": 4}
+
+
+def test_a_position_of_another_number_of_batches_is_refused() -> None:
+    loader = ClientLoader(numbered(20), 5, seed=8, client="a")
+    with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 batches per epoch, found 10"):
+        loader.load_state_dict({"epoch": 0, "position": 7, "batches": 10})
 
 
 # ------------------------------------------------------------------ evaluation

@@ -176,6 +176,10 @@ def _check_columns(table: ClientTable) -> None:
     features = table.features
     if features.shape[1] == 0:
         raise DataError(f"client {table.name!r}: expected at least one feature column, found none.")
+    if unnamed := [column for column in features.columns if not isinstance(column, str)]:
+        raise DataError(
+            f"client {table.name!r}: expected text as names of columns, found {unnamed[0]!r}. Rename the columns."
+        )
     for column, times in Counter(features.columns).items():
         if times > 1:
             raise DataError(f"client {table.name!r}: {times} columns are called {column!r}. Rename or drop one.")
