@@ -163,6 +163,7 @@ class FederatedLoop(LightningModule):
         self._loaded_step = 0
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
+        self.notes: tuple[str, ...] = ()
         self.scores: dict[Split, dict[str, dict[str, float]]] = {}
         self.summary: dict[Split, dict[str, dict[str, Any]]] = {}
         self.scored_at: dict[Split, int] = {}
@@ -206,6 +207,7 @@ class FederatedLoop(LightningModule):
                 )
             self.clients[name] = client
             self.batch_sizes[name] = size
+        self.notes = tuple(note for client in data.clients for note in client.notes)
 
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need

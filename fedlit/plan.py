@@ -23,14 +23,16 @@ class Plan:
         clients: client → rows per split, features, classes, parameters, federated parameters, bytes that it sends
             per exchange.
         exchange: what is federated, when, by which rule.
+        notes: what a person should know about the tables.
     """
 
     clients: dict[str, dict[str, Any]]
     exchange: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``fedlit describe --format json`` prints it."""
-        return {"clients": self.clients, "exchange": self.exchange}
+        return {"clients": self.clients, "exchange": self.exchange, "notes": list(self.notes)}
 
     def _rows(self) -> list[list[str]]:
         return [
@@ -77,9 +79,9 @@ class Plan:
 
     def __str__(self) -> str:
         names = _shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
-        return "\n".join(
-            [text_table(self._HEADER, self._rows()), self._sentence(), *([f"Federated: {names}"] if names else [])]
-        )
+        lines = [text_table(self._HEADER, self._rows()), self._sentence()]
+        lines += [f"Federated: {names}"] if names else []
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
     def markdown(self) -> str:
         """For TensorBoard's text tab."""
@@ -123,6 +125,7 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "optimizer_state": exchange.optimizer_state,
             "minimum": exchange.minimum,
         },
+        loop.notes,
     )
 
 

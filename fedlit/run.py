@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ProgressBar
 
 from fedlit.callbacks import Board, Checkpoints, Exchange, Progress
-from fedlit.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError
 from fedlit.logger import FederatedTensorBoardLogger
@@ -23,8 +24,6 @@ from fedlit.plan import Plan, make_plan
 from fedlit.results import Results
 
 __all__ = ["Run", "newest_run"]
-
-LAST = "last.ckpt"
 
 
 def newest_run(root: Path, name: str) -> Path | None:
@@ -135,22 +134,15 @@ class Run:
                 sep="\n",
                 flush=True,
             )
-        if self.config_text is not None:
-            (self.folder / "config.yaml").write_text(self.config_text, encoding="utf-8")
-        callbacks = [
-            Board(plan, self.settings),
-            *([] if self.trainer_options.get("enable_progress_bar") is False or quiet else [Progress()]),
-            *(
-                self.checkpoints.callbacks(self.folder / "checkpoints")
-                if self.trainer_options.get("enable_checkpointing", True)
-                else []
-            ),
-        ]
+        self._write_config(checkpoint)
+        callbacks: list[Callback] = [Board(plan, self.settings)]
+        if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
+            callbacks.append(Progress())
+        if self.trainer_options.get("enable_checkpointing") is not False:
+            callbacks += self.checkpoints.callbacks(self.folder / "checkpoints")
         self.trainer = self._trainer(callbacks, purge_step=_step_of(checkpoint))
         with _calm():
-            self.trainer.fit(
-                self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=bool(checkpoint) or None
-            )
+            self.trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
             if self.loop.scored_at.get("validation") != self.trainer.global_step:
                 self.trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return Results.of(self.loop, "validation")
@@ -189,6 +181,8 @@ class Run:
 
         checkpoint = self._find(ckpt_path, quiet, "predict")
         self.trainer = self._trainer([], log=False)
+        if self.folder is not None and (self.folder / "predictions").exists() and not quiet:
+            print(f"Replacing the predictions in {self.folder / 'predictions'}", file=sys.stderr)
         with _calm():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
@@ -210,10 +204,23 @@ class Run:
 
     # ------------------------------------------------------------------
 
+    def _write_config(self, checkpoint: Path | None) -> None:
+        """Write ``config.yaml``; a resumed run that changes it keeps the earlier one beside it."""
+        assert self.folder is not None
+        path = self.folder / "config.yaml"
+        if self.config_text is None:
+            return
+        if path.exists() and path.read_text(encoding="utf-8") != self.config_text:
+            path.rename(self.folder / f"config_until_step_{(_step_of(checkpoint) or 1) - 1}.yaml")
+        path.write_text(self.config_text, encoding="utf-8")
+
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
         options = dict(self.trainer_options)
-        extra = options.pop("callbacks", None) or []
+        callbacks = [self.exchange, *callbacks, *_listed(options.pop("callbacks", None))]
+        own_bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
+        if len(own_bars) > 1:  # one that the user brought takes the place of ours
+            callbacks.remove(own_bars[0])
         logger = options.pop("logger", None)
         if not log:
             logger = False
@@ -221,27 +228,16 @@ class Run:
             logger = FederatedTensorBoardLogger(
                 self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step
             )
-        plugins = options.pop("plugins", None) or []
-        defaults = {
+        plugins = [*_listed(options.pop("plugins", None)), AtomicCheckpointIO()]
+        decided = {
             "default_root_dir": self.folder,
-            "enable_model_summary": False,
-            "enable_progress_bar": any(isinstance(callback, Progress) for callback in callbacks),
-            "num_sanity_val_steps": 0,
-            "devices": 1,
-            "log_every_n_steps": 1,
-            "enable_checkpointing": bool(callbacks),
+            "enable_progress_bar": bool(own_bars),
+            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
         }
-        options.pop("enable_progress_bar", None)
-        options.pop("enable_checkpointing", None)
-        given = {key: value for key, value in options.items() if value not in (None, "auto")}
+        defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+        given = {key: value for key, value in options.items() if value is not None and value != "auto"}
         with _calm():
-            trainer = Trainer(
-                **{**defaults, **given},
-                logger=logger,
-                plugins=[*(plugins if isinstance(plugins, list) else [plugins]), AtomicCheckpointIO()],
-                callbacks=[self.exchange, *callbacks, *(extra if isinstance(extra, list) else [extra])],
-            )
-        return trainer
+            return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
 
     def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
         """(checkpoint, folder to continue in)."""
@@ -294,6 +290,10 @@ class Run:
         return checkpoint
 
 
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse, all in one message, what a federation of several optimizers cannot do."""
     problems = []
@@ -317,7 +317,7 @@ def _calm() -> Iterator[None]:
     """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
     itself.
     """
-    logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
+    logger = logging.getLogger("lightning.pytorch")
     level = logger.level
     logger.setLevel(logging.WARNING)
     hints = (

@@ -26,7 +26,7 @@ ARGS = [
     "--model.client",
     "slow.Slow",
 ]
-ARGS += ["--model.client.network", "fedlit.MLP", "--model.client.network.dropout", "0.2"]
+ARGS += ["--checkpoint.seconds", "0", "--model.client.network", "fedlit.MLP", "--model.client.network.dropout", "0.2"]
 
 SLOW = """
 import os, time

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from fedlit.errors import ConfigError
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints"]
+__all__ = ["LAST", "AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
+
+LAST = "last.ckpt"
+
+
+class LastCheckpoint(Checkpoint):
+    """Writes one file again and again, at the end of epochs, and always at the end of training.
+
+    Args:
+        path: the file.
+        every: epochs between two writings, at least.
+        seconds: time between two writings, at least: writing the optimizers' state of all clients can take as long
+            as a few aligned steps.
+    """
+
+    def __init__(self, path: Path, every: int, seconds: float) -> None:
+        self.path, self.every, self.seconds = path, every, seconds
+        self._written = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write if it is time."""
+        epochs = trainer.current_epoch + 1
+        last = trainer.should_stop or epochs == trainer.max_epochs or trainer.global_step == trainer.max_steps
+        if last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds):
+            trainer.save_checkpoint(self.path, weights_only=False)
+            self._written = time.monotonic()
 
 
 @dataclass
@@ -24,7 +51,8 @@ class Checkpoints:
     one with weights only can be tested but not resumed.
 
     Attributes:
-        every: epochs between two writings of ``last.ckpt``.
+        every: epochs between two writings of ``last.ckpt``, at least.
+        seconds: time between two writings of ``last.ckpt``, at least; it is always written at the end.
         best: how many of the best are kept besides; 0 for none.
         monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
             (``comanche/val/auroc``).
@@ -33,28 +61,22 @@ class Checkpoints:
     """
 
     every: int = 1
+    seconds: float = 20.0
     best: int = 1
     monitor: str = "val/auroc"
     mode: Literal["min", "max"] = "max"
     best_weights_only: bool = True
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.best < 0:
+        if self.every < 1 or self.best < 0 or self.seconds < 0:
             raise ConfigError(
-                f"checkpoint: expected every of at least 1 and best of at least 0, found {self.every} and {self.best}"
+                "checkpoint: expected every of at least 1, best and seconds of at least 0, found "
+                f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def callbacks(self, folder: Path) -> list[ModelCheckpoint]:
+    def callbacks(self, folder: Path) -> list[Checkpoint]:
         """The Lightning callbacks that write into ``folder``."""
-        last = ModelCheckpoint(
-            folder,
-            "last",
-            monitor=None,
-            save_top_k=1,
-            every_n_epochs=self.every,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-        )
+        last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
             return [last]
         best = ModelCheckpoint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, TextIO
 
@@ -46,6 +47,7 @@ class Progress(ProgressBar):
         total = min(
             (n for n in (epochs * steps if epochs and epochs > 0 else -1, trainer.max_steps) if n > 0), default=None
         )
+        wide = os.get_terminal_size(self.stream.fileno()).columns > 0
         self._bar = tqdm(
             total=total,
             initial=trainer.global_step,
@@ -53,7 +55,9 @@ class Progress(ProgressBar):
             unit="step",
             mininterval=self.interval,
             file=self.stream,
-            dynamic_ncols=True,
+            # on a terminal that does not tell its width tqdm would draw an empty line
+            dynamic_ncols=wide,
+            ncols=None if wide else 100,
         )
 
     def on_train_batch_end(  # type: ignore[override]
@@ -64,8 +68,10 @@ class Progress(ProgressBar):
             self._bar.set_postfix_str(self.describe(trainer, pl_module), refresh=False)
 
     def describe(self, trainer: Trainer, loop: FederatedLoop) -> str:
-        """Epoch, round, the last client's loss, the mean validation AUROC."""
-        parts = [f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"]
+        """Epoch, round, and the last epoch's mean training loss and mean validation AUROC."""
+        epochs = trainer.max_epochs or -1
+        epoch = trainer.current_epoch + 1
+        parts = [f"epoch {min(epoch, epochs)}/{epochs}" if epochs > 0 else f"epoch {epoch}"]
         parts += [
             f"round {callback.rounds}"
             for callback in getattr(trainer, "callbacks", [])

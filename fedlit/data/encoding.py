@@ -49,11 +49,15 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class EncodedClient:
-    """A client's tensors: training rows, and for each of its sites the rows of every split."""
+    """A client's tensors: training rows, and for each of its sites the rows of every split.
+
+    ``notes`` says what a person should know about the table: columns without information, labels unseen in training.
+    """
 
     spec: ClientSpec
     train: Rows
     sites: Mapping[str, Mapping[Split, Rows]]
+    notes: tuple[str, ...] = ()
 
 
 def encode(
@@ -140,8 +144,26 @@ def encode(
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,))
-        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}))
+        notes = _notes(table, train[table.name], splits)
+        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes))
     return [_pool(encoded)] if pool else encoded
+
+
+def _notes(table: ClientTable, train: pd.DataFrame, splits: Mapping[Split, Rows]) -> tuple[str, ...]:
+    notes = []
+    empty = [str(column) for column in train if train[column].isna().all()]
+    constant = [str(column) for column in train if column not in empty and train[column].nunique(dropna=False) == 1]
+    if empty:
+        notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
+    if constant:
+        notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
+    for split in ("validation", "test"):
+        unseen = int((splits[split].y < 0).sum())
+        if unseen:
+            notes.append(
+                f"{table.name}: {unseen} {split} rows have a label that no training row has; they count as wrong"
+            )
+    return tuple(notes)
 
 
 def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
@@ -245,4 +267,5 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
     spec = ClientSpec(
         POOLED_CLIENT, first.features, first.classes, sizes, (*(client.spec.sites[0] for client in clients), union)
     )
-    return EncodedClient(spec, train, {client.spec.name: client.sites[client.spec.name] for client in clients})
+    notes = tuple(note for client in clients for note in client.notes)
+    return EncodedClient(spec, train, {client.spec.name: client.sites[client.spec.name] for client in clients}, notes)

@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from fedlit.aggregation import Mean, Update
-from fedlit.callbacks import Exchange
+from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.data.loader import Batch
 from fedlit.errors import RunError
 from fedlit.loop import FederatedLoop, build_clients
@@ -240,7 +240,8 @@ class ValidatedState(Callback):
 
 def test_10_an_exchange_at_the_end_of_an_epoch_precedes_validation_and_checkpoint(tmp_path: Path) -> None:
     watch = ValidatedState()
-    trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[watch], epochs=2)
+    checkpoints = Checkpoints(best=0, seconds=0)
+    trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[watch], epochs=2, checkpoints=checkpoints)
     assert watch.checked == ["validation", "checkpoint"] * 2
 
 
