@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -101,7 +102,7 @@ class FedlitCLI(LightningCLI):
         for key in ("config", "ckpt_path", "format"):
             settings.pop(key, None)
         text = self.parser.dump(settings, skip_link_targets=True, skip_none=False, skip_validation=True)
-        ready = self.parser.instantiate_classes(self.config)
+        ready = self.parser.instantiate(self.config)
         trainer = {
             key: value
             for key, value in vars(ready.trainer).items()
@@ -194,6 +195,14 @@ def _option(args: list[str], name: str) -> str | None:
     return None
 
 
+def _program() -> str:
+    """How the command was called, as far as it must be typed again: ``make fit`` calls one that is not on the path."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m fedlit"
+    return "fedlit" if shutil.which("fedlit") or called.name != "fedlit" else str(called)
+
+
 def _same_run(args: list[str], name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
     config = _option(args, "--config") or _option(args, "-c") or f"{name}.yaml"
@@ -273,7 +282,7 @@ def execute(command: Command, args: list[str]) -> None:
         print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
     elif command == "fit":
         print(f"\n{run.fit(config.ckpt_path)}")
-        print(f"\nNext: fedlit test {_same_run(args, run.name)}\nCurves: tensorboard --logdir {run.root}")
+        print(f"\nNext: {_program()} test {_same_run(args, run.name)}\nCurves: tensorboard --logdir {run.root}")
     elif command == "validate":
         run.validate(config.ckpt_path)
     elif command == "test":
