@@ -209,6 +209,11 @@ class FederatedLoop(LightningModule):
             self.batch_sizes[name] = size
         self.notes = tuple(note for client in data.clients for note in client.notes)
 
+    def reset(self) -> None:
+        """Forget the clients; the next ``build`` makes new ones, untrained."""
+        self.clients = nn.ModuleDict()
+        self._metrics.clear()
+
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need
         them.

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,6 +99,7 @@ class Run:
         _check_options(trainer)
         self.loop, self.data = loop, data
         self.exchange = exchange if exchange is not None else Exchange()
+        self._untouched_exchange = deepcopy(self.exchange)
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.settings, self.config_text, self.trainer_options = settings, config_text, trainer
@@ -124,6 +126,9 @@ class Run:
             ConfigError: the configuration cannot be run.
             RunError: training had to stop.
         """
+        if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
+            self.loop.reset()
+            self.exchange = deepcopy(self._untouched_exchange)
         plan = self.describe()
         checkpoint, folder = self._resume(ckpt_path)
         self.folder = folder if folder is not None else _new_folder(self.root, self.name)

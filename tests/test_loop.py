@@ -268,3 +268,13 @@ def test_loop_without_federated_data_says_what_it_expects(tmp_path: Path) -> Non
     trainer = Trainer(default_root_dir=tmp_path, logger=False, enable_checkpointing=False, enable_progress_bar=False)
     with pytest.raises(ConfigError, match=r"expected trainer.fit\(loop, datamodule=FederatedData"):
         trainer.fit(loop, train_dataloaders=[])
+
+
+def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange={"federated": ["core"]})
+    first = run.fit(quiet=True)
+    weights = {name: value.clone() for name, value in run.loop.state_dict().items()}
+    second = run.fit(quiet=True)
+    assert second.scores == first.scores and run.exchange.rounds == 3
+    assert different(weights, dict(run.loop.state_dict())) == []
+    assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
