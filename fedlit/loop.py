@@ -5,7 +5,9 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -21,7 +23,7 @@ from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, PlainEngine
+from fedlit.engine import Engine, EngineName, make_engine
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.metrics import ClientMetrics, summarise
@@ -123,7 +125,9 @@ class FederatedLoop(LightningModule):
         scheduler_interval: whether schedules advance every epoch or every aligned step.
         gradient_clip_val: limit for the norm of each client's gradient.
         accumulate: batches per optimizer step.
-        threads: intra-op threads of PyTorch; its own default if None.
+        engine: how clients' steps are executed: one after another (``plain``), side by side on threads (``threads``),
+            or whichever is faster (``auto``; both give the same bits).
+        threads: threads in all; as many as PyTorch would use if None.
         seed: the run's seed.
         overrides: client name or glob → what is different there.
 
@@ -139,6 +143,7 @@ class FederatedLoop(LightningModule):
         scheduler_interval: str = "epoch",
         gradient_clip_val: float | None = None,
         accumulate: int = 1,
+        engine: EngineName = "auto",
         threads: int | None = None,
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
@@ -158,7 +163,9 @@ class FederatedLoop(LightningModule):
             accumulate,
         )
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
-        self.engine: Engine = PlainEngine()
+        self.engine_name: EngineName = engine
+        self._engine: Engine | None = None
+        self._pending: list[tuple[list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
         self._threads_before = torch.get_num_threads()
         self._loaded_step = 0
         self.clients = nn.ModuleDict()
@@ -176,6 +183,14 @@ class FederatedLoop(LightningModule):
     def federation(self) -> dict[str, FederatedClient]:
         """The clients by name, in the order of names."""
         return cast(dict[str, FederatedClient], dict(self.clients.items()))
+
+    @property
+    def engine(self) -> Engine:
+        """What executes the clients' steps; made when first used, with the checkpoint's settings if there is one."""
+        if self._engine is None:
+            self.threads = self.threads or torch.get_num_threads()
+            self._engine = make_engine(self.engine_name, len(self.clients), self.threads, self.device)
+        return self._engine
 
     @property
     def data(self) -> FederatedData:
@@ -256,30 +271,43 @@ class FederatedLoop(LightningModule):
 
     def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
         """One aligned step."""
-        for name, client in self.federation.items():
+        clients = self.federation
+        for name, client in clients.items():
             _call_hook(client, "on_train_batch_start", batch[name], batch_idx)
-        self.engine.step(self, batch, batch_idx)
+        steps = {name: partial(self._step_client, client, batch[name], batch_idx) for name, client in clients.items()}
+        self.engine.run(steps, {name: len(batch[name].y) for name in clients})
         count_aligned_step(self.trainer)
         for name, client in self.federation.items():
             _call_hook(client, "on_train_batch_end", None, batch[name], batch_idx)
 
+    def _step_client(self, client: FederatedClient, batch: Batch, batch_idx: int, seeded: bool) -> bool:
+        """One client's step (see :data:`fedlit.engine.Step`)."""
+        # The autocast of mixed precision belongs to a thread.
+        with self.trainer.precision_plugin.train_step_context():
+            if not seeded:
+                self.step_client(client, batch, batch_idx)
+                return False
+            # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
+            with isolated_rng(derive_seed(self.seed, "step", client.spec.name, self.trainer.global_step), self.device):
+                before = torch.default_generator.get_state()
+                self.step_client(client, batch, batch_idx)
+                return not torch.equal(before, torch.default_generator.get_state())
+
     def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
         """One client's share of an aligned step: loss, gradient, clipping, optimizer, schedule."""
         last = self.trainer.is_last_batch
-        # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
-        with isolated_rng(derive_seed(self.seed, "step", client.spec.name, self.trainer.global_step), self.device):
-            loss = client.training_step(batch, batch_idx)
-            if loss is not None:
-                client.log("loss", loss)
-            if client.automatic_optimization:
-                (loss / self.accumulate if self.accumulate > 1 else loss).backward()
-                if (batch_idx + 1) % self.accumulate == 0 or last:
-                    if client.gradient_clip_val:
-                        nn.utils.clip_grad_norm_(client.parameters(), client.gradient_clip_val)
-                    for optimizer in client._optimizers:
-                        _call_hook(client, "on_before_optimizer_step", optimizer)
-                        optimizer.step()
-                        optimizer.zero_grad()
+        loss = client.training_step(batch, batch_idx)
+        if loss is not None:
+            client.log("loss", loss)
+        if client.automatic_optimization:
+            (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+            if (batch_idx + 1) % self.accumulate == 0 or last:
+                if client.gradient_clip_val:
+                    nn.utils.clip_grad_norm_(client.parameters(), client.gradient_clip_val)
+                for optimizer in client._optimizers:
+                    _call_hook(client, "on_before_optimizer_step", optimizer)
+                    optimizer.step()
+                    optimizer.zero_grad()
         for config in client._scheduler_configs:
             if not config.reduce_on_plateau and (config.interval == "step" or last):
                 count = self.trainer.global_step if config.interval == "step" else self.current_epoch
@@ -316,10 +344,13 @@ class FederatedLoop(LightningModule):
     def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         owner, site, _ = self.data.sites(split)[dataloader_idx]
         client = self.federation[owner]
-        probabilities, loss = client.evaluate(batch)
-        for scored in client.spec.sites:
-            if scored.name == site or scored.union:
-                self._metrics[split][scored.name].update(probabilities, batch.y, loss)
+        scored = [self._metrics[split][own.name] for own in client.spec.sites if own.name == site or own.union]
+        self._pending.append((scored, batch, self.engine.submit(partial(self._evaluate, client, batch))))
+
+    def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
+        # Both belong to a thread.
+        with self.trainer.precision_plugin.val_step_context(), torch.no_grad():
+            return client.evaluate(batch)
 
     def _start_scoring(self, split: Split) -> None:
         if split not in self._metrics:
@@ -328,10 +359,15 @@ class FederatedLoop(LightningModule):
                 for client in self.federation.values()
                 for site in client.spec.sites
             }
+        self._pending.clear()
         for metrics in self._metrics[split].values():
             metrics.reset()
 
     def _finish_scoring(self, split: Split) -> None:
+        for scored, batch, future in self._pending:
+            for metrics in scored:
+                metrics.update(future.result()[0], batch.y, future.result()[1])
+        self._pending.clear()
         sites = [site for client in self.federation.values() for site in client.spec.sites]
         scores = {
             name: {k: float(v) for k, v in metrics.compute().items()} for name, metrics in self._metrics[split].items()
@@ -359,9 +395,7 @@ class FederatedLoop(LightningModule):
 
     def on_fit_start(self) -> None:
         """Fix the number of threads; move what clients remember to the device."""
-        self._threads_before = torch.get_num_threads()
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.engine.intra_op)
         for client in self.federation.values():
             client.state = move_data_to_device(client.state, self.device)
         self._forward("on_fit_start")
@@ -432,8 +466,8 @@ class FederatedLoop(LightningModule):
             _call_hook(client, "on_save_checkpoint", own[name])
         checkpoint["fedlit"] = {
             "clients": own,
-            "engine": self.engine.name,
-            "threads": torch.get_num_threads(),
+            "engine": self.engine_name,
+            "threads": self.threads,
             "seed": self.seed,
         }
 
@@ -453,7 +487,7 @@ class FederatedLoop(LightningModule):
                 "start a new run"
             )
         if self.trainer.state.fn == "fit":
-            self.threads = saved["threads"]
+            self.engine_name, self.threads = saved["engine"], saved["threads"]
         self._loaded_step = checkpoint["global_step"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]
@@ -466,6 +500,9 @@ class FederatedLoop(LightningModule):
     def teardown(self, stage: str) -> None:
         """Put the number of threads back."""
         torch.set_num_threads(self._threads_before)
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
         self._forward("teardown", stage)
 
     def on_fit_end(self) -> None:

@@ -1,0 +1,115 @@
+"""Engines: side by side gives the bits of one after another, and what cannot run side by side does not."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import METHODS, SmallNet, different, make_run, weights
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.engine import AutoEngine, PlainEngine, ThreadedEngine, make_engine
+from fedlit.errors import RunError
+from fedlit.nn import Network
+
+
+class Dry(Network):
+    """SmallNet without dropout."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        wet = SmallNet(num_features, num_outputs)
+        super().__init__(wet.encoder[:3], wet.core, wet.head)  # type: ignore[index]
+
+
+class Watched(FederatedClient):
+    """Says on which thread it was stepped."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.state.setdefault("threads", []).append(threading.current_thread().name)
+        return super().training_step(batch, batch_idx)
+
+
+def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
+    client = method.get("client", FederatedClient)
+    return {**method, "loop": {"client": partial(client, network=Dry), "engine": engine, "threads": threads}}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_side_by_side_gives_the_bits_of_one_after_another(method: str, tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "plain", **dry(METHODS[method], "plain", 1))
+    expected = plain.fit(quiet=True)
+    for engine in ("threads", "auto"):
+        workers = 1 if method == "centralized" else 3
+        run = make_run(tmp_path / engine, **dry(METHODS[method], engine, workers))
+        assert run.fit(quiet=True).scores == expected.scores
+        assert different(weights(plain), weights(run)) == [], engine
+
+
+def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> None:
+    run = make_run(tmp_path, **dry({"client": Watched}, "threads", 2), epochs=1)
+    run.fit(quiet=True)
+    names = {name for client in run.loop.federation.values() for name in client.state["threads"]}
+    assert names and all(name.startswith("fedlit") for name in names)
+    run = make_run(tmp_path, **dry({"client": Watched}, "auto", 2), epochs=2)
+    run.fit(quiet=True)
+    for client in run.loop.federation.values():
+        first, second, third, fourth, fifth, *_ = client.state["threads"]
+        assert {first, second, fourth} == {"MainThread"}
+        assert third.startswith("fedlit") and fifth.startswith("fedlit")
+
+
+def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}}
+    run = make_run(tmp_path / "auto", **options)
+    run.fit(quiet=True)
+    assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
+    reference = make_run(tmp_path / "plain", client=Watched)
+    reference.fit(quiet=True)
+    assert different(weights(reference), weights(run)) == []
+    with pytest.raises(RunError, match=r"expected clients that draw no random numbers in a step.*engine: plain"):
+        make_run(tmp_path, loop={"engine": "threads", "threads": 2}).fit(quiet=True)
+
+
+def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:
+    first = make_run(tmp_path, epochs=1, **dry({}, "plain", 1))
+    first.fit(quiet=True)
+    resumed = make_run(tmp_path, epochs=2, **dry({}, "threads", 3))
+    resumed.fit("last", quiet=True)
+    assert (resumed.loop.engine_name, resumed.loop.threads) == ("plain", 1)
+
+
+class Fails(FederatedClient):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.spec.name == "birch":
+            raise ZeroDivisionError("birch cannot")
+        return super().training_step(batch, batch_idx)
+
+
+def test_an_error_in_a_thread_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError, match="birch cannot"):
+        make_run(tmp_path, **dry({"client": Fails}, "threads", 2)).fit(quiet=True)
+
+
+def test_bfloat16_reaches_the_threads(tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "a", precision="bf16-mixed", **dry({}, "plain", 1))
+    threads = make_run(tmp_path / "b", precision="bf16-mixed", **dry({}, "threads", 3))
+    full = make_run(tmp_path / "c", **dry({}, "plain", 1))
+    for run in (plain, threads, full):
+        run.fit(quiet=True)
+    assert different(weights(plain), weights(threads)) == []
+    assert different(weights(plain), weights(full)) != []
+
+
+def test_threads_are_shared_out() -> None:
+    cpu = torch.device("cpu")
+    assert isinstance(make_engine("auto", 1, 8, cpu), PlainEngine) and make_engine("auto", 1, 8, cpu).intra_op == 8
+    engine = make_engine("auto", 4, 2, cpu)
+    assert isinstance(engine, AutoEngine) and engine.threaded.workers == 2 and engine.intra_op == 1
+    assert isinstance(make_engine("auto", 4, 16, torch.device("cuda")), PlainEngine)
+    assert isinstance(make_engine("threads", 4, 16, cpu), ThreadedEngine)
