@@ -75,10 +75,14 @@ def _dispatch(args: list[str]) -> int:
 
 
 def _heavy(command: str, rest: list[str]) -> int:
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    try:
+        from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-    from fedlit.cli import execute
-
+        from fedlit.cli import execute
+    except ImportError as error:
+        raise ConfigError(
+            f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
+        ) from error
     try:
         execute(command, rest)  # type: ignore[arg-type]
     except (FedlitError, KeyboardInterrupt):

@@ -15,9 +15,9 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from fedlit.callbacks import Checkpoints, Exchange
-from fedlit.config import find_config
+from fedlit.config import find_config, known_configs
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.loop import FederatedLoop
 from fedlit.run import Run, newest_run
 
@@ -25,6 +25,7 @@ __all__ = ["execute", "load"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 ROOT = "lightning_logs"
+MADE_FROM = "# made from "
 
 _TRAINER_KEYS_OF_OURS = ("logger", "callbacks", "plugins")
 
@@ -35,7 +36,7 @@ class _Parser(LightningArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         known = [key for key in self.get_defaults(skip_validation=True).keys(branches=True)]
         unknown = re.search(r"(?:Option|[Kk]ey|argument[s]?:?)\s+['\"]?-*([\w.]+)", message)
-        hint = did_you_mean(unknown.group(1), known) if unknown else ""
+        hint = did_you_mean(unknown.group(1), known) if unknown and unknown.group(1) not in known else ""
         raise ConfigError(message.strip().rstrip(".") + "." + hint + " (fedlit fit --help lists all keys)") from ex
 
 
@@ -47,10 +48,11 @@ class FedlitCLI(LightningCLI):
         command: what will be done with the run.
         args: command-line arguments behind the command, ``--config`` resolved to files.
         name: name of the runs where neither the arguments nor the configuration give one.
+        config: the file that the run's configuration came from; noted in the saved one.
     """
 
-    def __init__(self, command: Command, args: list[str], name: str) -> None:
-        self.default_name = name
+    def __init__(self, command: Command, args: list[str], name: str, config: Path | None) -> None:
+        self.default_name, self.made_from = name, config
         self.run: Run
         super().__init__(
             FederatedLoop,
@@ -84,6 +86,8 @@ class FedlitCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The exchange and the checkpoints."""
         parser.add_class_arguments(Exchange, "exchange")
+        # so that --exchange.rule.weights works where a file names no rule
+        parser.set_defaults({"exchange.rule": {"class_path": "fedlit.Mean"}})
         parser.add_class_arguments(Checkpoints, "checkpoint")
         parser.link_arguments("seed", "model.seed")
         parser.link_arguments("seed", "data.seed")
@@ -102,7 +106,19 @@ class FedlitCLI(LightningCLI):
         for key in ("config", "ckpt_path", "format"):
             settings.pop(key, None)
         text = self.parser.dump(settings, skip_link_targets=True, skip_none=False, skip_validation=True)
-        ready = self.parser.instantiate(self.config)
+        origin = self.made_from
+        if origin is not None and origin.name == "config.yaml":  # a run's own: keep what that was made from
+            head = origin.read_text(encoding="utf-8").partition("\n")[0]
+            origin = Path(head.removeprefix(MADE_FROM)) if head.startswith(MADE_FROM) else origin
+        text = f"{MADE_FROM}{origin}\n{text}"
+        try:
+            ready = self.parser.instantiate(self.config)
+        except FedlitError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"the configuration could not be put together ({type(error).__name__}: {error})"
+            ) from error
         trainer = {
             key: value
             for key, value in vars(ready.trainer).items()
@@ -157,6 +173,8 @@ def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
             _check_yaml(configs[-1])
             resolved += ["--config", str(configs[-1])]
         else:
+            if "{" in args[position]:
+                _strict(args[position][args[position].index("{") :], "command line")
             resolved.append(args[position])
         position += 1
     return resolved, configs
@@ -175,13 +193,19 @@ class _StrictLoader(yaml.SafeLoader):
         return mapping
 
 
+def _strict(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: expected YAML, found: {error}") from error
+
+
 def _check_yaml(path: Path) -> None:
     """Name the file where it is not YAML (the parser's own message would not)."""
     try:
-        with path.open(encoding="utf-8") as file:
-            content = yaml.load(file, _StrictLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected a YAML file, found: {error}") from error
+        content = _strict(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected a YAML file in UTF-8, found: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
 
@@ -239,36 +263,74 @@ def _parse(command: Command, args: list[str]) -> tuple[Run, Any]:
         arg.endswith(".help") for arg in args
     )
     if not configs and not helping:
-        from fedlit.config import known_configs
-
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
-    name = configs[0].stem if configs else "fedlit"
+    name = _setting(args, configs, "name") or (configs[0].stem if configs else "fedlit")
+    root = _setting(args, configs, "trainer.default_root_dir") or ROOT
     ckpt_path = _option(args, "--ckpt_path")
-    if command in ("validate", "test", "predict") or (command == "fit" and ckpt_path is not None):
-        args = _with_run_config(args, _option(args, "--name") or name, ckpt_path)
-    # Where the project's own file names a class of the user, it is found beside it.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    cli = FedlitCLI(command, args, name)
+    saved: Path | None = None
+    if not helping and (command in ("validate", "test", "predict") or (command == "fit" and ckpt_path is not None)):
+        saved = _run_config(configs[0], Path(root), name, ckpt_path)
+    if saved is not None:
+        print(f"Using the run's own configuration {saved}", file=sys.stderr)
+        args = ["--config", str(saved), *_without_configs(args)]
+    # A class of the user is found in the working directory and beside the configuration that names it.
+    for folder in (*(str(path.parent) for path in configs), str(Path.cwd())):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    cli = FedlitCLI(command, args, name, configs[0] if configs else None)
+    if command == "fit" and saved is not None:
+        _refuse_changes(dict(cli.run.settings or {}), saved)
     return cli.run, cli.config
 
 
-def _with_run_config(args: list[str], name: str, ckpt_path: str | None) -> list[str]:
-    """Put the configuration that the run was trained with in place of the file's."""
-    root = Path(_option(args, "--trainer.default_root_dir") or ROOT)
-    folder = newest_run(root, name) if ckpt_path in (None, "last", "best") else Path(ckpt_path).parent.parent
+def _refuse_changes(settings: dict[str, Any], saved: Path) -> None:
+    """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new one."""
+    before = dict(_flatten(yaml.safe_load(saved.read_text(encoding="utf-8"))))
+    free = ("data.eval_batch_size", "data.predict", "model.engine", "model.threads")
+    changed = [
+        f"{key} ({before.get(key)} → {settings.get(key)})"
+        for key in dict.fromkeys([*before, *settings])
+        if key.startswith(("seed", "model.", "data.")) and key not in free and before.get(key) != settings.get(key)
+    ]
+    if changed:
+        raise ConfigError(
+            "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
+            f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new run "
+            "for others"
+        )
+
+
+def _setting(args: list[str], configs: list[Path], key: str) -> str | None:
+    """The value of a key that says where runs are, before everything is parsed: command line, else the last file."""
+    found = _option(args, f"--{key}")
+    for path in reversed(configs):
+        node: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        found = found or node
+    return found
+
+
+def _run_config(config: Path, root: Path, name: str, ckpt_path: str | None) -> Path | None:
+    """The configuration that the run in question was trained with, to take the place of the file's."""
+    newest = ckpt_path in (None, "last", "best")
+    folder = newest_run(root, name) if newest else Path(str(ckpt_path)).parent.parent
     saved = folder / "config.yaml" if folder is not None else None
     if saved is None or not saved.is_file():
-        return args
-    kept, position = [], 0
-    while position < len(args):
-        if args[position] == "--config":
-            position += 2
-        else:
-            kept.append(args[position])
-            position += 1
-    print(f"Using the run's own configuration {saved}", file=sys.stderr)
-    return ["--config", str(saved), *kept]
+        return None
+    made_from = saved.read_text(encoding="utf-8").partition("\n")[0].removeprefix(MADE_FROM)
+    if newest and str(config) not in (made_from, str(saved.resolve())) and Path(made_from).is_file():
+        raise ConfigError(
+            f"expected the newest run of {name} to be one of {config}, found that {saved.parent} was made from "
+            f"{made_from}; "
+            "give --name, or --ckpt_path with a file"
+        )
+    return saved
+
+
+def _without_configs(args: list[str]) -> list[str]:
+    pairs = zip(args, ["", *args], strict=False)
+    return [arg for arg, before in pairs if arg != "--config" and before != "--config"]
 
 
 def execute(command: Command, args: list[str]) -> None:
@@ -281,8 +343,11 @@ def execute(command: Command, args: list[str]) -> None:
             raise ConfigError(f"--format: expected table or json, found {style!r}")
         print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
     elif command == "fit":
-        print(f"\n{run.fit(config.ckpt_path)}")
-        print(f"\nNext: {_program()} test {_same_run(args, run.name)}\nCurves: tensorboard --logdir {run.root}")
+        print(f"\n{run.fit(config.ckpt_path)}\n")
+        if run.last_checkpoint is not None:
+            print(f"Next: {_program()} test {_same_run(args, run.name)}")
+        if any(run.folder.glob("federation/events.*")) if run.folder else False:
+            print(f"Curves: tensorboard --logdir {run.root}")
     elif command == "validate":
         run.validate(config.ckpt_path)
     elif command == "test":

@@ -69,6 +69,7 @@ class FederatedClient(LightningModule):
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
         self.scheduler_factory: Callable[[Optimizer], Any] | None = None
+        self.scheduler_interval = "epoch"
         self.gradient_clip_val: float | None = None
         self._optimizers: list[Optimizer] = []
         self._scheduler_configs: list[LRSchedulerConfig] = []
@@ -129,7 +130,8 @@ class FederatedClient(LightningModule):
             return optimizer
         scheduler = self.scheduler_factory(optimizer)
         monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": monitor}}
+        config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
+        return {"optimizer": optimizer, "lr_scheduler": config}
 
     def on_receive(self, received: State) -> None:
         """Called after each exchange, and once before the first step with the state that the client starts from.
@@ -140,7 +142,10 @@ class FederatedClient(LightningModule):
         """
 
     def publish(self) -> State:
-        """Further tensors by name that travel with the federated ones; none by default."""
+        """Further float32 tensors by name that travel with the federated ones; none by default.
+
+        Also called for the plan, before training; their names and sizes stand there.
+        """
         return {}
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -24,13 +25,15 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, make_engine
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.metrics import ClientMetrics, summarise
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.spec import ClientSpec
 
 __all__ = ["ClientFactory", "ClientOverride", "FederatedLoop", "build_clients"]
+
+_log = logging.getLogger(__name__)
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
 
@@ -76,6 +79,9 @@ def build_clients(
                 f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are "
                 f"{', '.join(names)}." + did_you_mean(pattern, names)
             )
+    for name in names:
+        if hasattr(nn.ModuleDict, name) or name == "training":
+            raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
     clients: dict[str, FederatedClient] = {}
     checked: set[int] = set()
     for spec in sorted(specs, key=lambda spec: spec.name):
@@ -98,8 +104,16 @@ def build_clients(
 
 
 def _build(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str) -> FederatedClient:
-    with isolated_rng(derive_seed(seed, purpose)):
-        built = factory(spec)
+    try:
+        with isolated_rng(derive_seed(seed, purpose)):
+            built = factory(spec)
+    except FedlitError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"client {spec.name!r}: its network could not be built for {spec.num_features} features and "
+            f"{spec.num_outputs} outputs ({type(error).__name__}: {error}); look at model.client"
+        ) from error
     initialise(built, seed)
     return built
 
@@ -176,6 +190,7 @@ class FederatedLoop(LightningModule):
         self.scored_at: dict[Split, int] = {}
         self._metrics: dict[Split, dict[str, ClientMetrics]] = {}
         self._recorded: dict[str, float] = {}
+        self._diverged: set[str] = set()
 
     # ------------------------------------------------------------------ set-up
 
@@ -211,6 +226,7 @@ class FederatedLoop(LightningModule):
             override = _override(self.overrides, name)
             client.optimizer_factory = override.optimizer or self.optimizer_factory
             client.scheduler_factory = override.scheduler or self.scheduler_factory
+            client.scheduler_interval = self.scheduler_interval
             client.gradient_clip_val = override.gradient_clip_val or self.gradient_clip_val
             size = data.train_loaders[name].batch_size
             if size < 2 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()):
@@ -252,8 +268,6 @@ class FederatedLoop(LightningModule):
         for name, client in self.federation.items():
             mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
-                if client.scheduler_factory is not None and not config.reduce_on_plateau:
-                    config.interval = self.scheduler_interval
                 config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
             client._optimizers, client._scheduler_configs = mine, configs
             optimizers += mine
@@ -321,8 +335,9 @@ class FederatedLoop(LightningModule):
         self._recorded.update(values)
 
     def _log(self, values: Mapping[str, float]) -> None:
+        # What is undefined has no point in a curve, but callbacks that monitor it must find it.
+        self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in values.items()})
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
-        self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in defined.items()})
         for logger in self.trainer.loggers:
             logger.log_metrics(defined, self.step)
 
@@ -389,7 +404,11 @@ class FederatedLoop(LightningModule):
             for client in self.federation.values()
             for site in client.spec.sites
         }
-        return {site: (labels[site], metrics.confusion()) for site, metrics in self._metrics[split].items()}
+        return {
+            site: (labels[site], metrics.confusion())
+            for site, metrics in self._metrics[split].items()
+            if isinstance(metrics, ClientMetrics)  # a user's own may count something else
+        }
 
     # ------------------------------------------------------------------ hooks
 
@@ -414,6 +433,9 @@ class FederatedLoop(LightningModule):
         for name, client in self.federation.items():
             means = client.pop_logged()
             losses += [means["loss"]] if "loss" in means else []
+            if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
+                self._diverged.add(name)
+                _log.warning("client %r: its training loss is not finite since epoch %d", name, self.current_epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
         if losses:
@@ -468,6 +490,8 @@ class FederatedLoop(LightningModule):
             "clients": own,
             "engine": self.engine_name,
             "threads": self.threads,
+            "data": {client.spec.name: client.fingerprint() for client in self.data.clients},
+            "batches": self.data.batches,
             "seed": self.seed,
         }
 
@@ -485,6 +509,16 @@ class FederatedLoop(LightningModule):
             raise ConfigError(
                 f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or "
                 "start a new run"
+            )
+        changed = [
+            client.spec.name for client in self.data.clients if client.fingerprint() != saved["data"][client.spec.name]
+        ]
+        if changed or saved["batches"] != self.data.batches:
+            what = f"other rows or splits of {', '.join(changed)}" if changed else f"data.batches {saved['batches']}"
+            raise ConfigError(
+                f"checkpoint: expected one that was trained on this data, found {what}; rows that it was "
+                "trained on could be "
+                "scored as test rows. Use the run's own config.yaml, or start a new run"
             )
         if self.trainer.state.fn == "fit":
             self.engine_name, self.threads = saved["engine"], saved["threads"]

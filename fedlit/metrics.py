@@ -93,7 +93,7 @@ class ClientMetrics(Metric):
     """Collects a site's probabilities and labels over batches and scores them.
 
     A model with outputs for classes that the site does not have is restricted to the site's classes and renormalised
-    first.
+    first, and its loss is the cross-entropy of what remains.
 
     Args:
         site: whose classes count.
@@ -128,8 +128,16 @@ class ClientMetrics(Metric):
         known = (target >= 0).sum()
         position = torch.full((probabilities.shape[1] + 1,), -1, dtype=torch.long, device=target.device)
         position[self.columns] = torch.arange(len(self.columns), device=target.device)
-        self.probabilities.append(mine / mine.sum(1, keepdim=True).clamp_min(torch.finfo(mine.dtype).tiny))
-        self.target.append(position[target])  # position[-1] is -1
+        tiny = torch.finfo(mine.dtype).tiny
+        mine = mine / mine.sum(1, keepdim=True).clamp_min(tiny)
+        target = position[target]  # position[-1] is -1
+        if (
+            len(self.columns) < probabilities.shape[1]
+        ):  # the model's own loss counts classes that the site does not have
+            known = (target >= 0).sum()
+            loss = -mine[target >= 0, target[target >= 0]].clamp_min(tiny).log().mean()
+        self.probabilities.append(mine)
+        self.target.append(target)
         self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))
 
     def compute(self) -> dict[str, Tensor]:

@@ -102,6 +102,8 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
         state = client.state_dict()
         sizes = {key: value.numel() for key, value in client.named_parameters()}
         sent = sum(state[key].numel() for key in sharing.names[name])
+        published = client.publish() if exchange.federated else {}
+        sent += sum(value.numel() for value in published.values())
         if exchange.optimizer_state == "average":
             sent += sum(sizes[key] for key in sharing.parameters[name]) * _moments(client)
         described[name] = {
@@ -112,6 +114,7 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "parameters": sum(sizes.values()),
             "federated": sum(sizes[key] for key in sharing.parameters[name]),
             "bytes_per_exchange": sent * BYTES_PER_VALUE,
+            **({"published": sorted(published)} if published else {}),
         }
     return Plan(
         described,

@@ -24,7 +24,7 @@ def write_predictions(
     folder: Path,
     format: str,
 ) -> dict[str, Path]:
-    """Write ``<folder>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of the
+    """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of the
     client's classes, ``predicted``.
 
     A client that has outputs for classes it never saw in training (FedAvg) is restricted to its own classes and
@@ -49,6 +49,7 @@ def write_predictions(
             raise ConfigError(
                 "--format parquet: expected pyarrow, found that it is not installed; pip install 'fedlit[parquet]'"
             ) from error
+    folder = folder / data.predict
     folder.mkdir(parents=True, exist_ok=True)
     sites = data.sites(data.predict)
     # Lightning unpacks a list of one

@@ -29,18 +29,22 @@ class Results:
             undefined.
         rows: client → number of rows.
         summary: mean over clients, worst client, and how many clients were counted, per metric.
+        unseen: client → rows whose label no training row of the client has, where there are any.
     """
 
     split: Split
     scores: dict[str, dict[str, float]]
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
+    unseen: dict[str, int]
 
     @classmethod
     def of(cls, loop: FederatedLoop, split: Split) -> Results:
         """What the loop scored last on ``split``."""
         rows = {site.name: site.rows[split] for client in loop.federation.values() for site in client.spec.sites}
-        return cls(split, loop.scores[split], rows, loop.summary[split])
+        unknown = {name: int(matrix[-1].sum()) for name, (_, matrix) in loop.confusion(split).items()}
+        unseen = {name: count for name, count in unknown.items() if count}
+        return cls(split, loop.scores[split], rows, loop.summary[split], unseen)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per client, one column per metric."""
@@ -56,6 +60,7 @@ class Results:
         return {
             "split": self.split,
             "clients": clients,
+            "unseen": self.unseen,
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
@@ -70,7 +75,11 @@ class Results:
             lines.append(
                 [label, "", *(_cell(metric, values[metric]) if metric != "classes" else "" for metric in metrics)]
             )
-        return text_table([f"{self.split}:", "rows", *metrics], lines)
+        notes = [
+            f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
+            for name, count in self.unseen.items()
+        ]
+        return "\n".join([text_table([f"{self.split}:", "rows", *metrics], lines), *notes])
 
     def _repr_html_(self) -> str:
         html: str = self.to_frame().to_html(float_format="{:.4f}".format)

@@ -12,13 +12,14 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ProgressBar
+from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
 from fedlit.callbacks import Board, Checkpoints, Exchange, Progress
 from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.loop import FederatedLoop
 from fedlit.plan import Plan, make_plan
@@ -26,29 +27,49 @@ from fedlit.results import Results
 
 __all__ = ["Run", "newest_run"]
 
+CHECKPOINTS = "checkpoints"
+
+
+def _versions(parent: Path) -> dict[int, Path]:
+    """The ``version_<n>`` folders by number."""
+    folders = {path.name.removeprefix("version_"): path for path in parent.glob("version_*")}
+    return {int(number): path for number, path in folders.items() if number.isdigit()}
+
 
 def newest_run(root: Path, name: str) -> Path | None:
-    """The newest ``version_<n>`` folder of a name that has a checkpoint to go on from."""
-    folders = [path for path in (root / name).glob("version_*") if (path / "checkpoints" / LAST).is_file()]
-    return max(folders, key=lambda path: int(path.name.removeprefix("version_")), default=None)
+    """The newest ``version_<n>`` folder of a name in which training began, None if there is none.
+
+    Raises:
+        ConfigError: it has no checkpoint: an older run in its place would be a surprise.
+    """
+    begun = {number: path for number, path in _versions(root / name).items() if (path / CHECKPOINTS).is_dir()}
+    if not begun:
+        return None
+    newest = begun[max(begun)]
+    if not (newest / CHECKPOINTS / LAST).is_file():
+        raise ConfigError(
+            f"expected a checkpoint in {newest}, the newest run of {name}, found none (it ended before its first, or "
+            "checkpoints were off); give --ckpt_path with a file of another run, or start a new one"
+        )
+    return newest
 
 
 def _new_folder(root: Path, name: str) -> Path:
     """Make the next ``version_<n>``; two processes that start at once get two."""
     parent = root / name
-    parent.mkdir(parents=True, exist_ok=True)
-    taken = [
-        int(path.name.removeprefix("version_"))
-        for path in parent.glob("version_*")
-        if path.name.removeprefix("version_").isdigit()
-    ]
-    number = max(taken, default=-1) + 1
-    while True:
-        try:
-            (parent / f"version_{number}").mkdir()
-            return parent / f"version_{number}"
-        except FileExistsError:
-            number += 1
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        number = max(_versions(parent), default=-1) + 1
+        while True:
+            try:
+                (parent / f"version_{number}").mkdir()
+                return parent / f"version_{number}"
+            except FileExistsError:
+                number += 1
+    except OSError as error:
+        raise ConfigError(
+            f"{parent}: expected a folder that can be written to, found: {error.strerror}; set trainer.default_root_dir"
+        ) from error
 
 
 class Run:
@@ -94,6 +115,8 @@ class Run:
         config_text: str | None = None,
         **trainer: Any,
     ) -> None:
+        if not 0 <= loop.seed < 2**32:
+            raise ConfigError(f"seed: expected a number from 0 to 2**32 - 1, found {loop.seed}")
         if loop.seed != data.seed:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         _check_options(trainer)
@@ -131,26 +154,44 @@ class Run:
             self.exchange = deepcopy(self._untouched_exchange)
         plan = self.describe()
         checkpoint, folder = self._resume(ckpt_path)
+        header = _read_header(checkpoint, resumable=True) if checkpoint is not None else {}
         self.folder = folder if folder is not None else _new_folder(self.root, self.name)
-        if not quiet:
-            print(
-                plan,
-                f"\nRun folder: {self.folder}" + (f", continued from {checkpoint.name}" if checkpoint else ""),
-                sep="\n",
-                flush=True,
-            )
-        self._write_config(checkpoint)
-        callbacks: list[Callback] = [Board(plan, self.settings)]
+        try:
+            return self._fit(plan, checkpoint, header, quiet)
+        finally:
+            if not any(self.folder.iterdir()):  # refused before anything was written
+                self.folder.rmdir()
+
+    def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
+        assert self.folder is not None
+        callbacks: list[Callback] = [Board(plan, self.settings), LambdaCallback(on_train_start=self._begin)]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            callbacks += self.checkpoints.callbacks(self.folder / "checkpoints")
-        self.trainer = self._trainer(callbacks, purge_step=_step_of(checkpoint))
+            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS)
+        step = header.get("global_step")
+        trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
+        if not quiet:
+            source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
+            print(plan, f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
+            if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
+                print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
         with _calm():
-            self.trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-            if self.loop.scored_at.get("validation") != self.trainer.global_step:
-                self.trainer.validate(self.loop, datamodule=self.data, verbose=False)
+            try:
+                trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+            except SystemExit as error:  # how Lightning ends on a signal
+                if getattr(trainer, "received_sigterm", False):
+                    raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
+                raise KeyboardInterrupt from error
+            if self.loop.scored_at.get("validation") != trainer.global_step:
+                trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return Results.of(self.loop, "validation")
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint that the next command would use, if there is one."""
+        path = self.folder / CHECKPOINTS / LAST if self.folder is not None else None
+        return path if path is not None and path.is_file() else None
 
     def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
         """Score the validation split; see :meth:`test`."""
@@ -186,8 +227,10 @@ class Run:
 
         checkpoint = self._find(ckpt_path, quiet, "predict")
         self.trainer = self._trainer([], log=False)
-        if self.folder is not None and (self.folder / "predictions").exists() and not quiet:
-            print(f"Replacing the predictions in {self.folder / 'predictions'}", file=sys.stderr)
+        assert self.folder is not None
+        known = self.folder / "predictions" / self.data.predict
+        if known.exists() and not quiet:
+            print(f"Replacing the predictions in {known}", file=sys.stderr)
         with _calm():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
@@ -209,14 +252,21 @@ class Run:
 
     # ------------------------------------------------------------------
 
-    def _write_config(self, checkpoint: Path | None) -> None:
-        """Write ``config.yaml``; a resumed run that changes it keeps the earlier one beside it."""
+    def _begin(self, trainer: Trainer, loop: Any) -> None:
+        """Mark the folder as a run and write ``config.yaml``, now that any checkpoint has been accepted.
+
+        A resumed run that changes the configuration keeps the earlier one beside it.
+        """
         assert self.folder is not None
+        (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
         path = self.folder / "config.yaml"
         if self.config_text is None:
             return
         if path.exists() and path.read_text(encoding="utf-8") != self.config_text:
-            path.rename(self.folder / f"config_until_step_{(_step_of(checkpoint) or 1) - 1}.yaml")
+            number = 0
+            while (kept := self.folder / f"config_{number}_until_step_{trainer.global_step}.yaml").exists():
+                number += 1
+            path.rename(kept)
         path.write_text(self.config_text, encoding="utf-8")
 
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
@@ -242,7 +292,12 @@ class Run:
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
         with _calm():
-            return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
+            try:
+                return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
+            except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+                raise ConfigError(
+                    f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
+                ) from error
 
     def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
         """(checkpoint, folder to continue in)."""
@@ -256,40 +311,41 @@ class Run:
                     f"{(self.root / self.name).resolve()}, found none; "
                     "leave --ckpt_path out to start one"
                 )
-            return folder / "checkpoints" / LAST, folder
-        path = Path(ckpt_path)
+            return folder / CHECKPOINTS / LAST, folder
+        path = Path(ckpt_path).absolute()
+        if ckpt_path == "best":
+            raise ConfigError(
+                "--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only"
+            )
         if not path.is_file():
-            raise ConfigError(f"--ckpt_path: expected last, best or a checkpoint file, found no file {path}")
-        inside_run = path.parent.name == "checkpoints" and path.parent.parent.name.startswith("version_")
+            raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
+        inside_run = path.parent.name == CHECKPOINTS and path.parent.parent.name.startswith("version_")
         return path, path.parent.parent if inside_run else None
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
         """The checkpoint to load; sets the folder to write to."""
-        folder = self.folder or newest_run(self.root, self.name)
-        if ckpt_path in (None, "last", "best") and folder is None:
-            raise ConfigError(
-                f"{purpose}: expected a trained run in {(self.root / self.name).resolve()}, found none; run fit "
-                "first or give --ckpt_path"
-            )
-        if ckpt_path in (None, "last"):
-            assert folder is not None
-            checkpoint = folder / "checkpoints" / LAST
-        elif ckpt_path == "best":
-            assert folder is not None
-            best = sorted((folder / "checkpoints").glob("best-*.ckpt"), key=os.path.getmtime)
-            if not best:
+        if ckpt_path in (None, "last", "best"):
+            folder = self.folder or newest_run(self.root, self.name)
+            if folder is None:
                 raise ConfigError(
-                    f"--ckpt_path best: expected a best-*.ckpt in {folder / 'checkpoints'}, found none; set "
+                    f"{purpose}: expected a trained run in {self.root / self.name}, found none; run fit first "
+                    "or give --ckpt_path"
+                )
+            best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
+            if ckpt_path == "best" and not best:
+                raise ConfigError(
+                    f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set "
                     "checkpoint.best"
                 )
-            checkpoint = best[-1]
+            checkpoint = best[-1] if ckpt_path == "best" else folder / CHECKPOINTS / LAST
         else:
-            found, folder = self._resume(ckpt_path)
+            found, inside = self._resume(ckpt_path)
             assert found is not None
-            checkpoint = found
+            checkpoint, folder = found, inside or _new_folder(self.root, self.name)
         if not checkpoint.is_file():
             raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
-        self.folder = folder if folder is not None else _new_folder(self.root, self.name)
+        _read_header(checkpoint, resumable=False)
+        self.folder = folder
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
         return checkpoint
@@ -302,6 +358,14 @@ def _listed(value: Any) -> list[Any]:
 def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse, all in one message, what a federation of several optimizers cannot do."""
     problems = []
+    if options.get("devices") not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
+        problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
+    if options.get("barebones"):
+        problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
+    if options.get("limit_val_batches") == 0:
+        problems.append(
+            "trainer.limit_val_batches 0 leaves nothing to show; set trainer.check_val_every_n_epoch instead"
+        )
     if options.get("gradient_clip_val"):
         problems.append(
             "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
@@ -342,11 +406,21 @@ def _calm() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _step_of(checkpoint: Path | None) -> int | None:
-    """The aligned step after which a resumed run writes events."""
-    if checkpoint is None:
-        return None
+def _read_header(checkpoint: Path, *, resumable: bool) -> dict[str, Any]:
+    """What a checkpoint says of itself, without reading its tensors.
+
+    Raises:
+        ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
+    """
     import torch
 
-    step: int = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"]
-    return step + 1
+    try:
+        header: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        found = "no run of fedlit" if "fedlit" not in header else ""
+    except Exception as error:  # torch raises many kinds for a damaged file
+        found = f"a file that cannot be read ({type(error).__name__})"
+    if found:
+        raise ConfigError(f"{checkpoint}: expected a checkpoint that fedlit wrote, found {found}; use another one")
+    if resumable and not header.get("optimizer_states"):
+        raise ConfigError(f"{checkpoint}: expected a full checkpoint, found weights only; resume from {LAST}")
+    return header

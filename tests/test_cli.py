@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -33,7 +34,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *args: str, status: int = 2) ->
     assert main(list(args)) == status
     captured = capsys.readouterr()
     before, found, message = captured.err.partition("fedlit: error: ")
-    assert found and "Traceback" not in captured.err and before.count("\n") <= 2
+    assert found and "Traceback" not in captured.err and before.count("\n") <= 4
     assert message.count("\n") <= 12  # one message, not a page of usage
     return message
 
@@ -83,7 +84,7 @@ def test_fit_test_predict_validate_from_anywhere(here: Path, capsys: pytest.Capt
     assert (run / "validation.csv").is_file()
 
     assert main(["predict", "--config", "quickstart.yaml", "--format", "parquet"]) == 0
-    predictions = pd.read_parquet(run / "predictions" / "wine.parquet")
+    predictions = pd.read_parquet(run / "predictions" / "test" / "wine.parquet")
     from sklearn.datasets import load_wine
 
     wine = load_wine(as_frame=True)
@@ -168,7 +169,7 @@ def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) 
         (["fit", *FAST, "--trainer.gradient_clip_val", "1"], ["model.gradient_clip_val"]),
         (["fit", *FAST, "--trainer.precision", "16-mixed"], ["bf16-mixed"]),
         (["fit", *FAST, "--ckpt_path", "last"], ["expected an earlier run with a checkpoint"]),
-        (["fit", *FAST, "--ckpt_path", "no.ckpt"], ["found no file no.ckpt"]),
+        (["fit", *FAST, "--ckpt_path", "no.ckpt"], ["checkpoint file, found no file", "no.ckpt"]),
         (["test", "--config", "quickstart.yaml"], ["expected a trained run in", "run fit first"]),
         (["describe", *FAST, "--format", "xml"], ["expected table or json, found 'xml'"]),
         (["fit", *FAST, "--data.source", "mine.Nothing"], ["mine.Nothing"]),
@@ -236,3 +237,144 @@ def test_environment_debug_shows_tracebacks(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert ("Traceback" in done.stderr) == bool(debug)
         assert "ZeroDivisionError: division by zero" in done.stderr
+
+
+QUICK = [*FAST, "--data.batches", "4"]
+
+
+def saved_config(here: Path, run: str = "quickstart/version_0") -> str:
+    return (here / "lightning_logs" / run / "config.yaml").read_text()
+
+
+def test_a_refused_resume_changes_nothing_and_an_accepted_one_keeps_the_earlier_configuration(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *QUICK]) == 0
+    before = saved_config(here)
+    for change in (
+        ["--seed", "7"],
+        ["--model.client.network.width", "32"],
+        ["--data.source.test", "0.5"],
+        ["--model.optimizer.lr", "1"],
+    ):
+        capsys.readouterr()
+        message = error_of(capsys, "fit", *QUICK, "--ckpt_path", "last", *change)
+        assert f"{change[0][2:].split('.')[-1]}" in message and "a resumed run keeps its data" in message
+        assert saved_config(here) == before
+    # the very same command line, and more epochs
+    assert main(["fit", *QUICK, "--ckpt_path", "last"]) == 0
+    assert "Nothing is left to train: trainer.max_epochs is 2" in capsys.readouterr().out
+    assert saved_config(here) == before
+    assert main(["fit", *QUICK, "--ckpt_path", "last", "--trainer.max_epochs", "3"]) == 0
+    assert (here / "lightning_logs/quickstart/version_0/config_0_until_step_8.yaml").read_text() == before
+    assert "max_epochs: 3" in saved_config(here)
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+
+
+def test_name_and_root_in_the_file_are_where_the_run_is_looked_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = find_config("quickstart.yaml").read_text().replace("trainer:\n", "trainer:\n  default_root_dir: runs\n")
+    (here / "own.yaml").write_text(f"name: mine\n{text}")
+    assert main(["fit", "--config", "own.yaml", *QUICK[2:], "--seed", "5", "--data.source.test", "0.5"]) == 0
+    assert main(["test", "--config", "own.yaml"]) == 0
+    rows = pd.read_csv(here / "runs/mine/version_0/test.csv", index_col="client")["rows"]
+    assert rows["wine"] == 89  # half of 178: the run's own split, not the file's
+
+
+def test_another_file_of_the_same_name_does_not_take_over_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("one", "two"):
+        (here / folder).mkdir()
+        (here / folder / "same.yaml").write_text(find_config("quickstart.yaml").read_text())
+    assert main(["fit", "--config", "one/same.yaml", *QUICK[2:]]) == 0
+    message = error_of(capsys, "test", "--config", "two/same.yaml")
+    assert "one/same.yaml" in message and "give --name" in message
+
+
+def test_a_run_without_a_checkpoint_is_not_passed_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    assert main(["fit", *QUICK, "--trainer.enable_checkpointing", "false"]) == 0
+    assert "Next:" not in capsys.readouterr().out.split("version_1")[1]
+    assert "version_1, the newest run of quickstart, found none" in error_of(
+        capsys, "test", "--config", "quickstart.yaml"
+    )
+    (here / "lightning_logs/quickstart/version_best/checkpoints").mkdir(parents=True)
+    older = here / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    assert main(["test", "--config", "quickstart.yaml", "--ckpt_path", str(older)]) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", None])
+def test_a_damaged_checkpoint_is_named(content: bytes | None, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    path = here / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000] if content is None else content)
+    for command in (["test", "--config", "quickstart.yaml"], ["fit", *QUICK, "--ckpt_path", "last"]):
+        assert "expected a checkpoint that fedlit wrote, found a file that cannot be read" in error_of(capsys, *command)
+
+
+def test_the_best_checkpoint_can_be_scored_but_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    (best,) = (here / "lightning_logs/quickstart/version_0/checkpoints").glob("best-*.ckpt")
+    assert main(["test", "--config", "quickstart.yaml", "--ckpt_path", "best"]) == 0
+    assert "weights only; resume from last.ckpt" in error_of(capsys, "fit", *QUICK, "--ckpt_path", str(best))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--exchange.every", "step"],
+        ["--exchange.every", "{epochs: 5}"],
+        ["--exchange.rate", "0.5"],
+        ["--exchange.rule.weights", "rows"],
+        ["--exchange.federated", "[core.0]"],
+        ["--seed", "9"],
+        ["--trainer.precision", "bf16-mixed"],
+        ["--model.engine", "plain"],
+    ],
+)
+def test_options_that_the_readme_names(options: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert options[0] in readme
+    assert main(["describe", "--config", "quickstart.yaml", *options]) == 0
+    shown = capsys.readouterr().out
+    assert {"--exchange.rule.weights": "weights=rows", "--exchange.rate": "update rate 0.5"}.get(
+        options[0], "Exchange"
+    ) in shown
+
+
+def test_one_client_named_twice_on_the_command_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = '{"a": "x.csv", "a": "y.csv"}'
+    message = error_of(capsys, "fit", *QUICK, "--data.source", "fedlit.Tables", "--data.source.files", files)
+    assert "'a' stands twice" in message
+
+
+def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
+    import signal
+
+    code = "from fedlit.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
+    for sign, status, text in ((signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 1, "terminated (SIGTERM)")):
+        run = subprocess.Popen(
+            [sys.executable, "-c", code, "fit", *QUICK, "--trainer.max_epochs", "10000"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        checkpoints = tmp_path / "lightning_logs/quickstart"
+        for _ in range(600):
+            if list(checkpoints.glob(f"version_{0 if status == 130 else 1}/checkpoints/last.ckpt")):
+                break
+            time.sleep(0.1)
+        run.send_signal(sign)
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == status, err
+        assert text in err and "--ckpt_path last" in err and "Traceback" not in err
+
+
+def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that is monitored is defined then; the run goes on all the same."""
+    rows = pd.DataFrame({"x": range(40), "y": ["no"] * 37 + ["yes"] * 3})
+    rows.to_csv(here / "rare.csv", index=False)
+    args = ["--data.source", "fedlit.Tables", "--data.source.files", "{rare: rare.csv}", "--data.source.target", "y"]
+    assert main(["fit", *QUICK, *args, "--exchange.federated", "[]"]) == 0
+    assert "–" in capsys.readouterr().out

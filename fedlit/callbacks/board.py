@@ -72,19 +72,22 @@ def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    few = len(labels) <= 20  # beyond, numbers cannot be read and take seconds to draw
     rows = [*labels, "unknown"] if int(matrix[-1].sum()) else labels
     counts = matrix[: len(rows)].cpu().numpy()
     shares = counts / counts.sum(1, keepdims=True).clip(1)
-    figure = Figure(figsize=(1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)), layout="constrained")
+    size = (1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9)
+    figure = Figure(figsize=size, layout="constrained" if few else None)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 4 else 0)
-    axes.set_yticks(range(len(rows)), rows)
+    if few:
+        axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 4 else 0)
+        axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.set_title(title)
-    for i, row in enumerate(counts):
+    for i, row in enumerate(counts if few else ()):
         for j, count in enumerate(row):
             axes.text(
                 j, i, str(count), ha="center", va="center", fontsize=8, color="white" if shares[i, j] > 0.6 else "black"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class LastCheckpoint(Checkpoint):
 
     def __init__(self, path: Path, every: int, seconds: float) -> None:
         self.path, self.every, self.seconds = path, every, seconds
-        self._written = time.monotonic()
+        self._written = -math.inf  # the first epoch's end is always written, so that there is something to resume
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write if it is time."""
@@ -52,7 +53,9 @@ class Checkpoints:
 
     Attributes:
         every: epochs between two writings of ``last.ckpt``, at least.
-        seconds: time between two writings of ``last.ckpt``, at least; it is always written at the end.
+        seconds: time between two writings of ``last.ckpt``, at least; it is always written after the first epoch
+        and at the
+            end.
         best: how many of the best are kept besides; 0 for none.
         monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
             (``comanche/val/auroc``).

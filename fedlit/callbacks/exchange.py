@@ -17,7 +17,7 @@ from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.loop import FederatedLoop
 from fedlit.seeding import initialise
-from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve, split
 
 __all__ = ["Every", "Exchange", "OptimizerState", "relative_distance"]
 
@@ -125,8 +125,8 @@ class Exchange(Callback):
         """Fix which tensors are federated, now that they are on their device."""
         self.sharing = self.plan(pl_module.federation)
         for name, client in pl_module.federation.items():
-            tensors = named_tensors(client)
-            self._tensors[name] = client._federated = {key: tensors[key].detach() for key in self.sharing.names[name]}
+            federated, _ = split(named_tensors(client), self.sharing.names[name])
+            self._tensors[name] = client._federated = {key: tensor.detach() for key, tensor in federated.items()}
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Tell clients what they start from, unless a checkpoint has restored what they made of it."""
@@ -140,7 +140,8 @@ class Exchange(Callback):
         """Exchange if it is time."""
         last = trainer.is_last_batch
         if self.due(trainer.global_step - 1, last, trainer.current_epoch):
-            self.exchange(pl_module, measure=last)
+            # Drift costs as much as an exchange, so not at every step.
+            self.exchange(pl_module, measure=last or self.every != "step")
 
     # ------------------------------------------------------------------ what
 
@@ -168,7 +169,17 @@ class Exchange(Callback):
         receivers = {name: tuple(update.state) for name, update in collected.items()}
         received = self.rule(updates, receivers)
         if measure:
-            distances = {name: relative_distance(updates[name].state, received.get(name, {})) for name in updates}
+            distances = {
+                name: relative_distance(
+                    {
+                        key: updates[name].state[key]
+                        for key in self.sharing.parameters[name]
+                        if key in updates[name].state
+                    },
+                    received.get(name, {}),
+                )
+                for name in updates
+            }
             drift = {name: value for name, value in distances.items() if value is not None}
             loop.record({f"{name}/drift": value for name, value in drift.items()})
             if drift:
@@ -200,8 +211,9 @@ class Exchange(Callback):
                 f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
                 "defect, please report it"
             )
-        self.sent[name] = self.sent.get(name, frozenset()) | state.keys()
-        return Update(state, client.spec.rows["train"], client.publish())
+        published = client.publish()
+        self.sent[name] = self.sent.get(name, frozenset()) | state.keys() | {f"published/{key}" for key in published}
+        return Update(state, client.spec.rows["train"], published)
 
     @torch.no_grad()
     def write_back(self, client: FederatedClient, received: State, rate: float) -> None:
@@ -276,7 +288,7 @@ def relative_distance(state: State, reference: State) -> float | None:
         >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
         1.3333333333333333
     """
-    names = [name for name in state if name in reference and "@" not in name]
+    names = [name for name in state if name in reference]
     if not names:
         return None
     mine, theirs = [state[name] for name in names], [reference[name] for name in names]

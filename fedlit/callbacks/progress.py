@@ -58,6 +58,7 @@ class Progress(ProgressBar):
             # on a terminal that does not tell its width tqdm would draw an empty line
             dynamic_ncols=wide,
             ncols=None if wide else 100,
+            nrows=None if wide else 20,
         )
 
     def on_train_batch_end(  # type: ignore[override]

@@ -4,6 +4,7 @@ centralized baseline.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -59,6 +60,17 @@ class EncodedClient:
     sites: Mapping[str, Mapping[Split, Rows]]
     notes: tuple[str, ...] = ()
 
+    def fingerprint(self) -> str:
+        """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self.spec.features, self.spec.classes)).encode())
+        for site, splits in sorted(self.sites.items()):
+            for split, rows in splits.items():
+                digest.update(f"{site}/{split}/{len(rows)}".encode())
+                for values in (rows.x.numpy(), rows.y.numpy(), rows.row):
+                    digest.update(np.ascontiguousarray(values).data)
+        return digest.hexdigest()
+
 
 def encode(
     tables: Sequence[ClientTable], *, align: Align = "none", scaling: Scaling = "client", pool: bool = False
@@ -99,8 +111,10 @@ def encode(
     for table in tables:
         # A column without any value is of the kind that it has where clients meet, else of the client's own.
         meets = [other for other in tables if other is table or common_features]
-        filled = {column for other in meets for column in other.features if other.features[column].notna().any()}
-        categories = {column for other in meets for column in other.categorical if other.features[column].notna().any()}
+        filled = {column for other in meets for column in other.features if train[other.name][column].notna().any()}
+        categories = {
+            column for other in meets for column in other.categorical if train[other.name][column].notna().any()
+        }
         categories |= {column for column in table.categorical if column not in filled}
         fit_numbers = [train[table.name]] if scaling == "client" else list(train.values())
         fit_codes = list(train.values()) if common_features else [train[table.name]]
@@ -114,7 +128,7 @@ def encode(
             )
         x = np.empty((len(table.features), len(table.features.columns)), np.float32)
         for position, column in enumerate(table.features.columns):
-            if column in (categories if table.features[column].isna().all() else table.categorical):
+            if column in (categories if train[table.name][column].isna().all() else table.categorical):
                 x[:, position] = _codes(
                     table.features[column], [frame[column] for frame in fit_codes if column in frame]
                 )
@@ -157,12 +171,25 @@ def _notes(table: ClientTable, train: pd.DataFrame, splits: Mapping[Split, Rows]
         notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
     if constant:
         notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
-    for split in ("validation", "test"):
-        unseen = int((splits[split].y < 0).sum())
-        if unseen:
+    for column in train.columns.intersection(list(table.categorical)):
+        text = train[column].dropna().astype(str) if not is_numeric_dtype(train[column]) else train[column][:0]
+        odd = text[pd.to_numeric(text, errors="coerce").isna()]
+        if 0 < len(odd) < len(text) / 10:
             notes.append(
-                f"{table.name}: {unseen} {split} rows have a label that no training row has; they count as wrong"
+                f"{table.name}: {column} is taken for text, though all but {len(odd)} of its {len(text)} "
+                "training values are "
+                f"numbers ({odd.iloc[0]!r} is not)"
             )
+    classes = table.target.iloc[table.splits["train"]].nunique()
+    if classes > 20 and classes > len(train) / 4:
+        notes.append(
+            f"{table.name}: {classes} classes in {len(train)} training rows; is {table.target.name!r} the target?"
+        )
+    unseen = int((splits["validation"].y < 0).sum())
+    if unseen:
+        notes.append(
+            f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
+        )
     return tuple(notes)
 
 
@@ -190,6 +217,12 @@ def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
 
 def _labels(target: pd.Series, positive: Any) -> list[Any]:
     """The sorted labels; where there are two, the positive one last."""
+    kinds = {isinstance(label, bool | np.bool_) for label in target.unique().tolist()}
+    if len(kinds) == 2:
+        raise DataError(
+            f"target {target.name!r}: expected labels of one type, found a mixture of bool and others; convert "
+            "the column"
+        )
     try:
         labels = sorted(target.unique().tolist())
     except TypeError as error:

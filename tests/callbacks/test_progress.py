@@ -18,7 +18,7 @@ from fedlit.callbacks import Progress
 @pytest.mark.parametrize("columns", [140, 0])
 def test_shows_round_loss_and_mean_auroc(columns: int, tmp_path: Path) -> None:
     controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40 if columns else 0, columns, 0, 0))
     with os.fdopen(terminal, "w") as stream:
         bar = Progress(interval=0, stream=stream)
         run = make_run(tmp_path, epochs=3, exchange={"federated": ["core"]}, callbacks=[bar])

@@ -593,10 +593,11 @@ def test_a_positive_label_that_does_not_occur_is_refused() -> None:
 
 def test_what_a_person_should_know_about_a_table_is_noted() -> None:
     source = table("a", {"x": numbers(), "e": np.full(N, np.nan), "c": np.ones(N)}, [0, 1] * (N // 2))
-    source.target.iloc[source.splits["test"][0]] = 7
+    source.target.iloc[source.splits["validation"][0]] = 7
+    source.target.iloc[source.splits["test"][0]] = 7  # not looked at before `fedlit test`
     (client,) = encode([source])
     assert client.notes == (
         "a: no value in training rows, so without effect: e",
         "a: the same value in all training rows: c",
-        "a: 1 test rows have a label that no training row has; they count as wrong",
+        "a: 1 validation rows have a label that no training row has; they count as wrong",
     )

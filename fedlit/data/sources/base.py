@@ -23,7 +23,10 @@ _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _RESERVED = {
     "federation": "the run of the whole federation",
     **dict.fromkeys(("train", "val", "test"), "the tags of a split"),
+    **dict.fromkeys(("exchange", "drift", "epoch", "plan"), "a tag of the logs"),
+    **dict.fromkeys(("checkpoints", "predictions"), "a folder of each run"),
 }
+_LONGEST_NAME = 64
 
 
 class Source(ABC):
@@ -73,6 +76,10 @@ def check_client_name(name: object) -> None:
         raise ConfigError(
             f"client {name!r}: expected a name of the letters A-Z and a-z, digits, '_' and '-' that starts with a "
             f"letter or a digit, because it becomes a folder's name. Rename the client."
+        )
+    if len(name) > _LONGEST_NAME:
+        raise ConfigError(
+            f"client {name!r}: expected at most {_LONGEST_NAME} letters, found {len(name)}. Rename the client."
         )
     if name.casefold() in _RESERVED:
         raise ConfigError(f"client {name!r}: this name is taken by {_RESERVED[name.casefold()]}. Rename the client.")
