@@ -33,7 +33,7 @@ class Made(Source):
     about = "made data"
 
     def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar")) -> None:
-        self.clients = clients
+        self.clients, self.test = clients, 0.3
 
     def tables(self, seed: int) -> list[ClientTable]:
         tables = []
@@ -43,7 +43,7 @@ class Made(Source):
             x = rng.normal(size=(rows, features))
             y = np.clip(np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1)
             frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
-            tables.append(ClientTable(name, frame, pd.Series(y, name="y"), random_split(rows, seed, 0.3, 0.2)))
+            tables.append(ClientTable(name, frame, pd.Series(y, name="y"), random_split(rows, seed, self.test, 0.2)))
         return tables
 
 

@@ -18,9 +18,10 @@ from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError
-from fedlit.loop import ClientOverride, FederatedLoop
-from fedlit.nn import GlobalLayers
+from fedlit.loop import ClientOverride, FederatedLoop, build_clients
+from fedlit.nn import MLP, GlobalLayers
 from fedlit.seeding import derive_seed, initialise
+from fedlit.spec import ClientSpec
 
 SEED, EPOCHS, BATCHES = 8, 3, 4
 
@@ -278,3 +279,38 @@ def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path)
     assert second.scores == first.scores and run.exchange.rounds == 3
     assert different(weights, dict(run.loop.state_dict())) == []
     assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
+
+
+def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    other = make_run(tmp_path, epochs=1)
+    other.data.source.test = 0.5  # type: ignore[attr-defined]
+    with pytest.raises(
+        ConfigError, match=r"found other rows or splits of ash, birch, cedar; rows that it was trained on"
+    ):
+        other.test(quiet=True)
+    fewer = make_run(tmp_path, epochs=2)
+    fewer.data.batches = 5
+    with pytest.raises(ConfigError, match=r"found data.batches 4"):
+        fewer.fit("last", quiet=True)
+
+
+@pytest.mark.parametrize("name", ["type", "keys", "cpu", "training"])
+def test_client_names_that_torch_uses_are_refused(name: str) -> None:
+    spec = ClientSpec(name, ("a",), (0, 1), {}, ())
+    with pytest.raises(ConfigError, match=f"client '{name}': expected a name that torch does not use"):
+        build_clients([spec], partial(FederatedClient, network=SmallNet), seed=8)
+
+
+def test_a_network_that_cannot_be_built_is_named(tmp_path: Path) -> None:
+    client = partial(FederatedClient, network=partial(MLP, width=-1))
+    with pytest.raises(ConfigError, match=r"client 'ash': its network could not be built for 5 features and 3 outputs"):
+        make_run(tmp_path, loop={"client": client}).describe()
+
+
+def test_a_local_run_that_diverges_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = make_run(tmp_path, loop={"optimizer": partial(torch.optim.SGD, lr=1e30)}, checkpoints=Checkpoints())
+    results = run.fit(quiet=True)
+    assert caplog.text.count("client 'ash': its training loss is not finite since epoch") == 1
+    assert "–" in str(results)

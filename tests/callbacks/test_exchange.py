@@ -215,3 +215,39 @@ def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
     expected = 0.5 * given[0] + 0.5 * sum(given) / 3
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)
+
+
+def drifts(run: Any) -> dict[str, list[float]]:
+    """What was logged as drift, per client, in order."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = {}
+    for name in ("ash", "birch", "cedar"):
+        board = EventAccumulator(str(run.folder / name)).Reload()
+        found[name] = [event.value for event in board.Scalars("drift")] if "drift" in board.Tags()["scalars"] else []
+    return found
+
+
+@pytest.mark.parametrize(("every", "points"), [("step", 3), ("epoch", 3), ({"steps": 3}, 3), ({"steps": 6}, 2)])
+def test_every_epoch_with_an_exchange_has_its_drift(every: Any, points: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange={"federated": ["core"], "every": every})
+    run.fit(quiet=True)
+    assert {len(values) for values in drifts(run).values()} == {points}
+
+
+def test_drift_is_of_parameters_whatever_happens_to_buffers(tmp_path: Path) -> None:
+    one, other = (
+        make_run(tmp_path / buffers, epochs=1, exchange={"federated": ["core"], "buffers": buffers})
+        for buffers in ("private", "average")
+    )
+    one.fit(quiet=True)
+    other.fit(quiet=True)
+    assert drifts(one) == drifts(other)
+
+
+def test_what_is_published_is_planned_and_recorded(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, client=Publishes, exchange={"federated": ["core"]})
+    plan = run.describe().clients["ash"]
+    assert plan["published"] == ["rows"] and plan["bytes_per_exchange"] == 4 * (64 + 8 + 8 + 8 + 1)
+    run.fit(quiet=True)
+    assert "published/rows" in run.exchange.sent["ash"]
