@@ -21,6 +21,7 @@ import fedlit
 from fedlit.callbacks import Exchange, Progress
 from fedlit.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.loop import FederatedLoop
+from fedlit.scoring import Scoring
 
 spent: dict[str, float] = defaultdict(float)
 _running: list[str] = []
@@ -52,8 +53,8 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
     stream = os.fdopen(terminal, "w")
     timed(FederatedLoop, "step_client", "client steps")
     timed(Exchange, "exchange", "exchange")
-    timed(FederatedLoop, "_score", "validation: forward")
-    timed(FederatedLoop, "_finish_scoring", "validation: scores")
+    timed(FederatedLoop, "_evaluate", "validation: forward")
+    timed(Scoring, "results", "validation: scores")
     timed(FederatedLoop, "_log", "logging")
     timed(AtomicCheckpointIO, "save_checkpoint", "checkpoints")
     for hook in ("on_train_batch_end", "on_train_start", "on_train_end"):

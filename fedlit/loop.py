@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import math
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -20,109 +17,21 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit._lightning import count_aligned_step, parse_optimizers
+from fedlit.building import ClientFactory, ClientOverride, build_clients, find_override
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, make_engine
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.logger import FederatedTensorBoardLogger
-from fedlit.metrics import ClientMetrics, summarise
-from fedlit.seeding import derive_seed, initialise, isolated_rng
-from fedlit.spec import ClientSpec
+from fedlit.results import Results
+from fedlit.scoring import Scoring
+from fedlit.seeding import derive_seed, isolated_rng
 
-__all__ = ["ClientFactory", "ClientOverride", "FederatedLoop", "build_clients"]
+__all__ = ["FederatedLoop"]
 
 _log = logging.getLogger(__name__)
-
-ClientFactory = Callable[[ClientSpec], FederatedClient]
-
-_TAGS: dict[Split, str] = {"train": "train", "validation": "val", "test": "test"}
-
-
-@dataclass
-class ClientOverride:
-    """What is different for the clients whose name matches a pattern.
-
-    Attributes:
-        client: another client class.
-        optimizer: another optimizer.
-        scheduler: another learning-rate schedule.
-        gradient_clip_val: another limit for the gradient's norm.
-    """
-
-    client: ClientFactory | None = None
-    optimizer: OptimizerCallable | None = None
-    scheduler: LRSchedulerCallable | None = None
-    gradient_clip_val: float | None = None
-
-
-def build_clients(
-    specs: list[ClientSpec], client: ClientFactory, seed: int, overrides: Mapping[str, ClientOverride] | None = None
-) -> dict[str, FederatedClient]:
-    """Clients by name, in the order of names, every parameter a function of (seed, its name).
-
-    Args:
-        specs: the clients' descriptions.
-        client: makes a client from its description.
-        seed: the run's seed.
-        overrides: client name or glob → what is different there; the first match counts.
-
-    Raises:
-        ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
-        of draws.
-    """
-    names = [spec.name for spec in specs]
-    for pattern in overrides or {}:
-        if not fnmatch.filter(names, pattern):
-            raise ConfigError(
-                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are "
-                f"{', '.join(names)}." + did_you_mean(pattern, names)
-            )
-    for name in names:
-        if hasattr(nn.ModuleDict, name) or name == "training":
-            raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
-    clients: dict[str, FederatedClient] = {}
-    checked: set[int] = set()
-    for spec in sorted(specs, key=lambda spec: spec.name):
-        factory = _override(overrides, spec.name).client or client
-        clients[spec.name] = _build(factory, spec, seed, "build")
-        if id(factory) not in checked:
-            checked.add(id(factory))
-            again = _build(factory, spec, seed, "build again").state_dict()
-            drawn = [
-                name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
-            ]
-            if drawn:
-                raise ConfigError(
-                    f"client {spec.name!r}: expected initial values that depend on (seed, name) alone, found that "
-                    f"{', '.join(drawn)} depend on what was drawn before; draw them in a reset_parameters "
-                    "method of the "
-                    "module that holds them, so that clients whose networks differ elsewhere start equal"
-                )
-    return clients
-
-
-def _build(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str) -> FederatedClient:
-    try:
-        with isolated_rng(derive_seed(seed, purpose)):
-            built = factory(spec)
-    except FedlitError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"client {spec.name!r}: its network could not be built for {spec.num_features} features and "
-            f"{spec.num_outputs} outputs ({type(error).__name__}: {error}); look at model.client"
-        ) from error
-    initialise(built, seed)
-    return built
-
-
-def _override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
-    return next(
-        (override for pattern, override in (overrides or {}).items() if fnmatch.fnmatchcase(name, pattern)),
-        ClientOverride(),
-    )
 
 
 class FederatedLoop(LightningModule):
@@ -179,16 +88,13 @@ class FederatedLoop(LightningModule):
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
         self.engine_name: EngineName = engine
         self._engine: Engine | None = None
-        self._pending: list[tuple[list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
         self._threads_before = torch.get_num_threads()
         self._loaded_step = 0
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
         self.notes: tuple[str, ...] = ()
-        self.scores: dict[Split, dict[str, dict[str, float]]] = {}
-        self.summary: dict[Split, dict[str, dict[str, Any]]] = {}
-        self.scored_at: dict[Split, int] = {}
-        self._metrics: dict[Split, dict[str, ClientMetrics]] = {}
+        self.scoring: dict[Split, Scoring] = {}
+        self.results: dict[Split, Results] = {}
         self._recorded: dict[str, float] = {}
         self._diverged: set[str] = set()
 
@@ -223,7 +129,7 @@ class FederatedLoop(LightningModule):
             return
         data.setup()
         for name, client in build_clients(data.specs, self.client_factory, self.seed, self.overrides).items():
-            override = _override(self.overrides, name)
+            override = find_override(self.overrides, name)
             client.optimizer_factory = override.optimizer or self.optimizer_factory
             client.scheduler_factory = override.scheduler or self.scheduler_factory
             client.scheduler_interval = self.scheduler_interval
@@ -243,7 +149,8 @@ class FederatedLoop(LightningModule):
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""
         self.clients = nn.ModuleDict()
-        self._metrics.clear()
+        self.scoring.clear()
+        self.results.clear()
 
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need
@@ -359,56 +266,16 @@ class FederatedLoop(LightningModule):
     def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         owner, site, _ = self.data.sites(split)[dataloader_idx]
         client = self.federation[owner]
-        scored = [self._metrics[split][own.name] for own in client.spec.sites if own.name == site or own.union]
-        self._pending.append((scored, batch, self.engine.submit(partial(self._evaluate, client, batch))))
+        self.scoring[split].add(client, site, batch, self.engine.submit(partial(self._evaluate, client, batch)))
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.
         with self.trainer.precision_plugin.val_step_context(), torch.no_grad():
             return client.evaluate(batch)
 
-    def _start_scoring(self, split: Split) -> None:
-        if split not in self._metrics:
-            self._metrics[split] = {
-                site.name: client.configure_metrics(site)
-                for client in self.federation.values()
-                for site in client.spec.sites
-            }
-        self._pending.clear()
-        for metrics in self._metrics[split].values():
-            metrics.reset()
-
     def _finish_scoring(self, split: Split) -> None:
-        for scored, batch, future in self._pending:
-            for metrics in scored:
-                metrics.update(future.result()[0], batch.y, future.result()[1])
-        self._pending.clear()
-        sites = [site for client in self.federation.values() for site in client.spec.sites]
-        scores = {
-            name: {k: float(v) for k, v in metrics.compute().items()} for name, metrics in self._metrics[split].items()
-        }
-        summary = summarise(scores, sites)
-        self.scores[split], self.summary[split], self.scored_at[split] = scores, summary, self.step
-        tag = _TAGS[split]
-        values = {f"{site}/{tag}/{metric}": value for site, own in scores.items() for metric, value in own.items()}
-        values |= {f"{tag}/{metric}": value for metric, value in summary["mean"].items()}
-        values |= {f"{tag}/worst/{metric}": value for metric, value in summary["worst"].items()}
-        self._log(values)
-
-    def confusion(self, split: Split) -> dict[str, tuple[list[str], Tensor]]:
-        """Site → (labels, confusion matrix) of the last scoring of ``split``; true classes are rows, the last row
-        being unknown labels.
-        """
-        labels = {
-            site.name: [str(client.spec.classes[position]) for position in site.classes]
-            for client in self.federation.values()
-            for site in client.spec.sites
-        }
-        return {
-            site: (labels[site], metrics.confusion())
-            for site, metrics in self._metrics[split].items()
-            if isinstance(metrics, ClientMetrics)  # a user's own may count something else
-        }
+        self.results[split] = self.scoring[split].results(self.step)
+        self._log(self.results[split].scalars())
 
     # ------------------------------------------------------------------ hooks
 
@@ -445,7 +312,7 @@ class FederatedLoop(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""
-        self._start_scoring("validation")
+        self.scoring["validation"] = Scoring(self.federation, "validation")
         self._forward("on_validation_epoch_start")
 
     def on_validation_epoch_end(self) -> None:
@@ -472,7 +339,7 @@ class FederatedLoop(LightningModule):
 
     def on_test_epoch_start(self) -> None:
         """Begin to score."""
-        self._start_scoring("test")
+        self.scoring["test"] = Scoring(self.federation, "test")
         self._forward("on_test_epoch_start")
 
     def on_test_epoch_end(self) -> None:

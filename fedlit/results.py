@@ -14,8 +14,6 @@ from fedlit.plan import text_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.loop import FederatedLoop
-
 __all__ = ["Results"]
 
 
@@ -25,6 +23,7 @@ class Results:
 
     Attributes:
         split: which rows were scored.
+        step: aligned steps that the clients had behind them.
         scores: client → metric → value (``classes`` counts the classes that AUROC and AUPRC average); NaN where
             undefined.
         rows: client → number of rows.
@@ -33,18 +32,20 @@ class Results:
     """
 
     split: Split
+    step: int
     scores: dict[str, dict[str, float]]
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
     unseen: dict[str, int]
 
-    @classmethod
-    def of(cls, loop: FederatedLoop, split: Split) -> Results:
-        """What the loop scored last on ``split``."""
-        rows = {site.name: site.rows[split] for client in loop.federation.values() for site in client.spec.sites}
-        unknown = {name: int(matrix[-1].sum()) for name, (_, matrix) in loop.confusion(split).items()}
-        unseen = {name: count for name, count in unknown.items() if count}
-        return cls(split, loop.scores[split], rows, loop.summary[split], unseen)
+    def scalars(self) -> dict[str, float]:
+        """For logs: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
+        ``<tag>/worst/<metric>``.
+        """
+        tag = "val" if self.split == "validation" else self.split
+        values = {f"{site}/{tag}/{metric}": value for site, own in self.scores.items() for metric, value in own.items()}
+        values |= {f"{tag}/{metric}": value for metric, value in self.summary["mean"].items()}
+        return values | {f"{tag}/worst/{metric}": value for metric, value in self.summary["worst"].items()}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per client, one column per metric."""

@@ -183,9 +183,10 @@ class Run:
                 if getattr(trainer, "received_sigterm", False):
                     raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
                 raise KeyboardInterrupt from error
-            if self.loop.scored_at.get("validation") != trainer.global_step:
+            scored = self.loop.results.get("validation")
+            if scored is None or scored.step != trainer.global_step:
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
-        return Results.of(self.loop, "validation")
+        return self.loop.results["validation"]
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -242,7 +243,7 @@ class Run:
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with _calm():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
-        results = Results.of(self.loop, split)
+        results = self.loop.results[split]
         assert self.folder is not None
         known = (self.folder / f"{split}.csv").exists()
         files = results.write(self.folder)

@@ -13,12 +13,13 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import ReduceLROnPlateau
 from torch import Tensor, nn
 
+from fedlit.building import ClientOverride, build_clients
 from fedlit.callbacks import Checkpoints
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError
-from fedlit.loop import ClientOverride, FederatedLoop, build_clients
+from fedlit.loop import FederatedLoop
 from fedlit.nn import MLP, GlobalLayers
 from fedlit.seeding import derive_seed, initialise
 from fedlit.spec import ClientSpec

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fedlit.building import build_clients
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.loop import build_clients
 from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.spec import ClientSpec

@@ -51,7 +51,7 @@ def test_values_and_steps(trained: Any) -> None:
     auroc = {name: series(board, f"{RUN}/{name}", "val/auroc") for name in ("ash", "birch", "cedar")}
     assert all(list(values) == [4, 8, 12] for values in auroc.values())  # aligned steps at the end of each epoch
     for name, values in auroc.items():
-        assert values[12] == pytest.approx(run.loop.scores["validation"][name]["auroc"])
+        assert values[12] == pytest.approx(run.loop.results["validation"].scores[name]["auroc"])
     federation = f"{RUN}/federation"
     for step, mean in series(board, federation, "val/auroc").items():
         assert mean == pytest.approx(np.mean([values[step] for values in auroc.values()]))

@@ -40,7 +40,7 @@ class Board(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Confusion matrices of the last validation."""
-        if "validation" in pl_module.scores:
+        if "validation" in pl_module.scoring:
             self._draw(trainer, pl_module, "validation")
 
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -50,7 +50,7 @@ class Board(Callback):
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
         tag = {"validation": "val", "test": "test"}[split]
         for logger in _boards(trainer):
-            for site, (labels, matrix) in list(loop.confusion(split).items())[: self.confusion_matrices]:
+            for site, (labels, matrix) in list(loop.scoring[split].confusion().items())[: self.confusion_matrices]:
                 logger.writer(site).add_figure(
                     f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.step
                 )

@@ -196,7 +196,7 @@ def test_exchange_needs_no_trainer_of_ours(tmp_path: Path) -> None:
     trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
     first, second, third = (client.state_dict()["core.0.weight"] for client in loop.federation.values())
     assert torch.equal(first, second) and torch.equal(first, third)
-    assert loop.scores["validation"].keys() == {"ash", "birch", "cedar"}
+    assert loop.results["validation"].scores.keys() == {"ash", "birch", "cedar"}
 
 
 class Tied(Network):

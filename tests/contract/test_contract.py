@@ -13,10 +13,11 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from fedlit.aggregation import Mean, Update
+from fedlit.building import build_clients
 from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.data.loader import Batch
 from fedlit.errors import RunError
-from fedlit.loop import FederatedLoop, build_clients
+from fedlit.loop import FederatedLoop
 from fedlit.run import Run
 
 
