@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(args)
     except FedlitError as error:
+        if os.environ.get("FEDLIT_DEBUG"):
+            traceback.print_exc()
         print(f"fedlit: error: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:

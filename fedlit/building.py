@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
@@ -15,7 +16,27 @@ from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.spec import ClientSpec
 
-__all__ = ["ClientFactory", "ClientOverride", "build_clients", "find_override"]
+__all__ = ["ClientFactory", "ClientOverride", "build_client", "build_clients", "find_override"]
+
+NOT_FORWARDED = (
+    "backward",
+    "configure_callbacks",
+    "configure_gradient_clipping",
+    "lr_scheduler_step",
+    "on_before_backward",
+    "on_predict_batch_end",
+    "on_predict_batch_start",
+    "on_test_batch_end",
+    "on_test_batch_start",
+    "on_validation_batch_end",
+    "on_validation_batch_start",
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "predict_step",
+    "test_step",
+    "validation_step",
+)
+"""Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so it is refused."""
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
 
@@ -66,10 +87,10 @@ def build_clients(
     checked: set[int] = set()
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = find_override(overrides, spec.name).client or client
-        clients[spec.name] = _build(factory, spec, seed, "build")
+        clients[spec.name] = build_client(factory, spec, seed, "build")
         if id(factory) not in checked:
             checked.add(id(factory))
-            again = _build(factory, spec, seed, "build again").state_dict()
+            again = build_client(factory, spec, seed, "build again").state_dict()
             drawn = [
                 name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
             ]
@@ -83,7 +104,8 @@ def build_clients(
     return clients
 
 
-def _build(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str) -> FederatedClient:
+def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
+    """One client, untrained; ``purpose`` seeds what its constructor may draw."""
     try:
         with isolated_rng(derive_seed(seed, purpose)):
             built = factory(spec)
@@ -94,6 +116,13 @@ def _build(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str) ->
             f"client {spec.name!r}: its network could not be built for {spec.num_features} features and "
             f"{spec.num_outputs} outputs ({type(error).__name__}: {error}); look at model.client"
         ) from error
+    refused = [hook for hook in NOT_FORWARDED if getattr(type(built), hook) is not getattr(LightningModule, hook)]
+    if refused:
+        raise ConfigError(
+            f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a federation "
+            "does not call; "
+            "override training_step, evaluate, configure_optimizers or the epoch and fit hooks instead"
+        )
     initialise(built, seed)
     return built
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedlit.config import find_config, known_configs
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.loop import FederatedLoop
-from fedlit.run import Run, newest_run
+from fedlit.run import Run, flatten, newest_run, run_folder
 
 __all__ = ["execute", "load"]
 
@@ -106,11 +107,8 @@ class FedlitCLI(LightningCLI):
         for key in ("config", "ckpt_path", "format"):
             settings.pop(key, None)
         text = self.parser.dump(settings, skip_link_targets=True, skip_none=False, skip_validation=True)
-        origin = self.made_from
-        if origin is not None and origin.name == "config.yaml":  # a run's own: keep what that was made from
-            head = origin.read_text(encoding="utf-8").partition("\n")[0]
-            origin = Path(head.removeprefix(MADE_FROM)) if head.startswith(MADE_FROM) else origin
-        text = f"{MADE_FROM}{origin}\n{text}"
+        if self.made_from is not None:
+            text = f"{MADE_FROM}{_origin(self.made_from)}\n{text}"
         try:
             ready = self.parser.instantiate(self.config)
         except FedlitError:
@@ -131,7 +129,7 @@ class FedlitCLI(LightningCLI):
             name=settings.name,
             root=trainer.pop("default_root_dir", None) or ROOT,
             checkpoints=ready.checkpoint,
-            settings=dict(_flatten(yaml.safe_load(text))),
+            settings=dict(flatten(yaml.safe_load(text))),
             config_text=text,
             **trainer,
         )
@@ -144,14 +142,6 @@ _DESCRIPTIONS: dict[str, str] = {
     "predict": "Write each client's predictions to a file.",
     "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",
 }
-
-
-def _flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    if isinstance(tree, dict):
-        return [
-            pair for key, value in tree.items() for pair in _flatten(value, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [] if tree is None else [(prefix, tree)]
 
 
 def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
@@ -211,12 +201,13 @@ def _check_yaml(path: Path) -> None:
 
 
 def _option(args: list[str], name: str) -> str | None:
-    """The value of ``--name`` among arguments, if it is there."""
+    """The value of ``--name`` among arguments; the last one counts, as for the parser."""
+    found = None
     for position, arg in enumerate(args):
         flag, equals, value = arg.partition("=")
         if flag == name:
-            return value if equals else (args[position + 1] if position + 1 < len(args) else None)
-    return None
+            found = value if equals else (args[position + 1] if position + 1 < len(args) else None)
+    return found
 
 
 def _program() -> str:
@@ -231,10 +222,10 @@ def _same_run(args: list[str], name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
     config = _option(args, "--config") or _option(args, "-c") or f"{name}.yaml"
     root = _option(args, "--trainer.default_root_dir")
-    parts = [f"--config {config}"]
-    parts += [f"--name {name}"] if Path(config).stem != name else []
-    parts += [f"--trainer.default_root_dir {root}"] if root else []
-    return " ".join(parts)
+    parts = ["--config", config]
+    parts += ["--name", name] if Path(config).stem != name else []
+    parts += ["--trainer.default_root_dir", root] if root else []
+    return shlex.join(parts)
 
 
 def load(config: str, *args: str, command: Command = "fit") -> Run:
@@ -243,8 +234,8 @@ def load(config: str, *args: str, command: Command = "fit") -> Run:
     Args:
         config: its name or path.
         args: keys to change, as on the command line: ``"--trainer.max_epochs=3"``.
-        command: a run that exists is continued, scored or asked with its *own* saved configuration, changed by
-            ``args``: what was trained under another seed or split is never scored with the file's.
+        command: with ``test``, ``validate`` or ``predict`` the newest run's *own* saved configuration, changed by
+            ``args``, takes the place of the file's.
 
     Raises:
         ConfigError: the configuration is not valid.
@@ -266,7 +257,7 @@ def _parse(command: Command, args: list[str]) -> tuple[Run, Any]:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     name = _setting(args, configs, "name") or (configs[0].stem if configs else "fedlit")
     root = _setting(args, configs, "trainer.default_root_dir") or ROOT
-    ckpt_path = _option(args, "--ckpt_path")
+    ckpt_path = _setting(args, configs, "ckpt_path")
     saved: Path | None = None
     if not helping and (command in ("validate", "test", "predict") or (command == "fit" and ckpt_path is not None)):
         saved = _run_config(configs[0], Path(root), name, ckpt_path)
@@ -278,26 +269,7 @@ def _parse(command: Command, args: list[str]) -> tuple[Run, Any]:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     cli = FedlitCLI(command, args, name, configs[0] if configs else None)
-    if command == "fit" and saved is not None:
-        _refuse_changes(dict(cli.run.settings or {}), saved)
     return cli.run, cli.config
-
-
-def _refuse_changes(settings: dict[str, Any], saved: Path) -> None:
-    """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new one."""
-    before = dict(_flatten(yaml.safe_load(saved.read_text(encoding="utf-8"))))
-    free = ("data.eval_batch_size", "data.predict", "model.engine", "model.threads")
-    changed = [
-        f"{key} ({before.get(key)} → {settings.get(key)})"
-        for key in dict.fromkeys([*before, *settings])
-        if key.startswith(("seed", "model.", "data.")) and key not in free and before.get(key) != settings.get(key)
-    ]
-    if changed:
-        raise ConfigError(
-            "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
-            f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new run "
-            "for others"
-        )
 
 
 def _setting(args: list[str], configs: list[Path], key: str) -> str | None:
@@ -314,18 +286,23 @@ def _setting(args: list[str], configs: list[Path], key: str) -> str | None:
 def _run_config(config: Path, root: Path, name: str, ckpt_path: str | None) -> Path | None:
     """The configuration that the run in question was trained with, to take the place of the file's."""
     newest = ckpt_path in (None, "last", "best")
-    folder = newest_run(root, name) if newest else Path(str(ckpt_path)).parent.parent
+    folder = newest_run(root, name) if newest else run_folder(Path(str(ckpt_path)).absolute())
     saved = folder / "config.yaml" if folder is not None else None
     if saved is None or not saved.is_file():
         return None
-    made_from = saved.read_text(encoding="utf-8").partition("\n")[0].removeprefix(MADE_FROM)
-    if newest and str(config) not in (made_from, str(saved.resolve())) and Path(made_from).is_file():
+    if newest and _origin(config) != _origin(saved):
         raise ConfigError(
-            f"expected the newest run of {name} to be one of {config}, found that {saved.parent} was made from "
-            f"{made_from}; "
-            "give --name, or --ckpt_path with a file"
+            f"expected the newest run of {name} to be one of {_origin(config)}, found that {saved.parent} was "
+            "made from "
+            f"{_origin(saved)}; give --name, or --ckpt_path with a file"
         )
     return saved
+
+
+def _origin(config: Path) -> Path:
+    """The file that a configuration came from: itself, or what a run's saved one names in its first line."""
+    head = config.read_text(encoding="utf-8").partition("\n")[0]
+    return Path(head.removeprefix(MADE_FROM)) if head.startswith(MADE_FROM) else config
 
 
 def _without_configs(args: list[str]) -> list[str]:

@@ -43,6 +43,9 @@ class FederatedClient(LightningModule):
         network: makes the network from (num_features, num_outputs).
 
     Attributes:
+        side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise
+        touch what
+            clients share: its federation is then stepped one client after another.
         state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
             dictionaries of these. Saved in the checkpoint.
 
@@ -52,6 +55,8 @@ class FederatedClient(LightningModule):
         >>> client.probabilities(client(torch.zeros(4, 2))).shape
         torch.Size([4, 2])
     """
+
+    side_by_side = True
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory) -> None:
         super().__init__()
@@ -167,6 +172,11 @@ class FederatedClient(LightningModule):
                 f"client.log(name, value) records the epoch's mean and takes nothing else, found {[*args, *kwargs]}"
             )
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
+
+    def log_dict(self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """:meth:`log` for several."""
+        for name, value in values.items():
+            self.log(name, value, *args, **kwargs)
 
     def pop_logged(self) -> dict[str, float]:
         """The means of what was recorded since the last call, by name."""

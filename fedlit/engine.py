@@ -94,7 +94,7 @@ class ThreadedEngine(Engine):
         _finish(futures)
         if not torch.equal(torch.default_generator.get_state(), state):
             raise RunError(
-                "model.engine threads: expected clients that draw no random numbers in a step, found that one "
+                "clients side by side: expected clients that draw no random numbers in a step, found that one "
                 "did (dropout "
                 "that was switched on later?); set model.engine: plain"
             )
@@ -178,7 +178,7 @@ def make_engine(name: EngineName, clients: int, threads: int, device: torch.devi
         >>> engine.workers, engine.intra_op
         (4, 2)
     """
-    workers = min(clients, threads) if device.type == "cpu" else 1
-    if name == "plain" or (name == "auto" and workers == 1):
+    workers = min(clients, threads)
+    if name == "plain" or device.type != "cpu" or (name == "auto" and workers == 1):
         return PlainEngine(threads)
     return (ThreadedEngine if name == "threads" else AutoEngine)(workers, max(1, threads // workers))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
 
@@ -17,17 +18,18 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit._lightning import count_aligned_step, parse_optimizers
-from fedlit.building import ClientFactory, ClientOverride, build_clients, find_override
+from fedlit.building import ClientFactory, ClientOverride, build_client, build_clients, find_override
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, make_engine
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.results import Results
 from fedlit.scoring import Scoring
 from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.spec import ClientSpec
 
 __all__ = ["FederatedLoop"]
 
@@ -97,6 +99,8 @@ class FederatedLoop(LightningModule):
         self.results: dict[Split, Results] = {}
         self._recorded: dict[str, float] = {}
         self._diverged: set[str] = set()
+        self._evaluations_draw: bool | None = None
+        self._drew = False
 
     # ------------------------------------------------------------------ set-up
 
@@ -109,8 +113,11 @@ class FederatedLoop(LightningModule):
     def engine(self) -> Engine:
         """What executes the clients' steps; made when first used, with the checkpoint's settings if there is one."""
         if self._engine is None:
+            self._threads_before = torch.get_num_threads()
             self.threads = self.threads or torch.get_num_threads()
-            self._engine = make_engine(self.engine_name, len(self.clients), self.threads, self.device)
+            alone = not all(client.side_by_side for client in self.federation.values())
+            name: EngineName = "plain" if alone else self.engine_name
+            self._engine = make_engine(name, len(self.clients), self.threads, self.device)
         return self._engine
 
     @property
@@ -151,6 +158,20 @@ class FederatedLoop(LightningModule):
         self.clients = nn.ModuleDict()
         self.scoring.clear()
         self.results.clear()
+        self._diverged.clear()
+        self._evaluations_draw = None
+        self._loaded_step = 0
+
+    def fresh(self, spec: ClientSpec) -> FederatedClient:
+        """A client as it was before training."""
+        return build_client(find_override(self.overrides, spec.name).client or self.client_factory, spec, self.seed)
+
+    def release(self) -> None:
+        """Give threads back, whether a run ended or failed."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+            torch.set_num_threads(self._threads_before)
 
     def configure_model(self) -> None:
         """Lightning's hook: builds the clients, whose sizes are known now, before optimizers and checkpoints need
@@ -194,43 +215,54 @@ class FederatedLoop(LightningModule):
         """One aligned step."""
         clients = self.federation
         for name, client in clients.items():
-            _call_hook(client, "on_train_batch_start", batch[name], batch_idx)
+            self._call(client, "on_train_batch_start", batch[name], batch_idx)
         steps = {name: partial(self._step_client, client, batch[name], batch_idx) for name, client in clients.items()}
         self.engine.run(steps, {name: len(batch[name].y) for name in clients})
         count_aligned_step(self.trainer)
-        for name, client in self.federation.items():
-            _call_hook(client, "on_train_batch_end", None, batch[name], batch_idx)
+        for name, client in clients.items():
+            self._call(client, "on_train_batch_end", None, batch[name], batch_idx)
 
     def _step_client(self, client: FederatedClient, batch: Batch, batch_idx: int, seeded: bool) -> bool:
         """One client's step (see :data:`fedlit.engine.Step`)."""
-        # The autocast of mixed precision belongs to a thread.
-        with self.trainer.precision_plugin.train_step_context():
-            if not seeded:
-                self.step_client(client, batch, batch_idx)
-                return False
-            # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
-            with isolated_rng(derive_seed(self.seed, "step", client.spec.name, self.trainer.global_step), self.device):
-                before = torch.default_generator.get_state()
-                self.step_client(client, batch, batch_idx)
-                return not torch.equal(before, torch.default_generator.get_state())
+        step = self.trainer.global_step
+        try:
+            # The autocast of mixed precision belongs to a thread.
+            with self.trainer.precision_plugin.train_step_context():
+                if not seeded:
+                    self.step_client(client, batch, batch_idx)
+                    return False
+                # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
+                with isolated_rng(derive_seed(self.seed, "step", client.spec.name, step), self.device):
+                    before = torch.default_generator.get_state()
+                    self.step_client(client, batch, batch_idx)
+                    return not torch.equal(before, torch.default_generator.get_state())
+        except FedlitError:
+            raise
+        except Exception as error:
+            raise RunError(f"client {client.spec.name!r}, step {step + 1}: {type(error).__name__}: {error}") from error
 
     def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
         """One client's share of an aligned step: loss, gradient, clipping, optimizer, schedule."""
         last = self.trainer.is_last_batch
         loss = client.training_step(batch, batch_idx)
+        steps_now = (batch_idx + 1) % self.accumulate == 0 or last
         if loss is not None:
             client.log("loss", loss)
+        elif client.automatic_optimization:
+            return  # the client skips this batch, as in Lightning
         if client.automatic_optimization:
             (loss / self.accumulate if self.accumulate > 1 else loss).backward()
-            if (batch_idx + 1) % self.accumulate == 0 or last:
+            _call_hook(client, "on_after_backward")
+            if steps_now:
                 if client.gradient_clip_val:
                     nn.utils.clip_grad_norm_(client.parameters(), client.gradient_clip_val)
                 for optimizer in client._optimizers:
                     _call_hook(client, "on_before_optimizer_step", optimizer)
                     optimizer.step()
+                    _call_hook(client, "on_before_zero_grad", optimizer)
                     optimizer.zero_grad()
         for config in client._scheduler_configs:
-            if not config.reduce_on_plateau and (config.interval == "step" or last):
+            if not config.reduce_on_plateau and (steps_now if config.interval == "step" else last):
                 count = self.trainer.global_step if config.interval == "step" else self.current_epoch
                 if (count + 1) % config.frequency == 0:
                     config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
@@ -260,13 +292,23 @@ class FederatedLoop(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Probabilities (n, classes) of one batch of one site."""
-        owner = self.data.sites(self.data.predict)[dataloader_idx][0]
-        return self.federation[owner].evaluate(batch)[0]
+        owner, site, _ = self.data.sites(self.data.predict)[dataloader_idx]
+        with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), self.device):
+            return self.federation[owner].evaluate(batch)[0]
 
     def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         owner, site, _ = self.data.sites(split)[dataloader_idx]
         client = self.federation[owner]
-        self.scoring[split].add(client, site, batch, self.engine.submit(partial(self._evaluate, client, batch)))
+        outcome: Future[tuple[Tensor, Tensor]] = Future()
+        if self._evaluations_draw is False:
+            outcome = self.engine.submit(partial(self._evaluate, client, batch))
+        else:  # a first pass over all clients tells whether any draws random numbers, which side by side they must not
+            position = self.scoring[split].batches
+            with isolated_rng(derive_seed(self.seed, split, site, self.step, position), self.device):
+                before = torch.default_generator.get_state()
+                outcome.set_result(self._evaluate(client, batch))
+                self._drew = self._drew or not torch.equal(before, torch.default_generator.get_state())
+        self.scoring[split].add(client, site, batch, outcome)
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.
@@ -275,6 +317,7 @@ class FederatedLoop(LightningModule):
 
     def _finish_scoring(self, split: Split) -> None:
         self.results[split] = self.scoring[split].results(self.step)
+        self._evaluations_draw = self._drew
         self._log(self.results[split].scalars())
 
     # ------------------------------------------------------------------ hooks
@@ -396,14 +439,17 @@ class FederatedLoop(LightningModule):
 
     def _forward(self, hook: str, *args: Any) -> None:
         for client in self.federation.values():
-            _call_hook(client, hook, *args)
+            self._call(client, hook, *args)
+
+    def _call(self, client: FederatedClient, hook: str, *args: Any) -> None:
+        """Call a hook that may draw random numbers, outside of a client's step, which is seeded as a whole."""
+        if _overrides(client, hook):
+            with isolated_rng(derive_seed(self.seed, hook, client.spec.name, self.step), self.device):
+                getattr(client, hook)(*args)
 
     def teardown(self, stage: str) -> None:
         """Put the number of threads back."""
-        torch.set_num_threads(self._threads_before)
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        self.release()
         self._forward("teardown", stage)
 
     def on_fit_end(self) -> None:
@@ -422,5 +468,9 @@ class FederatedLoop(LightningModule):
 
 def _call_hook(client: FederatedClient, hook: str, *args: Any) -> None:
     """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
-    if getattr(type(client), hook) is not getattr(LightningModule, hook):
+    if _overrides(client, hook):
         getattr(client, hook)(*args)
+
+
+def _overrides(client: FederatedClient, hook: str) -> bool:
+    return getattr(type(client), hook) is not getattr(LightningModule, hook)

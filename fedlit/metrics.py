@@ -11,7 +11,7 @@ and as wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,15 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 from fedlit.spec import Site
 
-__all__ = ["LOWER_IS_BETTER", "SCORES", "ClientMetrics", "classification_metrics", "confusion_matrix", "summarise"]
+__all__ = [
+    "LOWER_IS_BETTER",
+    "SCORES",
+    "ClientMetrics",
+    "classification_metrics",
+    "confusion_matrix",
+    "restrict",
+    "summarise",
+]
 
 SCORES = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1")
 LOWER_IS_BETTER = frozenset({"loss"})
@@ -45,6 +53,21 @@ def confusion_matrix(probabilities: Tensor, target: Tensor) -> Tensor:
     outside = torch.where(target < 0, classes, target)
     matrix = multiclass_confusion_matrix(probabilities.argmax(1), outside, num_classes=classes + 1, validate_args=False)
     return matrix[:, :classes]
+
+
+def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
+    """Probabilities of some classes only, renormalised.
+
+    Shape:
+        - probabilities: (n, C), float in [0, 1]
+        - output: (n, len(columns)), each row sums to 1
+
+    Example:
+        >>> restrict(torch.tensor([[0.2, 0.6, 0.2]]), [0, 2])
+        tensor([[0.5000, 0.5000]])
+    """
+    mine = probabilities[:, list(columns)]
+    return mine / mine.sum(1, keepdim=True).clamp_min(torch.finfo(mine.dtype).tiny)
 
 
 def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -84,7 +107,7 @@ def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, T
         "auprc": torch.stack(auprc).mean() if auprc else nan,
         "balanced_accuracy": (hits / support)[present].mean().float(),
         "accuracy": (hits.sum() / len(target)).float(),
-        "f1": (f1[1] if classes == 2 else f1[present].mean()).float(),
+        "f1": (f1[1] if classes == 2 and present[1] else nan if classes == 2 else f1[present].mean()).float(),
         "classes": torch.full_like(nan, len(ranked)),
     }
 
@@ -124,18 +147,16 @@ class ClientMetrics(Metric):
             target: (n,) int64, positions among the outputs' classes, −1 outside.
             loss: scalar, mean over the batch's rows that have a label the client knows; NaN where there is none.
         """
-        mine = probabilities[:, self.columns]
         known = (target >= 0).sum()
         position = torch.full((probabilities.shape[1] + 1,), -1, dtype=torch.long, device=target.device)
         position[self.columns] = torch.arange(len(self.columns), device=target.device)
-        tiny = torch.finfo(mine.dtype).tiny
-        mine = mine / mine.sum(1, keepdim=True).clamp_min(tiny)
+        mine = restrict(probabilities, self.columns)
         target = position[target]  # position[-1] is -1
         if (
             len(self.columns) < probabilities.shape[1]
         ):  # the model's own loss counts classes that the site does not have
             known = (target >= 0).sum()
-            loss = -mine[target >= 0, target[target >= 0]].clamp_min(tiny).log().mean()
+            loss = -mine[target >= 0, target[target >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log().mean()
         self.probabilities.append(mine)
         self.target.append(target)
         self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))
@@ -157,6 +178,8 @@ class ClientMetrics(Metric):
 def summarise(scores: Mapping[str, Mapping[str, float]], sites: Iterable[Site]) -> dict[str, dict[str, Any]]:
     """Mean over sites and the worst site, per metric; sites without a value are left out of both.
 
+    Where a site's predictions are not finite, there is no mean, and that site is the worst.
+
     Args:
         scores: site name → metric → value.
         sites: the sites; a union of others does not count.
@@ -171,12 +194,16 @@ def summarise(scores: Mapping[str, Mapping[str, float]], sites: Iterable[Site]) 
         {'mean': {'auroc': 0.5}, 'worst': {'auroc': 0.25}, 'worst_client': {'auroc': 'b'}, 'counted': {'auroc': 2}}
     """
     names = [site.name for site in sites if not site.union and site.name in scores]
+    # A share of right answers is undefined only where predictions are not finite: leaving such a site out of the mean
+    # would make a federation look better for the client that it lost.
+    lost = [name for name in names if math.isnan(scores[name].get("accuracy", 0.0))]
     summary: dict[str, dict[str, Any]] = {"mean": {}, "worst": {}, "worst_client": {}, "counted": {}}
     for metric in dict.fromkeys(metric for name in names for metric in scores[name]):
         values = {name: scores[name][metric] for name in names if not math.isnan(scores[name].get(metric, math.nan))}
         worst = (max if metric in LOWER_IS_BETTER else min)(values, key=values.__getitem__, default=None)
-        summary["mean"][metric] = sum(values.values()) / len(values) if values else math.nan
-        summary["worst"][metric] = math.nan if worst is None else values[worst]
+        worst = lost[0] if lost else worst
+        summary["mean"][metric] = sum(values.values()) / len(values) if values and not lost else math.nan
+        summary["worst"][metric] = values.get(worst, math.nan) if worst is not None else math.nan
         summary["worst_client"][metric] = worst
         summary["counted"][metric] = len(values)
     return summary

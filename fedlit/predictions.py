@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError
 from fedlit.loop import FederatedLoop
+from fedlit.metrics import restrict
 
 __all__ = ["write_predictions"]
 
@@ -59,10 +60,7 @@ def write_predictions(
         client = loop.federation[owner]
         site = next(site for site in client.spec.sites if site.name == name)
         labels = [client.spec.classes[position] for position in site.classes]
-        probabilities = torch.cat([part.cpu() for part in parts])[:, list(site.classes)]
-        probabilities = probabilities / probabilities.sum(1, keepdim=True).clamp_min(
-            torch.finfo(probabilities.dtype).tiny
-        )
+        probabilities = restrict(torch.cat([part.cpu() for part in parts]), site.classes)
         frame = pd.DataFrame(probabilities.numpy(), columns=[f"probability_{label}" for label in labels])
         frame.insert(0, "row", rows.row)
         frame["predicted"] = [labels[position] for position in probabilities.argmax(1).tolist()]

@@ -77,6 +77,11 @@ class Results:
                 [label, "", *(_cell(metric, values[metric]) if metric != "classes" else "" for metric in metrics)]
             )
         notes = [
+            f"Note: {name}: its predictions are not finite, so there is no mean"
+            for name, own in self.scores.items()
+            if math.isnan(own.get("accuracy", 0.0))
+        ]
+        notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]

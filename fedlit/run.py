@@ -12,6 +12,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
@@ -25,7 +26,7 @@ from fedlit.loop import FederatedLoop
 from fedlit.plan import Plan, make_plan
 from fedlit.results import Results
 
-__all__ = ["Run", "newest_run"]
+__all__ = ["Run", "flatten", "newest_run", "run_folder"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -47,11 +48,20 @@ def newest_run(root: Path, name: str) -> Path | None:
         return None
     newest = begun[max(begun)]
     if not (newest / CHECKPOINTS / LAST).is_file():
+        older = [
+            path / CHECKPOINTS / LAST for _, path in sorted(begun.items()) if (path / CHECKPOINTS / LAST).is_file()
+        ]
         raise ConfigError(
             f"expected a checkpoint in {newest}, the newest run of {name}, found none (it ended before its first, or "
-            "checkpoints were off); give --ckpt_path with a file of another run, or start a new one"
+            f"checkpoints were off); start a new one, or give --ckpt_path {older[-1] if older else 'FILE'}"
         )
     return newest
+
+
+def run_folder(checkpoint: Path) -> Path | None:
+    """The run's folder that a checkpoint lies in, None if it lies elsewhere."""
+    inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith("version_")
+    return checkpoint.parent.parent if inside else None
 
 
 def _new_folder(root: Path, name: str) -> Path:
@@ -157,8 +167,10 @@ class Run:
         header = _read_header(checkpoint, resumable=True) if checkpoint is not None else {}
         self.folder = folder if folder is not None else _new_folder(self.root, self.name)
         try:
+            self._refuse_changes(checkpoint)
             return self._fit(plan, checkpoint, header, quiet)
         finally:
+            self.loop.release()
             if not any(self.folder.iterdir()):  # refused before anything was written
                 self.folder.rmdir()
 
@@ -253,6 +265,30 @@ class Run:
 
     # ------------------------------------------------------------------
 
+    def _refuse_changes(self, checkpoint: Path | None) -> None:
+        """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new
+        one.
+        """
+        assert self.folder is not None
+        saved = self.folder / "config.yaml"
+        if checkpoint is None or self.settings is None or not saved.is_file():
+            return
+        before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8"))))
+        free = ("data.eval_batch_size", "data.predict")
+        changed = [
+            f"{key} ({before.get(key)} → {self.settings.get(key)})"
+            for key in dict.fromkeys([*before, *self.settings])
+            if key.startswith(("seed", "model.", "data."))
+            and key not in free
+            and before.get(key) != self.settings.get(key)
+        ]
+        if changed:
+            raise ConfigError(
+                "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
+                f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new "
+                "run for others"
+            )
+
     def _begin(self, trainer: Trainer, loop: Any) -> None:
         """Mark the folder as a run and write ``config.yaml``, now that any checkpoint has been accepted.
 
@@ -320,8 +356,7 @@ class Run:
             )
         if not path.is_file():
             raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
-        inside_run = path.parent.name == CHECKPOINTS and path.parent.parent.name.startswith("version_")
-        return path, path.parent.parent if inside_run else None
+        return path, run_folder(path)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
         """The checkpoint to load; sets the folder to write to."""
@@ -352,6 +387,15 @@ class Run:
         return checkpoint
 
 
+def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of nested mappings, as (``a.b.c``, value)."""
+    if isinstance(tree, dict):
+        return [
+            pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [] if tree is None else [(prefix, tree)]
+
+
 def _listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
@@ -363,10 +407,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
         problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
     if options.get("barebones"):
         problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
-    if options.get("limit_val_batches") == 0:
-        problems.append(
-            "trainer.limit_val_batches 0 leaves nothing to show; set trainer.check_val_every_n_epoch instead"
-        )
+    for split in ("val", "test", "predict"):
+        if options.get(f"limit_{split}_batches") not in (None, 1.0):
+            problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
     if options.get("gradient_clip_val"):
         problems.append(
             "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"

@@ -35,12 +35,14 @@ class Scoring:
         self.metrics = {
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
+        self.batches = 0
         self._pending: list[tuple[list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
 
     def add(self, client: FederatedClient, site: str, batch: Batch, outcome: Future[tuple[Tensor, Tensor]]) -> None:
         """Add a batch of a client's site, whose (probabilities, loss) may still be on their way."""
         scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
         self._pending.append((scored, batch, outcome))
+        self.batches += 1
 
     def results(self, step: int) -> Results:
         """Score everything that was added.

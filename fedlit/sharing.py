@@ -57,9 +57,8 @@ def split(state: State, federated: Collection[str]) -> tuple[dict[str, Tensor], 
         >>> split({"a": torch.zeros(1), "b": torch.ones(1)}, ["b"])
         ({'b': tensor([1.])}, {'a': tensor([0.])})
     """
-    return {name: state[name] for name in federated}, {
-        name: value for name, value in state.items() if name not in set(federated)
-    }
+    chosen = set(federated)
+    return {name: state[name] for name in federated}, {n: value for n, value in state.items() if n not in chosen}
 
 
 def combine(federated: State, private: State) -> dict[str, Tensor]:

@@ -92,7 +92,7 @@ class Fails(FederatedClient):
 
 
 def test_an_error_in_a_thread_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError, match="birch cannot"):
+    with pytest.raises(RunError, match="client 'birch', step 1: ZeroDivisionError: birch cannot"):
         make_run(tmp_path, **dry({"client": Fails}, "threads", 2)).fit(quiet=True)
 
 

@@ -18,7 +18,7 @@ from fedlit.callbacks import Checkpoints
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
 from fedlit.loop import FederatedLoop
 from fedlit.nn import MLP, GlobalLayers
 from fedlit.seeding import derive_seed, initialise
@@ -315,3 +315,76 @@ def test_a_local_run_that_diverges_says_so_once(tmp_path: Path, caplog: pytest.L
     results = run.fit(quiet=True)
     assert caplog.text.count("client 'ash': its training loss is not finite since epoch") == 1
     assert "–" in str(results)
+
+
+class Noisy(FederatedClient):
+    """Draws random numbers wherever a client is called."""
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self.state["noise"] = torch.randn(3)
+
+    def on_receive(self, received: Any) -> None:
+        with torch.no_grad():
+            self.head.weight += 0.01 * torch.randn_like(self.head.weight)  # type: ignore[operator, arg-type]
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        probabilities, loss = super().evaluate(batch)
+        return (probabilities + 0.1 * torch.rand_like(probabilities)).softmax(1), loss
+
+
+def test_whatever_draws_random_numbers_draws_the_same_ones_again(tmp_path: Path) -> None:
+    results = []
+    for folder in ("a", "b"):
+        run = make_run(tmp_path / folder, client=Noisy, exchange={"federated": ["core"]}, loop={"threads": 2})
+        torch.rand(len(folder) + len(results))
+        results.append(
+            (run.fit(quiet=True).scores, dict(run.loop.state_dict()), run.loop.federation["ash"].state["noise"])
+        )
+    (scores, weights, noise), (again, weights_again, noise_again) = results
+    assert scores == again and different(weights, weights_again) == [] and torch.equal(noise, noise_again)
+
+
+class Overriding(FederatedClient):
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        raise AssertionError("never called")
+
+
+def test_a_hook_that_would_never_be_called_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"client 'ash': Overriding overrides optimizer_step, which a federation does not"
+    ):
+        make_run(tmp_path, client=Overriding).describe()
+
+
+class Skips(FederatedClient):
+    def training_step(self, batch: Batch, batch_idx: int) -> Any:
+        return None if self.spec.name == "birch" else super().training_step(batch, batch_idx)
+
+
+def test_a_step_that_returns_nothing_is_skipped(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=Skips, epochs=1)
+    run.describe()
+    before = {name: value.clone() for name, value in run.loop.state_dict().items()}
+    run.fit(quiet=True)
+    changed = {name.split(".")[1] for name in different(before, dict(run.loop.state_dict()))}
+    assert changed == {"ash", "cedar"}
+
+
+def test_a_failed_run_gives_its_threads_back(tmp_path: Path) -> None:
+    class Fails(FederatedClient):
+        def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+            raise ValueError("no")
+
+    before = torch.get_num_threads()
+    run = make_run(tmp_path, client=Fails, loop={"engine": "threads", "threads": 2})
+    with pytest.raises(RunError, match="step 1: ValueError: no"):
+        run.fit(quiet=True)
+    assert torch.get_num_threads() == before and run.loop._engine is None
+
+
+def test_step_schedules_wait_for_accumulated_steps(tmp_path: Path) -> None:
+    scheduler = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    settings = {"scheduler": scheduler, "scheduler_interval": "step", "accumulate": 2}
+    run = make_run(tmp_path, epochs=1, loop=settings)
+    run.fit(quiet=True)
+    assert run.loop.federation["ash"]._optimizers[0].param_groups[0]["lr"] == 0.01 * 0.5**2

@@ -44,7 +44,7 @@ def oracle(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
             "balanced_accuracy": balanced_accuracy_score(target[known], predicted[known]) if present else nan,
             "accuracy": accuracy_score(target, predicted),
             "f1": (
-                f1_score(target == 1, predicted == 1, zero_division=0)
+                (f1_score(target == 1, predicted == 1, zero_division=0) if (target == 1).any() else math.nan)
                 if classes == 2
                 else f1_score(target, predicted, labels=present, average="macro", zero_division=0)
                 if present
@@ -386,3 +386,22 @@ def test_a_client_whose_loss_is_infinite_is_the_worst() -> None:
     sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {})]
     summary = summarise({"a": {"loss": float("inf")}, "b": {"loss": 0.3}}, sites)
     assert summary["worst_client"]["loss"] == "a" and summary["mean"]["loss"] == float("inf")
+
+
+def test_a_client_that_diverged_makes_no_mean_look_better() -> None:
+    sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {})]
+    lost = {
+        name: value.item()
+        for name, value in classification_metrics(torch.full((3, 2), math.nan), torch.tensor([0, 1, 1])).items()
+    }
+    fine = {
+        name: value.item()
+        for name, value in classification_metrics(torch.eye(2)[[0, 1, 1]], torch.tensor([0, 1, 1])).items()
+    }
+    summary = summarise({"a": fine, "b": lost}, sites)
+    assert math.isnan(summary["mean"]["auroc"]) and summary["worst_client"]["auroc"] == "b"
+
+
+def test_binary_f1_without_a_positive_row_is_undefined() -> None:
+    scores = classification_metrics(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 0]))
+    assert scores["accuracy"] == 1 and math.isnan(scores["f1"])

@@ -67,7 +67,7 @@ def test_every_block_runs(folder: Path) -> None:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{block['text']}\n{done.stderr}"
     runs = folder / "lightning_logs"
-    assert {path.name for path in runs.iterdir()} == {"quickstart", "mine", "proximal"}
+    assert {path.name for path in runs.iterdir()} == {"quickstart", "mine", "mine_local", "proximal"}
     assert (runs / "mine" / "version_0" / "test.csv").is_file()
     config = (runs / "proximal" / "version_0" / "config.yaml").read_text(encoding="utf-8")
     assert "class_path: mymethod.Proximal" in config and "mu: 0.1" in config

@@ -16,7 +16,7 @@ from fedlit.aggregation import Mean, Rule, Update
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.loop import FederatedLoop
-from fedlit.seeding import initialise
+from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve, split
 
 __all__ = ["Every", "Exchange", "OptimizerState", "relative_distance"]
@@ -132,7 +132,8 @@ class Exchange(Callback):
         """Tell clients what they start from, unless a checkpoint has restored what they made of it."""
         if trainer.global_step == 0:
             for name, client in pl_module.federation.items():
-                client.on_receive({key: value.clone() for key, value in self._tensors[name].items()})
+                with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):
+                    client.on_receive({key: value.clone() for key, value in self._tensors[name].items()})
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: FederatedLoop, outputs: Any, batch: Any, batch_idx: int
@@ -141,7 +142,8 @@ class Exchange(Callback):
         last = trainer.is_last_batch
         if self.due(trainer.global_step - 1, last, trainer.current_epoch):
             # Drift costs as much as an exchange, so not at every step.
-            self.exchange(pl_module, measure=last or self.every != "step")
+            with isolated_rng(derive_seed(pl_module.seed, "exchange", self.rounds), pl_module.device):
+                self.exchange(pl_module, measure=last or self.every != "step")
 
     # ------------------------------------------------------------------ what
 
@@ -188,7 +190,8 @@ class Exchange(Callback):
             if name in lost:
                 self._recover(loop, client)
             self.write_back(client, received.get(name, {}), 1.0 if name in lost else self.rate)
-            client.on_receive(received.get(name, {}))
+            with isolated_rng(derive_seed(loop.seed, "receive", name, self.rounds), loop.device):
+                client.on_receive(received.get(name, {}))
         for name in lost:
             self.not_finite[name] = self.not_finite.get(name, 0) + 1
             loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
@@ -212,6 +215,11 @@ class Exchange(Callback):
                 "defect, please report it"
             )
         published = client.publish()
+        for key, value in published.items():
+            if not value.is_floating_point():
+                raise RunError(
+                    f"client {name!r}: expected floating-point tensors from publish, found {key} of {value.dtype}"
+                )
         self.sent[name] = self.sent.get(name, frozenset()) | state.keys() | {f"published/{key}" for key in published}
         return Update(state, client.spec.rows["train"], published)
 
@@ -249,11 +257,10 @@ class Exchange(Callback):
         """
         for optimizer in client._optimizers:
             optimizer.state.clear()
-        before = {name: tensor.detach().clone() for name, tensor in named_tensors(client).items()}
-        initialise(client, loop.seed)
+        initial = named_tensors(loop.fresh(client.spec))
         for name, tensor in named_tensors(client).items():
-            if not before[name].is_floating_point() or bool(torch.isfinite(before[name]).all()):
-                tensor.copy_(before[name])
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                tensor.copy_(initial[name])
 
     # ------------------------------------------------------------------ state
 

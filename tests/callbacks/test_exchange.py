@@ -251,3 +251,35 @@ def test_what_is_published_is_planned_and_recorded(tmp_path: Path) -> None:
     assert plan["published"] == ["rows"] and plan["bytes_per_exchange"] == 4 * (64 + 8 + 8 + 8 + 1)
     run.fit(quiet=True)
     assert "published/rows" in run.exchange.sent["ash"]
+
+
+class Scaled(Network):
+    """A parameter that no ``reset_parameters`` reaches."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(nn.Linear(num_features, 4), nn.Linear(4, 4), Scale(num_outputs))
+
+
+class Scale(nn.Module):
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(4, outputs), nn.Parameter(torch.full((outputs,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x) * self.scale
+        return out
+
+
+class ExplodesOnce(FederatedClient):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * float("nan") if self.spec.name == "birch" and self.trainer.global_step == 2 else loss
+
+
+def test_a_client_that_was_lost_comes_back_whole(tmp_path: Path) -> None:
+    client = partial(ExplodesOnce, network=Scaled)
+    run = make_run(tmp_path, exchange={"federated": ["core"]}, loop={"client": client})
+    results = run.fit(quiet=True)
+    assert run.exchange.not_finite == {"birch": 1}
+    assert all(torch.isfinite(value).all() for value in run.loop.federation["birch"].state_dict().values())
+    assert np.isfinite(results.summary["mean"]["loss"])
