@@ -106,7 +106,7 @@ class FedlitCLI(LightningCLI):
         settings.name = settings.name or self.default_name
         for key in ("config", "ckpt_path", "format"):
             settings.pop(key, None)
-        text = self.parser.dump(settings, skip_link_targets=True, skip_none=False, skip_validation=True)
+        text = self.parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
         if self.made_from is not None:
             text = f"{MADE_FROM}{_origin(self.made_from)}\n{text}"
         try:
