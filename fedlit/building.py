@@ -71,7 +71,7 @@ def build_clients(
 
     Raises:
         ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
-        of draws.
+            of draws; a hook that would not be called.
     """
     names = [spec.name for spec in specs]
     for pattern in overrides or {}:

@@ -43,9 +43,8 @@ class FederatedClient(LightningModule):
         network: makes the network from (num_features, num_outputs).
 
     Attributes:
-        side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise
-        touch what
-            clients share: its federation is then stepped one client after another.
+        side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
+            what clients share: its federation is then stepped one client after another.
         state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
             dictionaries of these. Saved in the checkpoint.
 

@@ -21,9 +21,8 @@ __all__ = ["AutoEngine", "Engine", "EngineName", "PlainEngine", "ThreadedEngine"
 
 EngineName = Literal["auto", "plain", "threads"]
 Step = Callable[[bool], bool]
-"""A client's step. Its argument says whether to draw random numbers from a generator seeded for this client and
-step (one
-that is shared by all threads); returns whether any were drawn."""
+"""A client's step. Its argument says whether to seed torch's generators for this client and step (they belong to all
+threads, so only where clients take turns); returns whether random numbers were drawn."""
 
 T = TypeVar("T")
 

@@ -54,8 +54,7 @@ class Checkpoints:
     Attributes:
         every: epochs between two writings of ``last.ckpt``, at least.
         seconds: time between two writings of ``last.ckpt``, at least; it is always written after the first epoch
-        and at the
-            end.
+            and at the end.
         best: how many of the best are kept besides; 0 for none.
         monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
             (``comanche/val/auroc``).
