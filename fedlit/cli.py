@@ -28,8 +28,6 @@ Command = Literal["fit", "validate", "test", "predict", "describe"]
 ROOT = "lightning_logs"
 MADE_FROM = "# made from "
 
-_TRAINER_KEYS_OF_OURS = ("logger", "callbacks", "plugins")
-
 
 class _Parser(LightningArgumentParser):
     """Errors are one message instead of a page of usage."""
@@ -117,11 +115,7 @@ class FedlitCLI(LightningCLI):
             raise ConfigError(
                 f"the configuration could not be put together ({type(error).__name__}: {error})"
             ) from error
-        trainer = {
-            key: value
-            for key, value in vars(ready.trainer).items()
-            if value is not None or key in _TRAINER_KEYS_OF_OURS
-        }
+        trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
         self.run = Run(
             ready.model,
             ready.data,
@@ -200,14 +194,19 @@ def _check_yaml(path: Path) -> None:
         raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
 
 
+def _options(args: list[str]) -> list[tuple[str, str | None]]:
+    """(flag, value) of every argument that is a flag, in order; the value may stand behind ``=`` or behind the flag."""
+    pairs = []
+    for arg, following in zip(args, [*args[1:], None], strict=True):
+        flag, equals, value = arg.partition("=")
+        if flag.startswith("-"):
+            pairs.append((flag, value if equals else following))
+    return pairs
+
+
 def _option(args: list[str], name: str) -> str | None:
     """The value of ``--name`` among arguments; the last one counts, as for the parser."""
-    found = None
-    for position, arg in enumerate(args):
-        flag, equals, value = arg.partition("=")
-        if flag == name:
-            found = value if equals else (args[position + 1] if position + 1 < len(args) else None)
-    return found
+    return dict(_options(args)).get(name)
 
 
 def _program() -> str:
@@ -220,7 +219,8 @@ def _program() -> str:
 
 def _same_run(args: list[str], name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
-    config = _option(args, "--config") or _option(args, "-c") or f"{name}.yaml"
+    # The first configuration is the one that a run is named after and made from.
+    config = next((value for flag, value in _options(args) if flag in ("--config", "-c") and value), f"{name}.yaml")
     root = _option(args, "--trainer.default_root_dir")
     parts = ["--config", config]
     parts += ["--name", name] if Path(config).stem != name else []

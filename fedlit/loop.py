@@ -90,7 +90,7 @@ class FederatedLoop(LightningModule):
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
         self.engine_name: EngineName = engine
         self._engine: Engine | None = None
-        self._threads_before = torch.get_num_threads()
+        self._threads_before: int  # known while there is an engine
         self._loaded_step = 0
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
@@ -159,7 +159,7 @@ class FederatedLoop(LightningModule):
         self.scoring.clear()
         self.results.clear()
         self._diverged.clear()
-        self._evaluations_draw = None
+        self._evaluations_draw, self._drew = None, False
         self._loaded_step = 0
 
     def fresh(self, spec: ClientSpec) -> FederatedClient:
@@ -232,10 +232,9 @@ class FederatedLoop(LightningModule):
                     self.step_client(client, batch, batch_idx)
                     return False
                 # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
-                with isolated_rng(derive_seed(self.seed, "step", client.spec.name, step), self.device):
-                    before = torch.default_generator.get_state()
+                with isolated_rng(derive_seed(self.seed, "step", client.spec.name, step), self.device) as drawn:
                     self.step_client(client, batch, batch_idx)
-                    return not torch.equal(before, torch.default_generator.get_state())
+                    return drawn()
         except FedlitError:
             raise
         except Exception as error:
@@ -304,10 +303,9 @@ class FederatedLoop(LightningModule):
             outcome = self.engine.submit(partial(self._evaluate, client, batch))
         else:  # a first pass over all clients tells whether any draws random numbers, which side by side they must not
             position = self.scoring[split].batches
-            with isolated_rng(derive_seed(self.seed, split, site, self.step, position), self.device):
-                before = torch.default_generator.get_state()
+            with isolated_rng(derive_seed(self.seed, split, site, self.step, position), self.device) as drawn:
                 outcome.set_result(self._evaluate(client, batch))
-                self._drew = self._drew or not torch.equal(before, torch.default_generator.get_state())
+                self._drew = self._drew or drawn()
         self.scoring[split].add(client, site, batch, outcome)
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:

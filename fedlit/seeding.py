@@ -6,7 +6,7 @@ So adding or reordering clients changes no other client, and a resumed run needs
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -33,8 +33,10 @@ def derive_seed(seed: int, *keys: str | int) -> int:
 
 
 @contextmanager
-def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[None]:
+def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
     """Seed the default generators of the CPU and of ``device`` inside the block and put them back afterwards.
+
+    What it yields tells, inside the block, whether numbers were drawn from the CPU's generator.
 
     Torch's dropout takes no generator of its own, hence the detour over the default one.
     """
@@ -47,7 +49,8 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[None
     if module is not None:
         module.manual_seed(seed)
     try:
-        yield
+        seeded = torch.default_generator.get_state()
+        yield lambda: not torch.equal(torch.default_generator.get_state(), seeded)
     finally:
         torch.default_generator.set_state(cpu)
         if module is not None:

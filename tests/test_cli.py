@@ -378,3 +378,12 @@ def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytes
     args = ["--data.source", "fedlit.Tables", "--data.source.files", "{rare: rare.csv}", "--data.source.target", "y"]
     assert main(["fit", *QUICK, *args, "--exchange.federated", "[]"]) == 0
     assert "–" in capsys.readouterr().out
+
+
+def test_the_line_to_type_next_works_with_several_configurations(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "more.yaml").write_text("trainer:\n  max_epochs: 1\n")
+    assert main(["fit", *QUICK, "--config", "more.yaml"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
+    assert main(line[line.index(" test ") :].split()) == 0
