@@ -25,6 +25,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, make_engine
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
+from fedlit.kernels import ROWS_WORTH_COMPILING, Kernels, fuse_optimizer, use_kernels
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.results import Results
 from fedlit.scoring import Scoring
@@ -51,7 +52,11 @@ class FederatedLoop(LightningModule):
         gradient_clip_val: limit for the norm of each client's gradient.
         accumulate: batches per optimizer step.
         engine: how clients' steps are executed: one after another (``plain``), side by side on threads (``threads``),
-            or whichever is faster (``auto``; both give the same bits).
+            or whichever is faster (``auto``; both give the same bits). ``plain`` is the reference: it equals a
+            hand-written loop bit for bit. The others also use PyTorch's fused optimizers.
+        kernels: what computes the parts of networks that have a compiled twin: ``torch`` operations, ``compiled``
+            kernels, or the latter where the run is long enough to pay for compiling them (``auto``; ``torch`` under
+            the plain engine). They agree to float32 tolerance.
         threads: threads in all; as many as PyTorch would use if None.
         seed: the run's seed.
         overrides: client name or glob → what is different there.
@@ -69,6 +74,7 @@ class FederatedLoop(LightningModule):
         gradient_clip_val: float | None = None,
         accumulate: int = 1,
         engine: EngineName = "auto",
+        kernels: Kernels = "auto",
         threads: int | None = None,
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
@@ -89,6 +95,7 @@ class FederatedLoop(LightningModule):
         )
         self.threads, self.seed, self.overrides = threads, seed, overrides or {}
         self.engine_name: EngineName = engine
+        self.kernels: Kernels = kernels
         self._engine: Engine | None = None
         self._threads_before: int  # known while there is an engine
         self._loaded_step = 0
@@ -100,7 +107,7 @@ class FederatedLoop(LightningModule):
         self._recorded: dict[str, float] = {}
         self._diverged: set[str] = set()
         self._evaluations_draw: bool | None = None
-        self._drew = False
+        self._drew = self._said = False
 
     # ------------------------------------------------------------------ set-up
 
@@ -197,6 +204,9 @@ class FederatedLoop(LightningModule):
             mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
                 config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
+            if self.engine_name != "plain":
+                for optimizer in mine:
+                    fuse_optimizer(optimizer)
             client._optimizers, client._scheduler_configs = mine, configs
             optimizers += mine
             schedulers += [
@@ -208,6 +218,12 @@ class FederatedLoop(LightningModule):
     def step(self) -> int:
         """Aligned steps that the clients have behind them (outside of fit the Trainer does not know)."""
         return self.trainer.global_step if self.trainer.state.fn == "fit" else self._loaded_step
+
+    def _use_kernels(self) -> None:
+        reasons = use_kernels(self.federation, self.kernels)
+        if reasons and not self._said:
+            _log.warning("plain torch operations are used for some clients: %s", "; ".join(reasons))
+        self._said = self._said or bool(reasons)
 
     # ------------------------------------------------------------------ training
 
@@ -323,6 +339,12 @@ class FederatedLoop(LightningModule):
     def on_fit_start(self) -> None:
         """Fix the number of threads; move what clients remember to the device."""
         torch.set_num_threads(self.engine.intra_op)
+        if self.kernels == "auto":  # a function of the configuration, so that the same run gives the same bits
+            epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
+            rows = sum(self.batch_sizes.values()) * self.data.batches * epochs
+            worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
+            self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
+        self._use_kernels()
         for client in self.federation.values():
             client.state = move_data_to_device(client.state, self.device)
         self._forward("on_fit_start")
@@ -397,6 +419,7 @@ class FederatedLoop(LightningModule):
         checkpoint["fedlit"] = {
             "clients": own,
             "engine": self.engine_name,
+            "kernels": self.kernels,
             "threads": self.threads,
             "data": {client.spec.name: client.fingerprint() for client in self.data.clients},
             "batches": self.data.batches,
@@ -430,6 +453,8 @@ class FederatedLoop(LightningModule):
             )
         if self.trainer.state.fn == "fit":
             self.engine_name, self.threads = saved["engine"], saved["threads"]
+        self.kernels = saved["kernels"]
+        self._use_kernels()
         self._loaded_step = checkpoint["global_step"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]

@@ -5,16 +5,29 @@ shared.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import cast
 
 from torch import Tensor, nn
 
-from fedlit.nn.blocks import FC, FeatureEmbedding, GatedFeedForward, NormMode, Residual, TransformerBlock, make_norm
+from fedlit.nn.blocks import (
+    FC,
+    FeatureEmbedding,
+    FrozenBatchNorm,
+    GatedFeedForward,
+    NormMode,
+    Residual,
+    SelfAttention,
+    TransformerBlock,
+    make_norm,
+)
+from fedlit.nn.native import Fusable
+from fedlit.nn.native.tokens import MAX_TOKENS, TokenKernel
 from fedlit.nn.network import Network
 
 __all__ = ["GlobalLayers"]
 
 
-class Encoder(nn.Module):
+class Encoder(Fusable):
     """From a client's columns to the shared width: tokens, transformer blocks, and the first of the five layers."""
 
     def __init__(
@@ -39,9 +52,71 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, num_features) → (rows, outputs)."""
-        tokens = self.blocks(self.token_norm(self.embedding(self.norm(x))))
-        out: Tensor = self.fc(tokens.flatten(1))
+        out: Tensor = self.fc(self.tokens(self.norm(x)))
         return out
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """(rows, num_features) → (rows, num_features · width): embedding, normalisation and blocks."""
+        norms = self._norms()
+        training = norms[0].training
+        if not self.fused or x.device.type != "cpu" or any(norm.training != training for norm in norms):
+            tokens: Tensor = self.blocks(self.token_norm(self.embedding(x)))
+            return tokens.flatten(1)
+        if training:
+            for norm in norms:
+                cast(Tensor, norm.num_batches_tracked).add_(1)
+        running = [cast(Tensor, value) for norm in norms for value in (norm.running_mean, norm.running_var)]
+        return self._kernel()(x, self._in_order(), running, training)
+
+    def why_not_fused(self) -> str:
+        """See :class:`~fedlit.nn.native.Fusable`: a part was replaced or is watched, or there is no compiler."""
+        known = {
+            FeatureEmbedding, FrozenBatchNorm, GatedFeedForward, SelfAttention, TransformerBlock,
+            nn.BatchNorm1d, nn.Linear, nn.Sequential,
+        }  # fmt: skip
+        parts = [module for part in (self.embedding, self.token_norm, self.blocks) for module in part.modules()]
+        for part in parts:
+            if type(part) not in known:
+                return f"{type(part).__name__} has no compiled kernel"
+            if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+                return f"hooks watch its {type(part).__name__}, which the compiled kernel would not call"
+        if not self.blocks or len(self.embedding.weight) > MAX_TOKENS:
+            return f"the compiled kernel is for 1 block or more and at most {MAX_TOKENS} columns"
+        if len({(norm.momentum, norm.eps) for norm in self._norms()}) > 1 or self.token_norm.momentum is None:
+            return "the compiled kernel needs one momentum and one eps for all normalisations"
+        return "" if self._kernel().library is not None else "its kernel could not be compiled"
+
+    def _kernel(self) -> TokenKernel:
+        tokens, width = self.embedding.weight.shape
+        return TokenKernel(
+            tokens,
+            blocks=len(self.blocks),
+            width=width,
+            heads=self._first.attention.heads,
+            hidden=self._first.feed_forward.w1.out_features,
+            gated=self._first.feed_forward.w3 is not None,
+            momentum=cast(float, self.token_norm.momentum),
+            eps=self.token_norm.eps,
+        )
+
+    @property
+    def _first(self) -> TransformerBlock:
+        return cast(TransformerBlock, self.blocks[0])
+
+    def _norms(self) -> list[nn.BatchNorm1d]:
+        blocks = cast(list[TransformerBlock], list(self.blocks))
+        return [self.token_norm, *(norm for block in blocks for norm in (block.norm, block.feed_forward.norm))]
+
+    def _in_order(self) -> list[Tensor | None]:
+        """The parameters in the kernel's order."""
+        found: list[Tensor | None] = [self.embedding.weight, self.embedding.bias]
+        found += [self.token_norm.weight, self.token_norm.bias]
+        for block in cast(list[TransformerBlock], list(self.blocks)):
+            forward = block.feed_forward
+            found += [block.norm.weight, block.norm.bias, block.attention.qkv.weight, block.attention.out.weight]
+            found += [forward.norm.weight, forward.norm.bias, forward.w1.weight, forward.w2.weight]
+            found.append(None if forward.w3 is None else forward.w3.weight)
+        return found
 
 
 class GlobalLayers(Network):

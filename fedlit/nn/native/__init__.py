@@ -1,0 +1,23 @@
+"""Compiled kernels for parts of networks that plain torch operations serve badly; always beside a torch reference."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import nn
+
+__all__ = ["Fusable"]
+
+
+class Fusable(nn.Module):
+    """A part of a network that has a compiled twin.
+
+    Attributes:
+        fused: whether the twin is used; set by the loop, never by the part.
+    """
+
+    fused = False
+
+    @abstractmethod
+    def why_not_fused(self) -> str:
+        """Why the twin cannot be used; empty if it can."""

@@ -1,0 +1,77 @@
+"""Compiles the package's C++ sources with the system's compiler, once per machine, and loads them."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+__all__ = ["load"]
+
+_log = logging.getLogger(__name__)
+
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi")
+
+
+def cache_folder() -> Path:
+    """Where compiled files are kept: ``FEDLIT_CACHE``, or the user's cache folder."""
+    own = os.environ.get("FEDLIT_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
+
+
+@cache
+def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL | None:
+    """The compiled source, from the cache if it was compiled before; None, said once, where that is not possible.
+
+    The cache's key covers the source, the flags, the compiler and the processor, so that a cache in a shared home
+    folder serves machines that differ.
+
+    Args:
+        source: a C++ file.
+        definitions: names and values for the preprocessor.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        _log.warning("no C++ compiler was found (c++, g++, clang++, or CXX): plain torch operations are used, slower")
+        return None
+    try:
+        flags = [*FLAGS, *(f"-D{name}={value}" for name, value in definitions)]
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        key = hashlib.blake2b(
+            "\0".join([source.read_text(), *flags, version, _processor()]).encode(), digest_size=12
+        ).hexdigest()
+        folder = cache_folder()
+        target = folder / f"{source.stem}-{key}.so"
+        if not target.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                built = Path(scratch) / target.name
+                subprocess.run([compiler, *flags, str(source), "-o", str(built)], capture_output=True, check=True)
+                os.replace(built, target)  # two processes may build at once: either result is whole
+        return ctypes.CDLL(str(target))
+    except (OSError, subprocess.CalledProcessError) as error:
+        detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        detail = detail.decode(errors="replace") if isinstance(detail, bytes) else detail
+        _log.warning(
+            "%s could not be compiled with %s: plain torch operations are used, slower (%s)",
+            source.name,
+            compiler,
+            detail.strip().splitlines()[-1] if detail and detail.strip() else type(error).__name__,
+        )
+        return None
+
+
+def _processor() -> str:
+    """What ``-march=native`` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+    except OSError:
+        return platform.machine() + platform.processor()

@@ -1,0 +1,163 @@
+"""The token side of Global Layers as one operation (``tokens.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from fedlit.nn.native.build import load
+
+__all__ = ["MAX_TOKENS", "TokenKernel"]
+
+SOURCE = Path(__file__).with_name("tokens.cpp")
+MAX_TOKENS = 128
+
+
+@dataclass(frozen=True)
+class TokenKernel:
+    """From columns to tokens after the last block, for one network or a stack of networks of equal shape.
+
+    Shape:
+        - x: (rows, tokens) float32 on the CPU, or (stack, rows, tokens)
+        - output: (rows, tokens * width), or (stack, rows, tokens * width)
+
+    Attributes:
+        tokens: columns, at most 128.
+        blocks: transformer blocks.
+        width: of a token.
+        heads: of attention.
+        hidden: width inside the feed-forward.
+        gated: whether the feed-forward has w3.
+        momentum: of the running statistics.
+        eps: of the normalisations.
+    """
+
+    tokens: int
+    blocks: int
+    width: int
+    heads: int
+    hidden: int
+    gated: bool
+    momentum: float
+    eps: float
+
+    @property
+    def library(self) -> ctypes.CDLL | None:
+        """The compiled kernel; None where it cannot be compiled."""
+        names = ("WIDTH", "HEADS", "HIDDEN", "GATED")
+        return load(
+            SOURCE, tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True))
+        )
+
+    def __call__(
+        self, x: Tensor, parameters: Sequence[Tensor | None], running: Sequence[Tensor], training: bool
+    ) -> Tensor:
+        """Apply.
+
+        Args:
+            x: see the class.
+            parameters: of the network, then of each block, in the order of ``tokens.cpp``.
+            running: mean and variance of each normalisation; updated in training.
+            training: whether the normalisations use the batch's statistics.
+        """
+        save = training or torch.is_grad_enabled()
+        out: Tensor = _Tokens.apply(x.float(), self, training, save, len(parameters), *parameters, *running)[0]
+        return out
+
+
+class _Tokens(Function):
+    """Forward returns (out, statistics, saved); the latter two are for backward."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, kernel: TokenKernel, training: bool, save: bool, count: int, *tensors: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        library = kernel.library
+        assert library is not None
+        lanes: int = library.tokens_lanes()
+        stack, rows = x.shape[:-2], x.shape[-2]
+        x = x.contiguous()
+        tiles = -(-rows // lanes)
+        out = x.new_empty(*stack, rows, kernel.tokens * kernel.width)
+        statistics = x.new_empty(*stack, 1 + 2 * kernel.blocks, 2, kernel.tokens)
+        kept = tiles * kernel.tokens * kernel.width * lanes if save else 0
+        saved = x.new_empty(*stack, 2 * kernel.blocks, kept)
+        library.tokens_forward(
+            *(stack or (1,)),
+            rows,
+            kernel.tokens,
+            kernel.blocks,
+            int(training),
+            ctypes.c_float(kernel.momentum),
+            ctypes.c_float(kernel.eps),
+            _pointer(x),
+            _pointer(out),
+            _pointers(tensors[:count]),
+            _pointers(tensors[count:]),
+            _pointer(statistics),
+            _pointer(saved) if save else None,
+        )
+        return out, statistics, saved
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, ctx.kernel, ctx.training, _, ctx.count, *tensors = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, *output[1:], *tensors[: ctx.count])
+
+    @staticmethod
+    def backward(ctx: Any, *douts: Tensor | None) -> tuple[Any, ...]:
+        x, statistics, saved, *parameters = ctx.saved_tensors
+        kernel: TokenKernel = ctx.kernel
+        nothing = (None,) * (2 * (1 + 2 * kernel.blocks))
+        if douts[0] is None:
+            return (None,) * (5 + len(parameters)) + nothing
+        library = kernel.library
+        assert library is not None
+        x, dout = x.contiguous(), douts[0].float().contiguous()
+        dx = torch.empty_like(x)
+        gradients = [None if parameter is None else torch.empty_like(parameter) for parameter in parameters]
+        library.tokens_backward(
+            *(x.shape[:-2] or (1,)),
+            x.shape[-2],
+            kernel.tokens,
+            kernel.blocks,
+            int(ctx.training),
+            _pointer(x),
+            _pointer(dout),
+            _pointers(parameters),
+            _pointer(statistics),
+            _pointer(saved),
+            _pointer(dx),
+            _pointers(gradients),
+        )
+        return dx, None, None, None, None, *gradients, *nothing
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
+        """A stack of networks in one call; what is not stacked already is repeated."""
+        stacked = [
+            value
+            if not isinstance(value, Tensor)
+            else value.movedim(dim, 0).contiguous()
+            if dim is not None
+            else value.expand(info.batch_size, *value.shape).contiguous()
+            for value, dim in zip((x, *rest), in_dims, strict=True)
+        ]
+        return _Tokens.apply(*stacked), (0, 0, 0)
+
+
+def _pointer(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
