@@ -45,6 +45,8 @@ class FederatedClient(LightningModule):
     Attributes:
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.
+        stackable: whether alike clients may be stepped as one (:mod:`fedlit.stack`). A subclass has to say so again,
+            and may if its ``forward`` and ``loss`` use nothing of the client but its modules.
         state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
             dictionaries of these. Saved in the checkpoint.
 
@@ -56,6 +58,7 @@ class FederatedClient(LightningModule):
     """
 
     side_by_side = True
+    stackable = True
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory) -> None:
         super().__init__()
@@ -118,7 +121,10 @@ class FederatedClient(LightningModule):
         """Probabilities (n, classes), and the mean loss over the rows whose label the client knows (NaN where
         there is none).
         """
-        logits = self(batch.x)
+        return self.score(self(batch.x), batch)
+
+    def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What ``evaluate`` returns, from the batch's logits."""
         known = batch.y >= 0
         loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
         return self.probabilities(logits), loss
@@ -155,7 +161,7 @@ class FederatedClient(LightningModule):
     @property
     def federated(self) -> Mapping[str, Tensor]:
         """The client's federated tensors by name (live, not copies); empty until training starts."""
-        return self._federated
+        return {name: tensor.detach() for name, tensor in self._federated.items()}
 
     def log(self, name: str, value: Tensor | float, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Record a scalar; its mean over the epoch goes to the client's run as ``train/<name>``.

@@ -1,30 +1,92 @@
-"""How clients' steps are executed: one after another, or side by side.
+"""How clients' steps are executed: one after another, side by side, or alike ones as one.
 
 The plain engine is the reference: it equals a hand-written loop over clients, bit for bit. The threaded engine runs the
 same operations with the same number of intra-op threads, only at the same time, so it gives the same bits as the plain
-one with that number.
+one with that number. Stacking agrees with both to float32 tolerance.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
 from fedlit.errors import RunError
+from fedlit.stack import Stack, stack_key
 
-__all__ = ["AutoEngine", "Engine", "EngineName", "PlainEngine", "ThreadedEngine", "make_engine"]
+__all__ = [
+    "AutoEngine",
+    "Engine",
+    "EngineName",
+    "Evaluation",
+    "PlainEngine",
+    "StackedEngine",
+    "Task",
+    "ThreadedEngine",
+    "make_engine",
+]
+
+_log = logging.getLogger(__name__)
 
 EngineName = Literal["auto", "plain", "threads"]
 Step = Callable[[bool], bool]
 """A client's step. Its argument says whether to seed torch's generators for this client and step (they belong to all
 threads, so only where clients take turns); returns whether random numbers were drawn."""
 
+Scope = Callable[[], AbstractContextManager[None]]
+"""Makes what surrounds a step on whatever thread runs it (the autocast of mixed precision)."""
+
 T = TypeVar("T")
+
+SMALLEST_STACK, LARGEST_STACK = 4, 32
+"""Alike clients from which stacking pays, and how many share a stack: more would start fewer operations, but their
+gradients take more memory at a time."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's share of an aligned step.
+
+    Attributes:
+        client: whose step it is.
+        batch: what it is trained on.
+        step: the step, on its own.
+        accumulate: batches per optimizer step.
+        update: whether its optimizers step now.
+    """
+
+    client: FederatedClient
+    batch: Batch
+    step: Step
+    accumulate: int = 1
+    update: bool = True
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A batch to be scored; draws no random numbers.
+
+    Attributes:
+        client: whose model.
+        batch: the rows.
+        run: makes (probabilities, loss).
+        outcome: where the result will be.
+    """
+
+    client: FederatedClient
+    batch: Batch
+    run: Callable[[], tuple[Tensor, Tensor]]
+    outcome: Future[tuple[Tensor, Tensor]] = field(default_factory=Future)
 
 
 class Engine(ABC):
@@ -37,22 +99,27 @@ class Engine(ABC):
     intra_op: int
 
     @abstractmethod
-    def run(self, steps: Mapping[str, Step], sizes: Mapping[str, int]) -> None:
+    def run(self, tasks: Mapping[str, Task]) -> None:
         """Run every client's step.
 
         Args:
-            steps: client → step, in the order of names.
-            sizes: client → rows in its batch.
+            tasks: by client, in the order of names.
         """
 
-    def submit(self, task: Callable[[], T]) -> Future[T]:
-        """Start a task that draws no random numbers (an evaluation); its result may be there at once."""
-        future: Future[T] = Future()
-        future.set_result(task())
-        return future
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """Run evaluations; each one's outcome is set now or later."""
+        for job in jobs:
+            _settle(job)
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Release threads."""
+
+
+def _settle(job: Evaluation) -> None:
+    try:
+        job.outcome.set_result(job.run())
+    except Exception as error:
+        job.outcome.set_exception(error)
 
 
 class PlainEngine(Engine):
@@ -65,10 +132,10 @@ class PlainEngine(Engine):
     def __init__(self, intra_op: int) -> None:
         self.intra_op = intra_op
 
-    def run(self, steps: Mapping[str, Step], sizes: Mapping[str, int]) -> None:
+    def run(self, tasks: Mapping[str, Task]) -> None:
         """See :class:`Engine`."""
-        for step in steps.values():
-            step(True)
+        for task in tasks.values():
+            task.step(True)
 
 
 class ThreadedEngine(Engine):
@@ -86,10 +153,11 @@ class ThreadedEngine(Engine):
         self.workers, self.intra_op = workers, intra_op
         self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
 
-    def run(self, steps: Mapping[str, Step], sizes: Mapping[str, int]) -> None:
+    def run(self, tasks: Mapping[str, Task]) -> None:
         """See :class:`Engine`; the largest batches start first, so that the threads end together."""
         state = torch.default_generator.get_state()
-        futures = [self._pool.submit(steps[name], False) for name in sorted(steps, key=lambda name: -sizes[name])]
+        largest_first = sorted(tasks.values(), key=lambda task: -len(task.batch.y))
+        futures = [self._pool.submit(task.step, False) for task in largest_first]
         _finish(futures)
         if not torch.equal(torch.default_generator.get_state(), state):
             raise RunError(
@@ -98,9 +166,10 @@ class ThreadedEngine(Engine):
                 "that was switched on later?); set model.engine: plain"
             )
 
-    def submit(self, task: Callable[[], T]) -> Future[T]:
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
-        return self._pool.submit(task)
+        for job in sorted(jobs, key=lambda job: -len(job.batch.y)):
+            self._pool.submit(_settle, job)
 
     def close(self) -> None:
         """See :class:`Engine`."""
@@ -126,27 +195,27 @@ class AutoEngine(Engine):
         self._times: dict[str, list[float]] = {"plain": [], "threads": []}
         self._step = 0
 
-    def run(self, steps: Mapping[str, Step], sizes: Mapping[str, int]) -> None:
+    def run(self, tasks: Mapping[str, Task]) -> None:
         """See :class:`Engine`."""
         if self.chosen is not None:
-            self.chosen.run(steps, sizes)
+            self.chosen.run(tasks)
         elif not self._step:
-            drawing = [name for name, step in steps.items() if step(True)]
+            drawing = [name for name, task in tasks.items() if task.step(True)]
             if drawing:
                 self.chosen = self.plain
         else:
             trial = self.PLAN[self._step]
             start = time.perf_counter()
-            (self.threaded if trial == "threads" else self.plain).run(steps, sizes)
+            (self.threaded if trial == "threads" else self.plain).run(tasks)
             self._times[trial].append(time.perf_counter() - start)
             if self._step + 1 == len(self.PLAN):
                 faster = min(self._times["threads"]) < min(self._times["plain"])
                 self.chosen = self.threaded if faster else self.plain
         self._step += 1
 
-    def submit(self, task: Callable[[], T]) -> Future[T]:
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
-        return self.threaded.submit(task)
+        (self.plain if self.chosen is self.plain else self.threaded).evaluate(jobs)
 
     def close(self) -> None:
         """See :class:`Engine`."""
@@ -160,7 +229,120 @@ def _finish(futures: Iterable[Future]) -> None:
         raise errors[0]
 
 
-def make_engine(name: EngineName, clients: int, threads: int, device: torch.device) -> Engine:
+class StackedEngine(Engine):
+    """Alike clients as stacks (see :mod:`fedlit.stack`), the others and the stacks by another engine.
+
+    Which clients share a stack depends on their names and settings only, so the same federation gives the same bits.
+
+    Args:
+        inner: executes stacks and single clients.
+        scope: surrounds a stack's step.
+        compiled: whether compiled kernels may be used.
+    """
+
+    def __init__(self, inner: Engine, scope: Scope, compiled: bool) -> None:
+        self.inner, self.scope, self.compiled = inner, scope, compiled
+        self.intra_op = inner.intra_op
+        self._names: tuple[str, ...] = ()
+        self._stacks: dict[str, tuple[list[str], Stack]] = {}
+        self._refused: set[Hashable] = set()
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """See :class:`Engine`."""
+        if tuple(tasks) != self._names or not all(stack.consistent for _, stack in self._stacks.values()):
+            self._group(tasks)
+        joint: dict[str, Task] = {}
+        stacked: set[str] = set()
+        for label, (names, stack) in self._stacks.items():
+            members = [tasks[name] for name in names]
+            rows = Batch(torch.cat([task.batch.x for task in members]), torch.cat([task.batch.y for task in members]))
+            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members[0]))
+            stacked.update(names)
+        self.inner.run(joint | {name: task for name, task in tasks.items() if name not in stacked})
+
+    def _step_of(self, stack: Stack, rows: Batch, task: Task) -> Step:
+        def step(seeded: bool) -> bool:
+            with self.scope():
+                stack.step(rows, task.accumulate, task.update)
+            return False
+
+        return step
+
+    def _group(self, tasks: Mapping[str, Task]) -> None:
+        for _, stack in self._stacks.values():
+            stack.release()
+        self._names, self._stacks = tuple(tasks), {}
+        groups: dict[Hashable, list[str]] = {}
+        for name, task in tasks.items():
+            key = stack_key(task.client, task.batch)
+            if key is not None:
+                groups.setdefault(key, []).append(name)
+        for key, names in groups.items():
+            if len(names) < SMALLEST_STACK or key in self._refused:
+                continue
+            reason = Stack.why_not([tasks[name].client for name in names[:2]], tasks[names[0]].batch)
+            if reason:
+                self._refused.add(key)
+                _log.warning("%s and %d clients like it are stepped one by one: %s", names[0], len(names) - 1, reason)
+                continue
+            parts = -(-len(names) // LARGEST_STACK)
+            for part in range(parts):
+                mine = names[part * len(names) // parts : (part + 1) * len(names) // parts]
+                stack = Stack([tasks[name].client for name in mine], self.compiled)
+                self._stacks[f"{mine[0]} … {mine[-1]}"] = (mine, stack)
+
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """See :class:`Engine`; a stack's jobs on batches of one round go together."""
+        position = {
+            id(client): (stack, index)
+            for _, stack in self._stacks.values()
+            for index, client in enumerate(stack.clients)
+            if type(client).evaluate is FederatedClient.evaluate
+        }
+        rounds: dict[tuple[int, int], list[Evaluation]] = {}
+        single: list[Evaluation] = []
+        seen: dict[int, int] = {}
+        for job in jobs:
+            own = id(job.client)
+            if own in position:
+                seen[own] = seen.get(own, -1) + 1
+                rounds.setdefault((id(position[own][0]), seen[own]), []).append(job)
+            else:
+                single.append(job)
+        for group in rounds.values():
+            stack, _ = position[id(group[0].client)]
+            if len(group) < len(stack.clients):
+                single += group
+            else:
+                self._evaluate_stack(stack, sorted(group, key=lambda job: position[id(job.client)][1]))
+        self.inner.evaluate(single)
+
+    def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
+        def run() -> tuple[Tensor, Tensor]:
+            try:
+                with self.scope():
+                    outcomes = stack.evaluate([job.batch for job in jobs])
+            except Exception as error:
+                for job in jobs:
+                    job.outcome.set_exception(error)
+                raise
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.outcome.set_result(outcome)
+            return outcomes[0]
+
+        self.inner.evaluate([Evaluation(jobs[0].client, jobs[0].batch, run)])
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        for _, stack in self._stacks.values():
+            stack.release()
+        self._stacks, self._names = {}, ()
+        self.inner.close()
+
+
+def make_engine(
+    name: EngineName, clients: int, threads: int, device: torch.device, scope: Scope, compiled: bool = False
+) -> Engine:
     """The engine of a name.
 
     ``threads`` are shared out: as many clients side by side as there are threads, what remains goes into each
@@ -171,13 +353,20 @@ def make_engine(name: EngineName, clients: int, threads: int, device: torch.devi
         clients: number of clients.
         threads: threads in all.
         device: where the clients are; side by side is for the CPU.
+        scope: surrounds a step.
+        compiled: whether compiled kernels may be used.
 
     Example:
-        >>> engine = make_engine("threads", clients=4, threads=8, device=torch.device("cpu"))
+        >>> from contextlib import nullcontext
+        >>> engine = make_engine("threads", clients=4, threads=8, device=torch.device("cpu"), scope=nullcontext)
         >>> engine.workers, engine.intra_op
         (4, 2)
     """
     workers = min(clients, threads)
-    if name == "plain" or device.type != "cpu" or (name == "auto" and workers == 1):
+    if name == "plain":
         return PlainEngine(threads)
-    return (ThreadedEngine if name == "threads" else AutoEngine)(workers, max(1, threads // workers))
+    if name == "threads":
+        return ThreadedEngine(workers, max(1, threads // workers)) if device.type == "cpu" else PlainEngine(threads)
+    alone = device.type != "cpu" or workers == 1
+    inner = PlainEngine(threads) if alone else AutoEngine(workers, max(1, threads // workers))
+    return StackedEngine(inner, scope, compiled) if clients >= SMALLEST_STACK else inner

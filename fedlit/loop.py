@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +22,7 @@ from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, EngineName, make_engine
+from fedlit.engine import Engine, EngineName, Evaluation, Task, make_engine
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.kernels import ROWS_WORTH_COMPILING, Kernels, fuse_optimizer, use_kernels
 from fedlit.logger import FederatedTensorBoardLogger
@@ -106,8 +105,9 @@ class FederatedLoop(LightningModule):
         self.results: dict[Split, Results] = {}
         self._recorded: dict[str, float] = {}
         self._diverged: set[str] = set()
-        self._evaluations_draw: bool | None = None
-        self._drew = self._said = False
+        self._evaluation_draws: dict[str, bool] = {}
+        self._jobs: list[Evaluation] = []
+        self._said = False
 
     # ------------------------------------------------------------------ set-up
 
@@ -124,7 +124,8 @@ class FederatedLoop(LightningModule):
             self.threads = self.threads or torch.get_num_threads()
             alone = not all(client.side_by_side for client in self.federation.values())
             name: EngineName = "plain" if alone else self.engine_name
-            self._engine = make_engine(name, len(self.clients), self.threads, self.device)
+            compiled, scope = self.kernels == "compiled", self.trainer.precision_plugin.train_step_context
+            self._engine = make_engine(name, len(self.clients), self.threads, self.device, scope, compiled)
         return self._engine
 
     @property
@@ -166,7 +167,7 @@ class FederatedLoop(LightningModule):
         self.scoring.clear()
         self.results.clear()
         self._diverged.clear()
-        self._evaluations_draw, self._drew = None, False
+        self._evaluation_draws.clear()
         self._loaded_step = 0
 
     def fresh(self, spec: ClientSpec) -> FederatedClient:
@@ -229,13 +230,34 @@ class FederatedLoop(LightningModule):
 
     def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
         """One aligned step."""
+        tasks = self.begin_step(batch, batch_idx)
+        self.engine.run(tasks)
+        count_aligned_step(self.trainer)
+        self.end_step(batch, batch_idx)
+
+    def begin_step(self, batch: Mapping[str, Batch], batch_idx: int) -> dict[str, Task]:
+        """What there is to do in an aligned step, by client."""
         clients = self.federation
         for name, client in clients.items():
             self._call(client, "on_train_batch_start", batch[name], batch_idx)
-        steps = {name: partial(self._step_client, client, batch[name], batch_idx) for name, client in clients.items()}
-        self.engine.run(steps, {name: len(batch[name].y) for name in clients})
-        count_aligned_step(self.trainer)
-        for name, client in clients.items():
+        update = (batch_idx + 1) % self.accumulate == 0 or self.trainer.is_last_batch
+        return {
+            name: Task(
+                client, batch[name], partial(self._step_client, client, batch[name], batch_idx), self.accumulate, update
+            )
+            for name, client in clients.items()
+        }
+
+    def end_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+        """Schedules and hooks after an aligned step, which has been counted."""
+        last = self.trainer.is_last_batch
+        steps_now = (batch_idx + 1) % self.accumulate == 0 or last
+        for name, client in self.federation.items():
+            for config in client._scheduler_configs:
+                if not config.reduce_on_plateau and (steps_now if config.interval == "step" else last):
+                    count = self.trainer.global_step if config.interval == "step" else self.current_epoch + 1
+                    if count % config.frequency == 0:
+                        config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
             self._call(client, "on_train_batch_end", None, batch[name], batch_idx)
 
     def _step_client(self, client: FederatedClient, batch: Batch, batch_idx: int, seeded: bool) -> bool:
@@ -257,10 +279,9 @@ class FederatedLoop(LightningModule):
             raise RunError(f"client {client.spec.name!r}, step {step + 1}: {type(error).__name__}: {error}") from error
 
     def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
-        """One client's share of an aligned step: loss, gradient, clipping, optimizer, schedule."""
-        last = self.trainer.is_last_batch
+        """One client's share of an aligned step: loss, gradient, clipping, optimizer."""
         loss = client.training_step(batch, batch_idx)
-        steps_now = (batch_idx + 1) % self.accumulate == 0 or last
+        steps_now = (batch_idx + 1) % self.accumulate == 0 or self.trainer.is_last_batch
         if loss is not None:
             client.log("loss", loss)
         elif client.automatic_optimization:
@@ -276,11 +297,6 @@ class FederatedLoop(LightningModule):
                     optimizer.step()
                     _call_hook(client, "on_before_zero_grad", optimizer)
                     optimizer.zero_grad()
-        for config in client._scheduler_configs:
-            if not config.reduce_on_plateau and (steps_now if config.interval == "step" else last):
-                count = self.trainer.global_step if config.interval == "step" else self.current_epoch
-                if (count + 1) % config.frequency == 0:
-                    config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
 
     def record(self, values: Mapping[str, float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
@@ -314,15 +330,15 @@ class FederatedLoop(LightningModule):
     def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         owner, site, _ = self.data.sites(split)[dataloader_idx]
         client = self.federation[owner]
-        outcome: Future[tuple[Tensor, Tensor]] = Future()
-        if self._evaluations_draw is False:
-            outcome = self.engine.submit(partial(self._evaluate, client, batch))
-        else:  # a first pass over all clients tells whether any draws random numbers, which side by side they must not
+        job = Evaluation(client, batch, partial(self._evaluate, client, batch))
+        if self._evaluation_draws.get(owner) is False:
+            self._jobs.append(job)
+        else:  # a client's first batch tells whether it draws random numbers, which side by side it must not
             position = self.scoring[split].batches
             with isolated_rng(derive_seed(self.seed, split, site, self.step, position), self.device) as drawn:
-                outcome.set_result(self._evaluate(client, batch))
-                self._drew = self._drew or drawn()
-        self.scoring[split].add(client, site, batch, outcome)
+                job.outcome.set_result(job.run())
+                self._evaluation_draws[owner] = drawn()
+        self.scoring[split].add(client, site, batch, job.outcome)
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.
@@ -330,21 +346,22 @@ class FederatedLoop(LightningModule):
             return client.evaluate(batch)
 
     def _finish_scoring(self, split: Split) -> None:
+        self.engine.evaluate(self._jobs)
+        self._jobs = []
         self.results[split] = self.scoring[split].results(self.step)
-        self._evaluations_draw = self._drew
         self._log(self.results[split].scalars())
 
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
         """Fix the number of threads; move what clients remember to the device."""
-        torch.set_num_threads(self.engine.intra_op)
         if self.kernels == "auto":  # a function of the configuration, so that the same run gives the same bits
             epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
             rows = sum(self.batch_sizes.values()) * self.data.batches * epochs
             worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
         self._use_kernels()
+        torch.set_num_threads(self.engine.intra_op)
         for client in self.federation.values():
             client.state = move_data_to_device(client.state, self.device)
         self._forward("on_fit_start")

@@ -114,6 +114,7 @@ def test_equals_a_hand_written_loop_bit_for_bit(
             "scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=gamma) if gamma else None,
             "gradient_clip_val": settings.get("clip"),
             "accumulate": settings.get("accumulate", 1),
+            "engine": "plain",
         },
     )
     torch.set_num_threads(threads)

@@ -89,7 +89,6 @@ class Exchange(Callback):
         self.not_finite: dict[str, int] = {}
         self.sharing = Sharing({}, {})
         self.sent: dict[str, frozenset[str]] = {}
-        self._tensors: dict[str, dict[str, Tensor]] = {}
 
     def plan(self, clients: Mapping[str, FederatedClient]) -> Sharing:
         """Which tensors of these clients are federated; refuses what does not fit (see
@@ -125,15 +124,14 @@ class Exchange(Callback):
         """Fix which tensors are federated, now that they are on their device."""
         self.sharing = self.plan(pl_module.federation)
         for name, client in pl_module.federation.items():
-            federated, _ = split(named_tensors(client), self.sharing.names[name])
-            self._tensors[name] = client._federated = {key: tensor.detach() for key, tensor in federated.items()}
+            client._federated, _ = split(named_tensors(client), self.sharing.names[name])
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Tell clients what they start from, unless a checkpoint has restored what they made of it."""
         if trainer.global_step == 0:
             for name, client in pl_module.federation.items():
                 with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):
-                    client.on_receive({key: value.clone() for key, value in self._tensors[name].items()})
+                    client.on_receive({key: value.clone() for key, value in client.federated.items()})
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: FederatedLoop, outputs: Any, batch: Any, batch_idx: int
@@ -204,7 +202,7 @@ class Exchange(Callback):
     def collect(self, client: FederatedClient) -> Update:
         """What a client sends: its federated tensors, and no others (checked against the plan at every exchange)."""
         name = client.spec.name
-        state = dict(self._tensors[name])
+        state = dict(client.federated)
         if self.optimizer_state == "average":
             state |= self._optimizer_tensors(client)
         allowed = set(self.sharing.names[name])
@@ -226,7 +224,7 @@ class Exchange(Callback):
     @torch.no_grad()
     def write_back(self, client: FederatedClient, received: State, rate: float) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
-        own = dict(self._tensors[client.spec.name])
+        own = dict(client.federated)
         if self.optimizer_state == "average":
             own |= self._optimizer_tensors(client)
         names = [name for name in received if name in own]

@@ -149,7 +149,8 @@ def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_p
     class Leaky(Exchange):
         def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
             super().on_fit_start(trainer, pl_module)
-            self._tensors["ash"]["head.weight"] = pl_module.federation["ash"].head.weight.detach()  # type: ignore[union-attr, operator]
+            ash = pl_module.federation["ash"]
+            ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[dict-item]
 
     run = make_run(tmp_path)
     run.exchange = Leaky(["core"])

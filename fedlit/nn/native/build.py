@@ -13,7 +13,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["load"]
+from torch import Tensor
+
+__all__ = ["load", "pointer"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,11 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
             detail.strip().splitlines()[-1] if detail and detail.strip() else type(error).__name__,
         )
         return None
+
+
+def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    """A tensor's memory, as an argument; the tensor must be contiguous and outlive the call."""
+    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 def _processor() -> str:

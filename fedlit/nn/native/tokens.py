@@ -52,9 +52,7 @@ class TokenKernel:
     def library(self) -> ctypes.CDLL | None:
         """The compiled kernel; None where it cannot be compiled."""
         names = ("WIDTH", "HEADS", "HIDDEN", "GATED")
-        return load(
-            SOURCE, tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True))
-        )
+        return load(SOURCE, tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True)))
 
     def __call__(
         self, x: Tensor, parameters: Sequence[Tensor | None], running: Sequence[Tensor], training: bool

@@ -1,0 +1,266 @@
+"""Clients that are alike as one computation: their tensors stacked, their matrix products batched.
+
+A small network's step is mostly the cost of starting its operations, not of their arithmetic; a stack starts each
+operation once for all its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.optim import Optimizer
+from torch.overrides import TorchFunctionMode
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.nn.native.linear import StackedLinear
+
+__all__ = ["MAX_ROWS", "Stack", "stack_key"]
+
+MAX_ROWS = 256
+"""Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as well."""
+
+ELEMENTWISE = frozenset(
+    {
+        torch.optim.SGD,
+        torch.optim.Adam,
+        torch.optim.AdamW,
+        torch.optim.Adamax,
+        torch.optim.NAdam,
+        torch.optim.RAdam,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+        torch.optim.RMSprop,
+    }
+)
+"""Optimizers that treat each number by itself, so that one of them serves stacked parameters."""
+
+_MODULE = frozenset(vars(nn.Module()))
+_STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
+
+
+def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
+    """What clients have in common that may share a stack; None for a client that may not.
+
+    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
+    (its ``forward`` and ``loss`` use nothing of the client but its modules), with one optimizer that treats numbers
+    one by one. Clients match if their networks have the same modules, shapes and settings.
+    """
+    kind = type(client)
+    own_step = kind.training_step is not FederatedClient.training_step
+    if not vars(kind).get("stackable") or own_step or not client.automatic_optimization:
+        return None
+    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
+        return None
+    if len(client._optimizers) != 1 or type(client._optimizers[0]) not in ELEMENTWISE or len(batch.y) > MAX_ROWS:
+        return None
+    optimizer = client._optimizers[0]
+    groups = tuple((key, repr(g[key])) for g in optimizer.param_groups for key in g if key != "params")
+    steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
+    age = (len(optimizer.state), *steps)  # one that has lost its state differs from the others from then on
+    structure: list[Any] = [kind, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
+    for name, module in client.named_modules():
+        if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)):
+            return None
+        if module is not client:
+            settings = {key: value for key, value in vars(module).items() if key not in _MODULE or key == "training"}
+            structure.append((name, type(module), tuple((key, _plain(value)) for key, value in settings.items())))
+    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
+    return tuple(structure)
+
+
+def _plain(value: Any) -> Hashable:
+    return value if isinstance(value, bool | int | float | str | None) else repr(value) if _simple(value) else id(value)
+
+
+def _simple(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(item, bool | int | float | str | None) for item in value)
+
+
+class Stack:
+    """Several alike clients, stepped and evaluated as one.
+
+    Their parameters and buffers become views of stacked tensors, and so does the state of their optimizers: an
+    exchange or a checkpoint reads and writes each client's own as before.
+
+    Args:
+        clients: that share a :func:`stack_key`.
+        compiled: whether compiled kernels may be used.
+    """
+
+    def __init__(self, clients: Sequence[FederatedClient], compiled: bool = False) -> None:
+        self.clients, self.compiled = list(clients), compiled
+        self.parameters = _stacked([dict(client.named_parameters()) for client in clients])
+        self.buffers = _stacked([dict(client.named_buffers()) for client in clients])
+        for stacked, own in ((self.parameters, "parameters"), (self.buffers, "buffers")):
+            for position, client in enumerate(clients):
+                for name, tensor in getattr(client, f"named_{own}")():
+                    tensor.data = stacked[name][position]
+        for parameter in self.parameters.values():
+            parameter.requires_grad_()
+        self._optimizer: Optimizer | None = None
+
+    @staticmethod
+    def why_not(clients: Sequence[FederatedClient], batch: Batch) -> str:
+        """Tries a step's gradient on copies; why it cannot be computed for a stack, empty if it can."""
+        parameters = _stacked([dict(client.named_parameters()) for client in clients])
+        buffers = _stacked([dict(client.named_buffers()) for client in clients])
+        x, y = (value.expand(len(clients), *value.shape) for value in batch)
+        try:
+            with torch.enable_grad():
+                leaves = {name: value.requires_grad_() for name, value in parameters.items()}
+                _losses(clients[0], leaves, buffers, x, y).sum().backward()
+        except Exception as error:
+            reason = str(error).strip().splitlines()
+            return f"{type(error).__name__}: {reason[0] if reason else ''}"
+        return ""
+
+    def release(self) -> None:
+        """Give each client tensors of its own again."""
+        for client in self.clients:
+            for tensor in (*client.parameters(), *client.buffers()):
+                tensor.data = tensor.data.clone()
+            for optimizer in client._optimizers:
+                for state in optimizer.state.values():
+                    state.update({key: value.clone() for key, value in state.items() if isinstance(value, Tensor)})
+
+    # ------------------------------------------------------------------ a step
+
+    def step(self, rows: Batch, accumulate: int = 1, update: bool = True) -> None:
+        """One step of every client.
+
+        Args:
+            rows: the clients' batches, of equal length, one after another.
+            accumulate: batches per optimizer step.
+            update: whether the optimizers step now.
+        """
+        x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
+        with _Products(self.compiled):
+            losses = _losses(self.clients[0], self.parameters, self.buffers, x, y)
+        # The sum's gradient with respect to each client is that of its own loss.
+        (losses.sum() / accumulate if accumulate > 1 else losses.sum()).backward()
+        for client, loss in zip(self.clients, losses.detach().unbind(), strict=True):
+            client.log("loss", loss)
+        if update:
+            self._update()
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        limit = self.clients[0].gradient_clip_val
+        if limit:
+            gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+            norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+            scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
+            for gradient in gradients:
+                gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+        optimizer = self._optimizer or self._build_optimizer()
+        own = self.clients[0]._optimizers[0]
+        for group, mine in zip(own.param_groups, optimizer.param_groups, strict=True):
+            mine.update({key: value for key, value in group.items() if key != "params"})  # a schedule may change them
+        optimizer.step()
+        optimizer.zero_grad()
+        for client in self.clients:
+            client._optimizers[0]._opt_called = True  # type: ignore[attr-defined]  # schedules warn otherwise
+        if self._optimizer is None:
+            self._optimizer = optimizer
+            self._share_state()
+
+    # ------------------------------------------------------------------ the optimizers
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the clients' optimizers still agree: with the same settings, and none has lost its state."""
+        groups = [[{**g, "params": None} for g in client._optimizers[0].param_groups] for client in self.clients]
+        states = [bool(client._optimizers[0].state) for client in self.clients]
+        return all(group == groups[0] for group in groups) and len(set(states)) == 1
+
+    def _build_optimizer(self) -> Optimizer:
+        """The clients' optimizer over the stacked parameters, with their state if they have any."""
+        own = self.clients[0]._optimizers[0]
+        names = {id(parameter): name for name, parameter in self.clients[0].named_parameters()}
+        groups = [
+            {**group, "params": [self.parameters[names[id(parameter)]] for parameter in group["params"]]}
+            for group in own.param_groups
+        ]
+        optimizer: Optimizer = type(own)(groups)  # type: ignore[call-arg]  # the base class alone asks for defaults
+        if own.state:
+            parameters = [dict(client.named_parameters()) for client in self.clients]
+            for name, stacked in self.parameters.items():
+                states = [
+                    client._optimizers[0].state.get(mine[name], {})
+                    for client, mine in zip(self.clients, parameters, strict=True)
+                ]
+                optimizer.state[stacked] = {
+                    key: torch.stack([state[key] for state in states])
+                    if isinstance(value, Tensor) and value.shape == stacked.shape[1:]
+                    else value
+                    for key, value in states[0].items()
+                }
+            self._optimizer = optimizer
+            self._share_state()
+        return optimizer
+
+    def _share_state(self) -> None:
+        """Each client's optimizer holds views of the stack's state."""
+        assert self._optimizer is not None
+        for position, client in enumerate(self.clients):
+            mine = dict(client.named_parameters())
+            for name, stacked in self.parameters.items():
+                client._optimizers[0].state[mine[name]] = {
+                    key: value[position] if isinstance(value, Tensor) and value.shape == stacked.shape else value
+                    for key, value in self._optimizer.state[stacked].items()
+                }
+
+    # ------------------------------------------------------------------ evaluation
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
+        """What each client's ``evaluate`` gives for its batch; the batches may differ in length."""
+        longest = max(len(batch.y) for batch in batches)
+        x = batches[0].x.new_zeros(len(batches), longest, batches[0].x.shape[1])
+        for own, batch in zip(x, batches, strict=True):
+            own[: len(batch.y)] = batch.x
+
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
+            logits: Tensor = functional_call(self.clients[0], (parameters, buffers), (rows,))
+            return logits
+
+        with _Products(self.compiled):
+            logits = vmap(one)(self.parameters, self.buffers, x)
+        return [
+            client.score(own[: len(batch.y)], batch)
+            for client, own, batch in zip(self.clients, logits, batches, strict=True)
+        ]
+
+
+def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
+
+
+def _losses(
+    client: FederatedClient, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
+) -> Tensor:
+    """Each client's loss; ``client`` lends its modules."""
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return client.loss(functional_call(client, (parameters, buffers), (x,)), y)
+
+    losses: Tensor = vmap(one)(parameters, buffers, x, y)
+    return losses
+
+
+class _Products(TorchFunctionMode):
+    """Has the linear layers of a stack computed by :class:`~fedlit.nn.native.linear.StackedLinear`."""
+
+    def __init__(self, compiled: bool) -> None:
+        super().__init__()
+        self.compiled = compiled
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
+            return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
+        return func(*args, **(kwargs or {}))
