@@ -103,7 +103,8 @@ class FederatedLoop(LightningModule):
         self.notes: tuple[str, ...] = ()
         self.scoring: dict[Split, Scoring] = {}
         self.results: dict[Split, Results] = {}
-        self._recorded: dict[str, float] = {}
+        self.cohort: frozenset[str] | None = None
+        self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
         self._evaluation_draws: dict[str, bool] = {}
         self._jobs: list[Evaluation] = []
@@ -115,6 +116,11 @@ class FederatedLoop(LightningModule):
     def federation(self) -> dict[str, FederatedClient]:
         """The clients by name, in the order of names."""
         return cast(dict[str, FederatedClient], dict(self.clients.items()))
+
+    @property
+    def active(self) -> dict[str, FederatedClient]:
+        """The clients that take part in this round, by name."""
+        return {name: client for name, client in self.federation.items() if self.cohort is None or name in self.cohort}
 
     @property
     def engine(self) -> Engine:
@@ -237,7 +243,7 @@ class FederatedLoop(LightningModule):
 
     def begin_step(self, batch: Mapping[str, Batch], batch_idx: int) -> dict[str, Task]:
         """What there is to do in an aligned step, by client."""
-        clients = self.federation
+        clients = self.active
         for name, client in clients.items():
             self._call(client, "on_train_batch_start", batch[name], batch_idx)
         update = (batch_idx + 1) % self.accumulate == 0 or self.trainer.is_last_batch
@@ -252,7 +258,7 @@ class FederatedLoop(LightningModule):
         """Schedules and hooks after an aligned step, which has been counted."""
         last = self.trainer.is_last_batch
         steps_now = (batch_idx + 1) % self.accumulate == 0 or last
-        for name, client in self.federation.items():
+        for name, client in self.active.items():
             for config in client._scheduler_configs:
                 if not config.reduce_on_plateau and (steps_now if config.interval == "step" else last):
                     count = self.trainer.global_step if config.interval == "step" else self.current_epoch + 1
@@ -298,7 +304,7 @@ class FederatedLoop(LightningModule):
                     _call_hook(client, "on_before_zero_grad", optimizer)
                     optimizer.zero_grad()
 
-    def record(self, values: Mapping[str, float]) -> None:
+    def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
         to the federation's.
         """
@@ -375,7 +381,7 @@ class FederatedLoop(LightningModule):
     def on_train_epoch_end(self) -> None:
         """Log what was recorded during the epoch."""
         self._forward("on_train_epoch_end")
-        values = {"epoch": float(self.current_epoch), **self._recorded}
+        values = {"epoch": float(self.current_epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses = []
         for name, client in self.federation.items():
             means = client.pop_logged()

@@ -120,10 +120,12 @@ class Stack:
         return ""
 
     def release(self) -> None:
-        """Give each client tensors of its own again."""
+        """Give each client tensors of its own again, where it still has the stack's."""
+        shared = {value.untyped_storage().data_ptr() for value in (*self.parameters.values(), *self.buffers.values())}
         for client in self.clients:
             for tensor in (*client.parameters(), *client.buffers()):
-                tensor.data = tensor.data.clone()
+                if tensor.untyped_storage().data_ptr() in shared:
+                    tensor.data = tensor.data.clone()
             for optimizer in client._optimizers:
                 for state in optimizer.state.values():
                     state.update({key: value.clone() for key, value in state.items() if isinstance(value, Tensor)})
@@ -157,6 +159,8 @@ class Stack:
             scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             for gradient in gradients:
                 gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+        if not self.clients[0]._optimizers[0].state:
+            self._optimizer = None  # none yet, or an exchange has reset it
         optimizer = self._optimizer or self._build_optimizer()
         own = self.clients[0]._optimizers[0]
         for group, mine in zip(own.param_groups, optimizer.param_groups, strict=True):

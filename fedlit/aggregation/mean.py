@@ -17,7 +17,11 @@ __all__ = ["Mean", "mean"]
 
 
 @torch.no_grad()
-def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+def mean(
+    states: Mapping[str, State],
+    weights: Mapping[str, float] | None = None,
+    finite: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
 
     Sums in the order of the clients' names, whatever the order of the mapping, in float32 or better, on the tensors'
@@ -26,6 +30,7 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
     Args:
         states: client → named tensors; tensors of one name have one shape.
         weights: client → positive weight; equal if None.
+        finite: client → boolean on the tensors' device; a client counts only where it is true. NaN where nobody counts.
 
     Raises:
         ValueError: a weight that is not positive.
@@ -52,13 +57,23 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
         weight = (
             dict.fromkeys(clients, 1.0) if weights is None else {client: float(weights[client]) for client in clients}
         )
-        total = torch._foreach_mul([_at_least_single(states[first][name]) for name in names], weight[first])
+        total = torch._foreach_mul(_terms(states, first, names, finite), weight[first])
         for client in others:
-            terms = [_at_least_single(states[client][name]) for name in names]
-            torch._foreach_add_(total, terms, alpha=weight[client])
-        torch._foreach_div_(total, sum(weight.values()))
+            torch._foreach_add_(total, _terms(states, client, names, finite), alpha=weight[client])
+        if finite is None:
+            torch._foreach_div_(total, sum(weight.values()))
+        else:
+            torch._foreach_div_(total, torch.stack([finite[client] * weight[client] for client in clients]).sum())
         result |= {name: value.to(states[first][name].dtype) for name, value in zip(names, total, strict=True)}
     return result
+
+
+def _terms(
+    states: Mapping[str, State], client: str, names: list[str], finite: Mapping[str, Tensor] | None
+) -> list[Tensor]:
+    own = [_at_least_single(states[client][name]) for name in names]
+    # not a product: NaN times 0 is NaN
+    return own if finite is None else [torch.where(finite[client], value, 0.0) for value in own]
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
@@ -72,15 +87,17 @@ class Mean(Rule):
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
     """
 
+    takes_masks = True
+
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
         self.weights: Literal["uniform", "rows"] = weights
 
     def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
         """See :class:`~fedlit.aggregation.rule.Rule`."""
         rows = {client: float(update.rows) for client, update in updates.items()}
-        average = mean(
-            {client: update.state for client, update in updates.items()}, rows if self.weights == "rows" else None
-        )
+        finite = {client: update.finite for client, update in updates.items() if update.finite is not None}
+        states = {client: update.state for client, update in updates.items()}
+        average = mean(states, rows if self.weights == "rows" else None, finite or None)
         return {
             client: {name: average[name] for name in names if name in average} for client, names in receivers.items()
         }

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from fedlit.sharing import State
 
 __all__ = ["Rule", "Update"]
@@ -20,11 +22,14 @@ class Update:
         state: its federated tensors by name (live: a rule must not change them in place).
         rows: number of its training rows.
         published: what the client's ``publish`` returned.
+        finite: on an accelerator, whether all values are finite, a boolean on the device; a rule that takes masks
+            leaves out the update where it is false. None where such updates have been left out before.
     """
 
     state: State
     rows: int
     published: State = field(default_factory=dict)
+    finite: Tensor | None = None
 
 
 class Rule(ABC):
@@ -32,7 +37,12 @@ class Rule(ABC):
 
     A rule sees named tensors only. One that must remember something between exchanges keeps it in ``state_dict`` /
     ``load_state_dict``, which go into the checkpoint.
+
+    Attributes:
+        takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
     """
+
+    takes_masks = False
 
     @abstractmethod
     def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:

@@ -5,7 +5,9 @@ takes over.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -22,7 +24,7 @@ from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve, spli
 __all__ = ["Every", "Exchange", "OptimizerState", "relative_distance"]
 
 Every = Literal["step", "epoch"] | dict[str, int]
-OptimizerState = Literal["keep", "average"]
+OptimizerState = Literal["keep", "average", "reset"]
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +44,10 @@ class Exchange(Callback):
         buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
             (``average``).
         optimizer_state: each client keeps its optimizer's state (``keep``), or the state that belongs to federated
-            parameters travels and is aggregated like them (``average``).
+            parameters travels and is aggregated like them (``average``), or each round begins with none (``reset``).
+        participation: share of the clients that take part in a round, drawn anew from (seed, round) after each
+            exchange. The others are not stepped and send nothing; they receive what the exchange gives, as they would
+            when they are drawn next.
         minimum: the run fails when fewer clients than this have a finite state.
 
     Raises:
@@ -61,6 +66,7 @@ class Exchange(Callback):
         rate: float = 1.0,
         buffers: Buffers = "private",
         optimizer_state: OptimizerState = "keep",
+        participation: float = 1.0,
         minimum: int = 1,
     ) -> None:
         problems = []
@@ -77,26 +83,37 @@ class Exchange(Callback):
             problems.append(
                 f"exchange.rate: expected a share in (0, 1], found {rate}; for no exchange set exchange.federated: []"
             )
+        if not 0 < participation <= 1:
+            problems.append(f"exchange.participation: expected a share in (0, 1], found {participation}")
+        if participation < 1 and not federated:
+            problems.append("exchange.participation: expected something to exchange, found exchange.federated: []")
         if minimum < 1:
             problems.append(f"exchange.minimum: expected at least 1 client, found {minimum}")
         if problems:
             raise ConfigError("\n".join(problems))
         self.federated, self.rate, self.buffers, self.minimum = list(federated or []), rate, buffers, minimum
         self.optimizer_state: OptimizerState = optimizer_state
+        self.participation = participation
         self.rule = rule if rule is not None else Mean()
         self.every: Every = every
         self.rounds = 0
         self.not_finite: dict[str, int] = {}
         self.sharing = Sharing({}, {})
         self.sent: dict[str, frozenset[str]] = {}
+        self._deferred: dict[str, Tensor] = {}
+        self._fewest: Tensor | None = None
+        self._initial: dict[str, dict[str, Tensor]] = {}
+        self._borrowed: dict[str, set[str]] = {}
 
     def plan(self, clients: Mapping[str, FederatedClient]) -> Sharing:
         """Which tensors of these clients are federated; refuses what does not fit (see
         :func:`fedlit.sharing.resolve`).
         """
-        if self.minimum > len(clients):
+        taking_part = self._cohort_size(len(clients))
+        if self.minimum > taking_part:
             raise ConfigError(
-                f"exchange.minimum: expected at most the number of clients, {len(clients)}, found {self.minimum}"
+                f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
+                f"found {self.minimum}"
             )
         return resolve(clients, self.federated, self.buffers)
 
@@ -132,6 +149,7 @@ class Exchange(Callback):
             for name, client in pl_module.federation.items():
                 with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):
                     client.on_receive({key: value.clone() for key, value in client.federated.items()})
+        self._draw_cohort(pl_module)
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, pl_module: FederatedLoop, outputs: Any, batch: Any, batch_idx: int
@@ -142,6 +160,29 @@ class Exchange(Callback):
             # Drift costs as much as an exchange, so not at every step.
             with isolated_rng(derive_seed(pl_module.seed, "exchange", self.rounds), pl_module.device):
                 self.exchange(pl_module, measure=last or self.every != "step")
+            self._draw_cohort(pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Report what an accelerator has counted."""
+        self._report(pl_module)
+
+    # ------------------------------------------------------------------ who
+
+    def _cohort_size(self, clients: int) -> int:
+        return max(1, math.ceil(self.participation * clients))
+
+    def _draw_cohort(self, loop: FederatedLoop) -> None:
+        """Who takes part in the coming round."""
+        if self.participation == 1:
+            return
+        names = sorted(loop.federation)
+        generator = torch.Generator().manual_seed(derive_seed(loop.seed, "cohort", self.rounds))
+        order = torch.randperm(len(names), generator=generator).tolist()
+        loop.cohort = frozenset(names[position] for position in order[: self._cohort_size(len(names))])
+        for name in loop.cohort:
+            for key in self._borrowed.pop(name, ()):
+                tensor = loop.federation[name]._federated[key]
+                tensor.data = tensor.data.clone()
 
     # ------------------------------------------------------------------ what
 
@@ -149,55 +190,66 @@ class Exchange(Callback):
     def exchange(self, loop: FederatedLoop, measure: bool = True) -> None:
         """Collect, aggregate, write back.
 
+        On an accelerator nothing is read back from it: with a rule that takes masks, a client that is not finite is
+        left out, repaired and counted on the device, and reported at the end of the epoch.
+
         Args:
             loop: whose clients exchange.
             measure: whether to record each client's drift, its relative distance from what it receives, before
                 writing back.
         """
         clients = loop.federation
-        collected = {name: self.collect(client) for name, client in clients.items()}
+        collected = {name: self.collect(client) for name, client in loop.active.items()}
         finite = _finite({name: {**update.state, **update.published} for name, update in collected.items()})
-        updates = {name: update for name, update in collected.items() if finite[name]}
-        lost = [name for name in clients if not finite[name]]
-        if len(updates) < self.minimum:
-            raise RunError(
-                f"exchange {self.rounds + 1}: expected a finite state from at least {self.minimum} clients, "
-                f"found it at {len(updates)} "
-                f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients "
-                "(model.gradient_clip_val) or look at these clients' data"
-            )
-        receivers = {name: tuple(update.state) for name, update in collected.items()}
+        deferred = self.deferred(loop)
+        if deferred:
+            updates = {name: replace(update, finite=finite[name]) for name, update in collected.items()}
+            lost: list[str] = []
+            self._count(finite)
+        else:
+            known = dict(zip(finite, torch.stack(list(finite.values())).tolist(), strict=True)) if finite else {}
+            updates = {name: update for name, update in collected.items() if known[name]}
+            lost = [name for name in collected if not known[name]]
+            self._require(len(updates), lost, f"exchange {self.rounds + 1}")
+        receivers = {name: tuple(client.federated) for name, client in clients.items()}
+        if self.optimizer_state == "average":
+            receivers |= {name: tuple(update.state) for name, update in collected.items()}
         received = self.rule(updates, receivers)
         if measure:
-            distances = {
-                name: relative_distance(
-                    {
-                        key: updates[name].state[key]
-                        for key in self.sharing.parameters[name]
-                        if key in updates[name].state
-                    },
-                    received.get(name, {}),
-                )
-                for name in updates
-            }
-            drift = {name: value for name, value in distances.items() if value is not None}
-            loop.record({f"{name}/drift": value for name, value in drift.items()})
-            if drift:
-                loop.record({"drift": sum(drift.values()) / len(drift), "exchange/rounds": float(self.rounds + 1)})
+            self._measure(loop, updates, received)
+        sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in clients.items():
-            if name in lost:
-                self._recover(loop, client)
-            self.write_back(client, received.get(name, {}), 1.0 if name in lost else self.rate)
+            own = received.get(name, {})
+            if name not in collected and self.rate == 1:
+                self._lend(client, own, sent)
+            else:
+                if name in lost:
+                    self._recover(loop, client)
+                mask = finite[name] if deferred and name in finite else None
+                if mask is not None:
+                    self._repair(loop, client, mask)
+                self.write_back(client, own, 1.0 if name in lost else self.rate, mask)
             with isolated_rng(derive_seed(loop.seed, "receive", name, self.rounds), loop.device):
-                client.on_receive(received.get(name, {}))
+                client.on_receive(own)
+            if self.optimizer_state == "reset":
+                for optimizer in client._optimizers:
+                    optimizer.state.clear()
         for name in lost:
-            self.not_finite[name] = self.not_finite.get(name, 0) + 1
-            loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
-            _log.warning(
-                f"exchange {self.rounds + 1}: client {name!r} was left out, its state is not finite; it "
-                "received the aggregate"
-            )
+            self._name(loop, name, 1, f"exchange {self.rounds + 1}")
         self.rounds += 1
+
+    def _measure(self, loop: FederatedLoop, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
+        drift = {}
+        for name, update in updates.items():
+            state = {key: update.state[key] for key in self.sharing.parameters[name] if key in update.state}
+            value = relative_distance(state, received.get(name, {}))
+            if value is not None:
+                drift[name] = value
+        loop.record({f"{name}/drift": value for name, value in drift.items()})
+        if drift:
+            loop.record(
+                {"drift": torch.stack(list(drift.values())).nanmean(), "exchange/rounds": float(self.rounds + 1)}
+            )
 
     def collect(self, client: FederatedClient) -> Update:
         """What a client sends: its federated tensors, and no others (checked against the plan at every exchange)."""
@@ -222,8 +274,8 @@ class Exchange(Callback):
         return Update(state, client.spec.rows["train"], published)
 
     @torch.no_grad()
-    def write_back(self, client: FederatedClient, received: State, rate: float) -> None:
-        """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
+    def write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
+        """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on; ω_k ← ω̄_k where ``finite`` is false."""
         own = dict(client.federated)
         if self.optimizer_state == "average":
             own |= self._optimizer_tensors(client)
@@ -233,8 +285,24 @@ class Exchange(Callback):
             return
         if rate == 1:
             torch._foreach_copy_(mine, theirs)
-        else:
-            torch._foreach_lerp_(mine, theirs, rate)
+            return
+        if finite is not None:
+            torch._foreach_copy_(mine, [torch.where(finite, a, b) for a, b in zip(mine, theirs, strict=True)])
+        torch._foreach_lerp_(mine, theirs, rate)
+
+    def _lend(self, client: FederatedClient, received: State, sent: set[int]) -> None:
+        """Let a client that is idle share the memory of what it receives, until it is drawn: a thousand idle clients
+        then hold one federated part.
+        """
+        kept = {}
+        for name, value in received.items():
+            own = client._federated.get(name)
+            if own is None or value.dtype != own.dtype or value.data_ptr() in sent or not value.is_contiguous():
+                kept[name] = value
+            else:
+                own.data = value.detach()
+                self._borrowed.setdefault(client.spec.name, set()).add(name)
+        self.write_back(client, kept, 1.0)
 
     def _optimizer_tensors(self, client: FederatedClient) -> dict[str, Tensor]:
         """The optimizers' tensors that belong to federated parameters and have their shape, as
@@ -249,6 +317,44 @@ class Exchange(Callback):
                         found[f"{name}@{key}"] = value
         return found
 
+    # ------------------------------------------------------------------ clients that are not finite
+
+    def deferred(self, loop: FederatedLoop) -> bool:
+        """Whether clients that are not finite are found on the device and reported later."""
+        return loop.device.type != "cpu" and self.rule.takes_masks
+
+    def _require(self, remaining: int, lost: list[str], where: str) -> None:
+        if remaining < self.minimum:
+            raise RunError(
+                f"{where}: expected a finite state from at least {self.minimum} clients, found it at {remaining} "
+                f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients "
+                "(model.gradient_clip_val) or look at these clients' data"
+            )
+
+    def _name(self, loop: FederatedLoop, name: str, times: int, where: str) -> None:
+        self.not_finite[name] = self.not_finite.get(name, 0) + times
+        loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
+        _log.warning(f"{where}: client {name!r} was left out, its state is not finite; it received the aggregate")
+
+    def _count(self, finite: Mapping[str, Tensor]) -> None:
+        for name, flag in finite.items():
+            lost = (~flag).long()
+            self._deferred[name] = self._deferred[name] + lost if name in self._deferred else lost
+        remaining = torch.stack(list(finite.values())).sum()
+        self._fewest = remaining if self._fewest is None else torch.minimum(self._fewest, remaining)
+
+    def _report(self, loop: FederatedLoop) -> None:
+        """Read what was counted on the device, in one transfer."""
+        if self._fewest is None:
+            return
+        fewest, *counts = torch.stack([self._fewest, *self._deferred.values()]).tolist()
+        lost = {name: count for name, count in zip(self._deferred, counts, strict=True) if count}
+        self._deferred, self._fewest = {}, None
+        where = f"until exchange {self.rounds}"
+        for name, count in lost.items():
+            self._name(loop, name, count, where)
+        self._require(fewest, list(lost), where)
+
     def _recover(self, loop: FederatedLoop, client: FederatedClient) -> None:
         """Empty the optimizers' state, and start again where a tensor is not finite: otherwise the client would be
         lost for good.
@@ -259,6 +365,22 @@ class Exchange(Callback):
         for name, tensor in named_tensors(client).items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 tensor.copy_(initial[name])
+
+    def _repair(self, loop: FederatedLoop, client: FederatedClient, finite: Tensor) -> None:
+        """:meth:`_recover` where ``finite`` is false, without reading it."""
+        name = client.spec.name
+        if name not in self._initial:
+            fresh = named_tensors(loop.fresh(client.spec))
+            self._initial[name] = {key: value.detach().to(loop.device) for key, value in fresh.items()}
+        for key, tensor in named_tensors(client).items():
+            if tensor.is_floating_point():
+                keep = finite | torch.isfinite(tensor).all()
+                tensor.copy_(torch.where(keep, tensor, self._initial[name][key]))
+        for optimizer in client._optimizers:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    if isinstance(value, Tensor) and value.device == finite.device:
+                        value.masked_fill_(~finite, 0)
 
     # ------------------------------------------------------------------ state
 
@@ -272,31 +394,32 @@ class Exchange(Callback):
         self.rule.load_state_dict(state_dict["rule"])
 
 
-def _finite(states: Mapping[str, State]) -> dict[str, bool]:
-    """Whether all values of a client are finite; read from the device once for all clients."""
-    flags = []
-    for state in states.values():
+def _finite(states: Mapping[str, State]) -> dict[str, Tensor]:
+    """Whether all values of a client are finite: a boolean on its device."""
+    flags = {}
+    for name, state in states.items():
         tensors = list(state.values())
         # the largest magnitude is finite exactly if all values are
-        flags.append(
+        flags[name] = (
             torch.isfinite(torch.stack(torch._foreach_norm(tensors, float("inf")))).all()
             if tensors
             else torch.tensor(True)
         )
-    return dict(zip(states, torch.stack(flags).tolist(), strict=True)) if flags else {}
+    return flags
 
 
-def relative_distance(state: State, reference: State) -> float | None:
-    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them); None where ω̄ is nothing or 0.
+def relative_distance(state: State, reference: State) -> Tensor | None:
+    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device; NaN where
+    ω̄ is 0, None where they have none in common.
 
     Example:
         >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
-        1.3333333333333333
+        tensor(1.3333)
     """
     names = [name for name in state if name in reference]
     if not names:
         return None
     mine, theirs = [state[name] for name in names], [reference[name] for name in names]
-    distance = float(torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm())
-    size = float(torch.stack(torch._foreach_norm(theirs)).norm())
-    return distance / size if size else None
+    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
+    size = torch.stack(torch._foreach_norm(theirs)).norm()
+    return torch.where(size > 0, distance / size, torch.nan)

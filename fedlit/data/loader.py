@@ -62,7 +62,7 @@ class ClientLoader:
         # A generator: the order is drawn at the first `next`, after the loop has set the epoch.
         self._position, self._resume_at = self._resume_at, 0
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "rows", self.client, self.epoch))
-        order = torch.randperm(len(self.rows), generator=generator)
+        order = torch.randperm(len(self.rows), generator=generator).to(self.rows.x.device)
         while self._position < self.batches:
             start = self._position * self.batch_size
             index = order[start : start + self.batch_size]
@@ -84,7 +84,9 @@ class ClientLoader:
                 f"client {self.client!r}: expected a checkpoint with {self.batches} batches per epoch, found "
                 f"{state['batches']}; set data.batches to {state['batches']} or start a new run"
             )
-        self.epoch, self._resume_at = state["epoch"], state["position"] % self.batches
+        # saved after an epoch's last batch: the first one of the next may be drawn before the loop says which epoch it is
+        self.epoch = state["epoch"] + state["position"] // self.batches
+        self._resume_at = state["position"] % self.batches
         self._position = self._resume_at
 
 

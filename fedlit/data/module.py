@@ -57,6 +57,7 @@ class FederatedData(LightningDataModule):
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.clients: list[EncodedClient] = []
         self.train_loaders: dict[str, ClientLoader] = {}
+        self._moved: dict[int, Rows] = {}
 
     def setup(self, stage: str | None = None) -> None:
         """Read and encode, once."""
@@ -87,12 +88,23 @@ class FederatedData(LightningDataModule):
             (client.spec.name, site, splits[split]) for client in self.clients for site, splits in client.sites.items()
         ]
 
+    def _resident(self, rows: Rows) -> Rows:
+        """The rows on the Trainer's device, moved once, so that no batch has to travel during training."""
+        device = self.trainer.strategy.root_device if self.trainer is not None else rows.x.device
+        if device == rows.x.device:
+            return rows
+        if id(rows) not in self._moved:
+            self._moved[id(rows)] = Rows(rows.x.to(device), rows.y.to(device), rows.row)
+        return self._moved[id(rows)]
+
     def train_dataloader(self) -> CombinedLoader:
         """One batch of every client per aligned step."""
+        for loader in self.train_loaders.values():
+            loader.rows = self._resident(loader.rows)
         return CombinedLoader(dict(self.train_loaders), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:
-        return [EvalLoader(rows, self.eval_batch_size) for _, _, rows in self.sites(split)]
+        return [EvalLoader(self._resident(rows), self.eval_batch_size) for _, _, rows in self.sites(split)]
 
     def val_dataloader(self) -> list[EvalLoader]:
         """One loader per site."""

@@ -56,7 +56,7 @@ class StopAfter(Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.parametrize("step", [3, 4, 6])
 @pytest.mark.parametrize("method", METHODS)
 def test_3_resumed_in_the_middle_of_an_epoch_ends_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
     whole = trained(tmp_path / "whole", **METHODS[method])
