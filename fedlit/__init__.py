@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedlit.nn import MLP, GlobalLayers, Network
     from fedlit.run import Run
     from fedlit.spec import ClientSpec
+    from fedlit.together import fit_seeds, fit_together, test_together
 
 _HOMES = {
     "Bundled": "fedlit.data.sources",
@@ -35,7 +36,10 @@ _HOMES = {
     "Run": "fedlit.run",
     "Tables": "fedlit.data.sources",
     "Update": "fedlit.aggregation",
+    "fit_seeds": "fedlit.together",
+    "fit_together": "fedlit.together",
     "load": "fedlit.cli",
+    "test_together": "fedlit.together",
 }
 
 __all__ = [
@@ -56,7 +60,10 @@ __all__ = [
     "Run",
     "Tables",
     "Update",
+    "fit_seeds",
+    "fit_together",
     "load",
+    "test_together",
 ]
 
 

@@ -19,6 +19,7 @@ from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.config import find_config, known_configs
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
 from fedlit.run import Run, flatten, newest_run, run_folder
 
@@ -83,11 +84,12 @@ class FedlitCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The exchange and the checkpoints."""
+        """The exchange, the checkpoints, and what TensorBoard shows."""
         parser.add_class_arguments(Exchange, "exchange")
         # so that --exchange.rule.weights works where a file names no rule
         parser.set_defaults({"exchange.rule": {"class_path": "fedlit.Mean"}})
         parser.add_class_arguments(Checkpoints, "checkpoint")
+        parser.add_class_arguments(Shown, "board")
         parser.link_arguments("seed", "model.seed")
         parser.link_arguments("seed", "data.seed")
 
@@ -123,6 +125,7 @@ class FedlitCLI(LightningCLI):
             name=settings.name,
             root=trainer.pop("default_root_dir", None) or ROOT,
             checkpoints=ready.checkpoint,
+            board=ready.board,
             settings=dict(flatten(yaml.safe_load(text))),
             config_text=text,
             **trainer,

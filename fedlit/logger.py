@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fnmatch
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["FEDERATION", "FederatedTensorBoardLogger"]
+from fedlit.errors import ConfigError
+
+__all__ = ["FEDERATION", "FederatedTensorBoardLogger", "Shown"]
 
 FEDERATION = "federation"
+
+
+@dataclass
+class Shown:
+    """Which clients have runs of their own in TensorBoard.
+
+    Up to ``clients`` clients, all have. With more, those that ``chosen`` names, and each client that was the worst by
+    some score, from then on, as long as there are no more than ``clients`` in all; the federation's run then also has
+    the 10th, 50th and 90th percentile over all clients of each tag.
+
+    Attributes:
+        clients: how many clients may have a run.
+        chosen: names or patterns of clients that have one in any case.
+    """
+
+    clients: int = 64
+    chosen: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.clients < 0:
+            raise ConfigError(f"board.clients: expected at least 0, found {self.clients}")
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):
@@ -23,6 +50,7 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         name: the folder of this configuration's runs.
         version: number of the run; the next free one if None.
         purge_step: when a run is resumed, drop events after this step, which the interrupted run may have written.
+        shown: which clients have runs of their own.
 
     Attributes:
         clients: names that count as clients; set by the loop.
@@ -34,9 +62,12 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         name: str = "fedlit",
         version: int | str | None = None,
         purge_step: int | None = None,
+        shown: Shown | None = None,
     ) -> None:
         super().__init__(save_dir, name, version, default_hp_metric=False)
         self.clients: frozenset[str] = frozenset()
+        self.shown = shown or Shown()
+        self._worst: dict[str, None] = {}
         self.purge_step = purge_step
         self._writers: dict[str, SummaryWriter] = {}
 
@@ -51,14 +82,37 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         """The federation's writer (Lightning's own would open one more file at the top)."""
         return self.writer()
 
+    @property
+    def few(self) -> bool:
+        """Whether all clients have a run."""
+        return len(self.clients) <= self.shown.clients
+
+    def shows(self, client: str) -> bool:
+        """Whether a client has a run."""
+        chosen = any(fnmatch.fnmatchcase(client, pattern) for pattern in self.shown.chosen)
+        return self.few or chosen or client in self._worst
+
+    def show(self, clients: Iterable[str | None]) -> None:
+        """Give these clients (the worst by some score) a run, as long as there is room."""
+        for client in clients:
+            if client is not None and not self.few and len(self._worst) < self.shown.clients:
+                self._worst[client] = None
+
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Write scalars; see the class."""
+        over: dict[str, list[float]] = {}
         for key, value in metrics.items():
             run, _, tag = key.partition("/")
-            if run in self.clients:
-                self.writer(run).add_scalar(tag, value, step)
-            else:
+            if run not in self.clients:
                 self.writer().add_scalar(key, value, step)
+                continue
+            if self.shows(run):
+                self.writer(run).add_scalar(tag, value, step)
+            if not self.few and math.isfinite(value):
+                over.setdefault(tag, []).append(value)
+        for tag, values in over.items():
+            for percent, value in zip((10, 50, 90), np.percentile(values, (10, 50, 90)), strict=True):
+                self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
     def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
         """Write hyperparameters to the federation's run, where TensorBoard's HParams tab finds them."""

@@ -78,7 +78,9 @@ class FederatedLoop(LightningModule):
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
+        self.arguments: dict[str, Any] = arguments
         if accumulate < 1:
             raise ConfigError(f"model.accumulate: expected at least 1 batch per optimizer step, found {accumulate}")
         if threads is not None and threads < 1:
@@ -103,7 +105,9 @@ class FederatedLoop(LightningModule):
         self.notes: tuple[str, ...] = ()
         self.scoring: dict[Split, Scoring] = {}
         self.results: dict[Split, Results] = {}
+        self.own_data: FederatedData | None = None
         self.cohort: frozenset[str] | None = None
+        self.history: list[dict[str, float]] = []
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
         self._evaluation_draws: dict[str, bool] = {}
@@ -136,8 +140,8 @@ class FederatedLoop(LightningModule):
 
     @property
     def data(self) -> FederatedData:
-        """The Trainer's data module."""
-        data = getattr(self.trainer, "datamodule", None)
+        """The run's data module."""
+        data = self.own_data or getattr(self.trainer, "datamodule", None)
         if not isinstance(data, FederatedData):
             raise ConfigError(
                 f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
@@ -172,6 +176,7 @@ class FederatedLoop(LightningModule):
         self.clients = nn.ModuleDict()
         self.scoring.clear()
         self.results.clear()
+        self.history.clear()
         self._diverged.clear()
         self._evaluation_draws.clear()
         self._loaded_step = 0
@@ -225,6 +230,18 @@ class FederatedLoop(LightningModule):
     def step(self) -> int:
         """Aligned steps that the clients have behind them (outside of fit the Trainer does not know)."""
         return self.trainer.global_step if self.trainer.state.fn == "fit" else self._loaded_step
+
+    def choose_kernels(self, runs: int = 1) -> None:
+        """Decide about ``auto`` by the length of the training, so that the same configuration gives the same bits.
+
+        Args:
+            runs: how many runs like this one are trained together.
+        """
+        if self.kernels == "auto":
+            epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
+            rows = runs * sum(self.batch_sizes.values()) * self.data.batches * epochs
+            worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
+            self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
     def _use_kernels(self) -> None:
         reasons = use_kernels(self.federation, self.kernels)
@@ -313,6 +330,7 @@ class FederatedLoop(LightningModule):
     def _log(self, values: Mapping[str, float]) -> None:
         # What is undefined has no point in a curve, but callbacks that monitor it must find it.
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in values.items()})
+        self.history.append({"step": float(self.step), **values})
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
         for logger in self.trainer.loggers:
             logger.log_metrics(defined, self.step)
@@ -321,11 +339,11 @@ class FederatedLoop(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self._score("validation", batch, dataloader_idx)
+        self.score("validation", batch, dataloader_idx)
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self._score("test", batch, dataloader_idx)
+        self.score("test", batch, dataloader_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Probabilities (n, classes) of one batch of one site."""
@@ -333,7 +351,13 @@ class FederatedLoop(LightningModule):
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), self.device):
             return self.federation[owner].evaluate(batch)[0]
 
-    def _score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
+    def take_jobs(self) -> list[Evaluation]:
+        """Evaluations that wait to be executed, which is up to the caller from then on."""
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
+        """Have a batch of a site scored, at the latest when the epoch of that split ends."""
         owner, site, _ = self.data.sites(split)[dataloader_idx]
         client = self.federation[owner]
         job = Evaluation(client, batch, partial(self._evaluate, client, batch))
@@ -352,20 +376,18 @@ class FederatedLoop(LightningModule):
             return client.evaluate(batch)
 
     def _finish_scoring(self, split: Split) -> None:
-        self.engine.evaluate(self._jobs)
-        self._jobs = []
-        self.results[split] = self.scoring[split].results(self.step)
-        self._log(self.results[split].scalars())
+        self.engine.evaluate(self.take_jobs())
+        results = self.results[split] = self.scoring[split].results(self.step)
+        for logger in self.trainer.loggers:
+            if isinstance(logger, FederatedTensorBoardLogger):
+                logger.show(results.summary["worst_client"].values())
+        self._log(results.scalars())
 
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
         """Fix the number of threads; move what clients remember to the device."""
-        if self.kernels == "auto":  # a function of the configuration, so that the same run gives the same bits
-            epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
-            rows = sum(self.batch_sizes.values()) * self.data.batches * epochs
-            worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
-            self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
+        self.choose_kernels()
         self._use_kernels()
         torch.set_num_threads(self.engine.intra_op)
         for client in self.federation.values():

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from fedlit.callbacks.exchange import Exchange
     from fedlit.loop import FederatedLoop
 
-__all__ = ["Plan", "make_plan", "text_table"]
+__all__ = ["MOST_ROWS", "Plan", "make_plan", "text_table"]
 
 BYTES_PER_VALUE = 4  # float32
+MOST_ROWS = 64  # of a printed table
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,18 @@ class Plan:
 
     def __str__(self) -> str:
         names = _shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
-        lines = [text_table(self._HEADER, self._rows()), self._sentence()]
-        lines += [f"Federated: {names}"] if names else []
-        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+        rows = self._rows()
+        lines = [text_table(self._HEADER, rows[:MOST_ROWS])]
+        lines += [f"… and {len(rows) - MOST_ROWS} more clients"] if len(rows) > MOST_ROWS else []
+        lines += [self._sentence(), *([f"Federated: {names}"] if names else [])]
+        notes = [f"Note: {note}" for note in self.notes]
+        return "\n".join(
+            [
+                *lines,
+                *notes[:MOST_ROWS],
+                *([f"… and {len(notes) - MOST_ROWS} more notes"] if len(notes) > MOST_ROWS else []),
+            ]
+        )
 
     def markdown(self) -> str:
         """For TensorBoard's text tab."""

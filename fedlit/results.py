@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.table import Split
-from fedlit.plan import text_table
+from fedlit.plan import MOST_ROWS, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ class Results:
         metrics = [metric for metric in next(iter(self.scores.values()))]
         lines = [
             [name, f"{self.rows[name]:,}", *(_cell(metric, scores[metric]) for metric in metrics)]
-            for name, scores in self.scores.items()
+            for name, scores in self._printed().items()
         ]
         for label in ("mean", "worst"):
             values = self.summary[label]
@@ -85,7 +85,17 @@ class Results:
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]
+        if len(self.scores) > MOST_ROWS:
+            notes = [f"The {MOST_ROWS} clients of least AUROC, of {len(self.scores)}", *notes[:MOST_ROWS]]
         return "\n".join([text_table([f"{self.split}:", "rows", *metrics], lines), *notes])
+
+    def _printed(self) -> dict[str, dict[str, float]]:
+        """Where there are too many clients to look at: those of least AUROC, undefined ones first."""
+        if len(self.scores) <= MOST_ROWS:
+            return self.scores
+        auroc = {name: own.get("auroc", math.nan) for name, own in self.scores.items()}
+        least = sorted(auroc, key=lambda name: -math.inf if math.isnan(auroc[name]) else auroc[name])
+        return {name: self.scores[name] for name in least[:MOST_ROWS]}
 
     def _repr_html_(self) -> str:
         html: str = self.to_frame().to_html(float_format="{:.4f}".format)

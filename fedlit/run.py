@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,12 +21,12 @@ from fedlit.callbacks import Board, Checkpoints, Exchange, Progress
 from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
-from fedlit.logger import FederatedTensorBoardLogger
+from fedlit.logger import FederatedTensorBoardLogger, Shown
 from fedlit.loop import FederatedLoop
 from fedlit.plan import Plan, make_plan
 from fedlit.results import Results
 
-__all__ = ["Run", "flatten", "newest_run", "run_folder"]
+__all__ = ["Run", "calm", "flatten", "newest_run", "run_folder"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -96,6 +96,7 @@ class Run:
         name: the folder of this configuration's runs.
         root: the folder of all runs.
         checkpoints: which checkpoints are kept.
+        board: which clients TensorBoard shows.
         settings: keys and values to show as hyperparameters.
         config_text: the resolved configuration, written to ``config.yaml``.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
@@ -121,6 +122,7 @@ class Run:
         name: str = "fedlit",
         root: str | Path = "lightning_logs",
         checkpoints: Checkpoints | None = None,
+        board: Shown | None = None,
         settings: Mapping[str, Any] | None = None,
         config_text: str | None = None,
         **trainer: Any,
@@ -135,9 +137,30 @@ class Run:
         self._untouched_exchange = deepcopy(self.exchange)
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
+        self.board = board if board is not None else Shown()
         self.settings, self.config_text, self.trainer_options = settings, config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.loop.seed
+
+    def with_seed(self, seed: int) -> Run:
+        """The same run with another seed, untrained."""
+        loop, data = copy(self.loop.arguments), copy(self.data.arguments)
+        return Run(
+            FederatedLoop(**{**loop, "seed": seed}),
+            FederatedData(**{**data, "seed": seed}),
+            deepcopy(self._untouched_exchange),
+            name=self.name,
+            root=self.root,
+            checkpoints=self.checkpoints,
+            board=self.board,
+            settings={**self.settings, "seed": seed} if self.settings is not None else None,
+            **self.trainer_options,
+        )
 
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""
@@ -188,7 +211,7 @@ class Run:
             print(plan, f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
-        with _calm():
+        with calm():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
             except SystemExit as error:  # how Lightning ends on a signal
@@ -244,7 +267,7 @@ class Run:
         known = self.folder / "predictions" / self.data.predict
         if known.exists() and not quiet:
             print(f"Replacing the predictions in {known}", file=sys.stderr)
-        with _calm():
+        with calm():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
         return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
@@ -253,7 +276,7 @@ class Run:
         checkpoint = self._find(ckpt_path, quiet, split)
         self.trainer = self._trainer([Board()] if split == "test" else [], log=split == "test")
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
-        with _calm():
+        with calm():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
         results = self.loop.results[split]
         assert self.folder is not None
@@ -318,7 +341,7 @@ class Run:
             logger = False
         elif logger is None or logger is True:
             logger = FederatedTensorBoardLogger(
-                self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step
+                self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step, self.board
             )
         plugins = [*_listed(options.pop("plugins", None)), AtomicCheckpointIO()]
         decided = {
@@ -328,7 +351,7 @@ class Run:
         }
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
-        with _calm():
+        with calm():
             try:
                 return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
             except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
@@ -426,7 +449,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _calm() -> Iterator[None]:
+def calm() -> Iterator[None]:
     """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
     itself.
     """

@@ -11,6 +11,9 @@ from federations import make_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util import tensor_util
+from test_stack import alike
+
+from fedlit.logger import Shown
 
 
 def read(folder: Path) -> EventMultiplexer:
@@ -96,3 +99,20 @@ def test_pooled_rows_are_shown_per_former_client(tmp_path: Path) -> None:
     runs = read(tmp_path).Runs()
     shown = {name.rsplit("/", 1)[1] for name, tags in runs.items() if "val/auroc" in tags["scalars"]}
     assert shown == {"ash", "birch", "cedar", "all", "federation"}
+
+
+def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
+    run = alike(tmp_path, exchange={"federated": ["core"]}, board=Shown(clients=3, chosen=["site5"]))
+    results = run.fit(quiet=True)
+    board = read(tmp_path)
+    shown = {Path(name).name for name in board.Runs()} - {"federation"}
+    assert "site5" in shown and len(shown) <= 3 + 1 < 7
+    assert set(results.summary["worst_client"].values()) & shown
+    federation = f"{RUN}/federation"
+    values = [scores["auroc"] for scores in results.scores.values()]
+    for percent in (10, 50, 90):
+        assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
+    everyone = alike(tmp_path / "all", board=Shown(clients=7))
+    everyone.fit(quiet=True)
+    assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
+    assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

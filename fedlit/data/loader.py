@@ -84,7 +84,7 @@ class ClientLoader:
                 f"client {self.client!r}: expected a checkpoint with {self.batches} batches per epoch, found "
                 f"{state['batches']}; set data.batches to {state['batches']} or start a new run"
             )
-        # saved after an epoch's last batch: the first one of the next may be drawn before the loop says which epoch it is
+        # saved after an epoch's last batch: the next one's first may be drawn before the loop says which epoch it is
         self.epoch = state["epoch"] + state["position"] // self.batches
         self._resume_at = state["position"] % self.batches
         self._position = self._resume_at

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
@@ -49,7 +51,9 @@ class FederatedData(LightningDataModule):
         predict: Split = "test",
         seed: int = 0,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
+        self.arguments: dict[str, Any] = arguments
         for name, value in (("batches", batches), ("eval_batch_size", eval_batch_size)):
             if value < 1:
                 raise ConfigError(f"data.{name}: expected at least 1, found {value}")
@@ -97,11 +101,15 @@ class FederatedData(LightningDataModule):
             self._moved[id(rows)] = Rows(rows.x.to(device), rows.y.to(device), rows.row)
         return self._moved[id(rows)]
 
-    def train_dataloader(self) -> CombinedLoader:
-        """One batch of every client per aligned step."""
+    def resident_loaders(self) -> dict[str, ClientLoader]:
+        """The training loaders by client, whose rows are on the Trainer's device."""
         for loader in self.train_loaders.values():
             loader.rows = self._resident(loader.rows)
-        return CombinedLoader(dict(self.train_loaders), "min_size")
+        return dict(self.train_loaders)
+
+    def train_dataloader(self) -> CombinedLoader:
+        """One batch of every client per aligned step."""
+        return CombinedLoader(self.resident_loaders(), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:
         return [EvalLoader(self._resident(rows), self.eval_batch_size) for _, _, rows in self.sites(split)]
