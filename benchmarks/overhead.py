@@ -21,7 +21,7 @@ import fedlit
 from fedlit.callbacks import Exchange, Progress
 from fedlit.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.loop import FederatedLoop
-from fedlit.scoring import Scoring
+from fedlit.scoring import Evaluations, Scoring
 
 spent: dict[str, float] = defaultdict(float)
 _running: list[str] = []
@@ -53,7 +53,7 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
     stream = os.fdopen(terminal, "w")
     timed(FederatedLoop, "step_client", "client steps")
     timed(Exchange, "exchange", "exchange")
-    timed(FederatedLoop, "_evaluate", "validation: forward")
+    timed(Evaluations, "_evaluate", "validation: forward")
     timed(Scoring, "results", "validation: scores")
     timed(FederatedLoop, "_log", "logging")
     timed(AtomicCheckpointIO, "save_checkpoint", "checkpoints")

@@ -19,9 +19,10 @@ from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.config import find_config, known_configs
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.folders import newest_run, run_folder
 from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
-from fedlit.run import Run, flatten, newest_run, run_folder
+from fedlit.run import Run, flatten
 
 __all__ = ["execute", "load"]
 

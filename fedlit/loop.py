@@ -22,12 +22,13 @@ from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, EngineName, Evaluation, Task, make_engine
+from fedlit.engine import Engine, EngineName, Task, make_engine
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.kernels import ROWS_WORTH_COMPILING, Kernels, fuse_optimizer, use_kernels
 from fedlit.logger import FederatedTensorBoardLogger
+from fedlit.restoring import fixed_settings, refuse_other_runs
 from fedlit.results import Results
-from fedlit.scoring import Scoring
+from fedlit.scoring import Evaluations, Scoring
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 
@@ -103,15 +104,13 @@ class FederatedLoop(LightningModule):
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
         self.notes: tuple[str, ...] = ()
-        self.scoring: dict[Split, Scoring] = {}
+        self.evaluations = Evaluations(self)
         self.results: dict[Split, Results] = {}
         self.own_data: FederatedData | None = None
         self.cohort: frozenset[str] | None = None
         self.history: list[dict[str, float]] = []
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
-        self._evaluation_draws: dict[str, bool] = {}
-        self._jobs: list[Evaluation] = []
         self._said = False
 
     # ------------------------------------------------------------------ set-up
@@ -174,11 +173,10 @@ class FederatedLoop(LightningModule):
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""
         self.clients = nn.ModuleDict()
-        self.scoring.clear()
+        self.evaluations = Evaluations(self)
         self.results.clear()
         self.history.clear()
         self._diverged.clear()
-        self._evaluation_draws.clear()
         self._loaded_step = 0
 
     def fresh(self, spec: ClientSpec) -> FederatedClient:
@@ -339,11 +337,11 @@ class FederatedLoop(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self.score("validation", batch, dataloader_idx)
+        self.evaluations.add("validation", batch, dataloader_idx)
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score one batch of one site."""
-        self.score("test", batch, dataloader_idx)
+        self.evaluations.add("test", batch, dataloader_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Probabilities (n, classes) of one batch of one site."""
@@ -351,32 +349,13 @@ class FederatedLoop(LightningModule):
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), self.device):
             return self.federation[owner].evaluate(batch)[0]
 
-    def take_jobs(self) -> list[Evaluation]:
-        """Evaluations that wait to be executed, which is up to the caller from then on."""
-        jobs, self._jobs = self._jobs, []
-        return jobs
-
-    def score(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
-        """Have a batch of a site scored, at the latest when the epoch of that split ends."""
-        owner, site, _ = self.data.sites(split)[dataloader_idx]
-        client = self.federation[owner]
-        job = Evaluation(client, batch, partial(self._evaluate, client, batch))
-        if self._evaluation_draws.get(owner) is False:
-            self._jobs.append(job)
-        else:  # a client's first batch tells whether it draws random numbers, which side by side it must not
-            position = self.scoring[split].batches
-            with isolated_rng(derive_seed(self.seed, split, site, self.step, position), self.device) as drawn:
-                job.outcome.set_result(job.run())
-                self._evaluation_draws[owner] = drawn()
-        self.scoring[split].add(client, site, batch, job.outcome)
-
-    def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
-        # Both belong to a thread.
-        with self.trainer.precision_plugin.val_step_context(), torch.no_grad():
-            return client.evaluate(batch)
+    @property
+    def scoring(self) -> dict[Split, Scoring]:
+        """What was last collected of each split."""
+        return self.evaluations.scoring
 
     def _finish_scoring(self, split: Split) -> None:
-        self.engine.evaluate(self.take_jobs())
+        self.engine.evaluate(self.evaluations.take())
         results = self.results[split] = self.scoring[split].results(self.step)
         for logger in self.trainer.loggers:
             if isinstance(logger, FederatedTensorBoardLogger):
@@ -420,7 +399,7 @@ class FederatedLoop(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""
-        self.scoring["validation"] = Scoring(self.federation, "validation")
+        self.evaluations.begin("validation")
         self._forward("on_validation_epoch_start")
 
     def on_validation_epoch_end(self) -> None:
@@ -447,7 +426,7 @@ class FederatedLoop(LightningModule):
 
     def on_test_epoch_start(self) -> None:
         """Begin to score."""
-        self.scoring["test"] = Scoring(self.federation, "test")
+        self.evaluations.begin("test")
         self._forward("on_test_epoch_start")
 
     def on_test_epoch_end(self) -> None:
@@ -461,41 +440,13 @@ class FederatedLoop(LightningModule):
         for name, client in self.federation.items():
             own[name] = {"state": client.state}
             _call_hook(client, "on_save_checkpoint", own[name])
-        checkpoint["fedlit"] = {
-            "clients": own,
-            "engine": self.engine_name,
-            "kernels": self.kernels,
-            "threads": self.threads,
-            "data": {client.spec.name: client.fingerprint() for client in self.data.clients},
-            "batches": self.data.batches,
-            "seed": self.seed,
-        }
+        checkpoint["fedlit"] = {"clients": own, **fixed_settings(self)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore; engine and thread count are the checkpoint's."""
+        """Restore; engine, kernels and thread count are the checkpoint's."""
         saved = checkpoint.get("fedlit")
-        names = set(self.clients)
-        if saved is None or set(saved["clients"]) != names:
-            found = "no fedlit run" if saved is None else ", ".join(sorted(saved["clients"]))
-            raise ConfigError(
-                f"checkpoint: expected the clients {', '.join(sorted(names))}, found {found}; use this "
-                "configuration's checkpoint"
-            )
-        if saved["seed"] != self.seed:
-            raise ConfigError(
-                f"checkpoint: expected seed {self.seed}, found {saved['seed']}; set seed: {saved['seed']} or "
-                "start a new run"
-            )
-        changed = [
-            client.spec.name for client in self.data.clients if client.fingerprint() != saved["data"][client.spec.name]
-        ]
-        if changed or saved["batches"] != self.data.batches:
-            what = f"other rows or splits of {', '.join(changed)}" if changed else f"data.batches {saved['batches']}"
-            raise ConfigError(
-                f"checkpoint: expected one that was trained on this data, found {what}; rows that it was "
-                "trained on could be "
-                "scored as test rows. Use the run's own config.yaml, or start a new run"
-            )
+        refuse_other_runs(self, saved)
+        assert saved is not None
         if self.trainer.state.fn == "fit":
             self.engine_name, self.threads = saved["engine"], saved["threads"]
         self.kernels = saved["kernels"]

@@ -21,65 +21,13 @@ from fedlit.callbacks import Board, Checkpoints, Exchange, Progress
 from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
+from fedlit.folders import CHECKPOINTS, new_folder, newest_run, read_header, run_folder
 from fedlit.logger import FederatedTensorBoardLogger, Shown
 from fedlit.loop import FederatedLoop
 from fedlit.plan import Plan, make_plan
 from fedlit.results import Results
 
-__all__ = ["Run", "calm", "flatten", "newest_run", "run_folder"]
-
-CHECKPOINTS = "checkpoints"
-
-
-def _versions(parent: Path) -> dict[int, Path]:
-    """The ``version_<n>`` folders by number."""
-    folders = {path.name.removeprefix("version_"): path for path in parent.glob("version_*")}
-    return {int(number): path for number, path in folders.items() if number.isdigit()}
-
-
-def newest_run(root: Path, name: str) -> Path | None:
-    """The newest ``version_<n>`` folder of a name in which training began, None if there is none.
-
-    Raises:
-        ConfigError: it has no checkpoint: an older run in its place would be a surprise.
-    """
-    begun = {number: path for number, path in _versions(root / name).items() if (path / CHECKPOINTS).is_dir()}
-    if not begun:
-        return None
-    newest = begun[max(begun)]
-    if not (newest / CHECKPOINTS / LAST).is_file():
-        older = [
-            path / CHECKPOINTS / LAST for _, path in sorted(begun.items()) if (path / CHECKPOINTS / LAST).is_file()
-        ]
-        raise ConfigError(
-            f"expected a checkpoint in {newest}, the newest run of {name}, found none (it ended before its first, or "
-            f"checkpoints were off); start a new one, or give --ckpt_path {older[-1] if older else 'FILE'}"
-        )
-    return newest
-
-
-def run_folder(checkpoint: Path) -> Path | None:
-    """The run's folder that a checkpoint lies in, None if it lies elsewhere."""
-    inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith("version_")
-    return checkpoint.parent.parent if inside else None
-
-
-def _new_folder(root: Path, name: str) -> Path:
-    """Make the next ``version_<n>``; two processes that start at once get two."""
-    parent = root / name
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        number = max(_versions(parent), default=-1) + 1
-        while True:
-            try:
-                (parent / f"version_{number}").mkdir()
-                return parent / f"version_{number}"
-            except FileExistsError:
-                number += 1
-    except OSError as error:
-        raise ConfigError(
-            f"{parent}: expected a folder that can be written to, found: {error.strerror}; set trainer.default_root_dir"
-        ) from error
+__all__ = ["Run", "calm", "flatten"]
 
 
 class Run:
@@ -187,8 +135,8 @@ class Run:
             self.exchange = deepcopy(self._untouched_exchange)
         plan = self.describe()
         checkpoint, folder = self._resume(ckpt_path)
-        header = _read_header(checkpoint, resumable=True) if checkpoint is not None else {}
-        self.folder = folder if folder is not None else _new_folder(self.root, self.name)
+        header = read_header(checkpoint, resumable=True) if checkpoint is not None else {}
+        self.folder = folder if folder is not None else new_folder(self.root, self.name)
         try:
             self._refuse_changes(checkpoint)
             return self._fit(plan, checkpoint, header, quiet)
@@ -400,10 +348,10 @@ class Run:
         else:
             found, inside = self._resume(ckpt_path)
             assert found is not None
-            checkpoint, folder = found, inside or _new_folder(self.root, self.name)
+            checkpoint, folder = found, inside or new_folder(self.root, self.name)
         if not checkpoint.is_file():
             raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
-        _read_header(checkpoint, resumable=False)
+        read_header(checkpoint, resumable=False)
         self.folder = folder
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
@@ -471,23 +419,3 @@ def calm() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _read_header(checkpoint: Path, *, resumable: bool) -> dict[str, Any]:
-    """What a checkpoint says of itself, without reading its tensors.
-
-    Raises:
-        ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
-    """
-    import torch
-
-    try:
-        header: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
-        found = "no run of fedlit" if "fedlit" not in header else ""
-    except Exception as error:  # torch raises many kinds for a damaged file
-        found = f"a file that cannot be read ({type(error).__name__})"
-    if found:
-        raise ConfigError(f"{checkpoint}: expected a checkpoint that fedlit wrote, found {found}; use another one")
-    if resumable and not header.get("optimizer_states"):
-        raise ConfigError(f"{checkpoint}: expected a full checkpoint, found weights only; resume from {LAST}")
-    return header

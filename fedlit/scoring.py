@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.table import Split
+from fedlit.engine import Evaluation
 from fedlit.metrics import ClientMetrics, summarise
 from fedlit.results import Results
+from fedlit.seeding import derive_seed, isolated_rng
 
-__all__ = ["Scoring"]
+if TYPE_CHECKING:
+    from fedlit.loop import FederatedLoop
+
+__all__ = ["Evaluations", "Scoring"]
 
 
 class Scoring:
@@ -78,3 +86,49 @@ class Scoring:
             for site, metrics in self.metrics.items()
             if isinstance(metrics, ClientMetrics)
         }
+
+
+class Evaluations:
+    """The evaluations of a loop: which splits are being scored, and what waits to be executed for it.
+
+    A client's first batch is evaluated at once and tells whether the client draws random numbers (dropout at test
+    time). Later ones of a client that draws none wait, so that an engine can execute them side by side.
+
+    Args:
+        loop: whose clients.
+    """
+
+    def __init__(self, loop: FederatedLoop) -> None:
+        self.loop = loop
+        self.scoring: dict[Split, Scoring] = {}
+        self._waiting: list[Evaluation] = []
+        self._draws: dict[str, bool] = {}
+
+    def begin(self, split: Split) -> None:
+        """Begin to score a split."""
+        self.scoring[split] = Scoring(self.loop.federation, split)
+
+    def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
+        """Have a batch of a site scored, at the latest when the split ends."""
+        loop = self.loop
+        owner, site, _ = loop.data.sites(split)[dataloader_idx]
+        client = loop.federation[owner]
+        job = Evaluation(client, batch, partial(self._evaluate, client, batch))
+        if self._draws.get(owner) is False:
+            self._waiting.append(job)
+        else:
+            position = self.scoring[split].batches
+            with isolated_rng(derive_seed(loop.seed, split, site, loop.step, position), loop.device) as drawn:
+                job.outcome.set_result(job.run())
+                self._draws[owner] = drawn()
+        self.scoring[split].add(client, site, batch, job.outcome)
+
+    def take(self) -> list[Evaluation]:
+        """What waits; to execute it is up to the caller from then on."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
+        # Both belong to a thread.
+        with self.loop.trainer.precision_plugin.val_step_context(), torch.no_grad():
+            return client.evaluate(batch)

@@ -132,6 +132,9 @@ class _Data(LightningDataModule):
         loaders = {str(number): dict(run.data.resident_loaders()) for number, run in enumerate(self.runs)}
         return CombinedLoader(loaders, "min_size")
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return batch  # the data is there already
+
     def val_dataloader(self) -> list[EvalLoader]:
         return [loader for run in self.runs for loader in run.data.val_dataloader()]
 
@@ -184,9 +187,6 @@ class _Together(LightningModule):
             run.loop.end_step(batch[str(number)], batch_idx)
             run.exchange.on_train_batch_end(self.trainer, run.loop, None, batch[str(number)], batch_idx)
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        return batch  # the data is there already
-
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         self._score("validation", batch, batch_idx, dataloader_idx)
 
@@ -197,13 +197,13 @@ class _Together(LightningModule):
         for run in self.runs:
             sites = len(run.data.sites(split))
             if dataloader_idx < sites:
-                run.loop.score(split, batch, dataloader_idx)
+                run.loop.evaluations.add(split, batch, dataloader_idx)
                 return
             dataloader_idx -= sites
 
     def _finish(self, split: Split) -> None:
         assert self._engine is not None
-        self._engine.evaluate([job for run in self.runs for job in run.loop.take_jobs()])
+        self._engine.evaluate([job for run in self.runs for job in run.loop.evaluations.take()])
         for run in self.runs:
             getattr(run.loop, f"on_{split}_epoch_end")()
 

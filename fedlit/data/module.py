@@ -107,6 +107,10 @@ class FederatedData(LightningDataModule):
             loader.rows = self._resident(loader.rows)
         return dict(self.train_loaders)
 
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Nothing to do: the rows are on the device already."""
+        return batch
+
     def train_dataloader(self) -> CombinedLoader:
         """One batch of every client per aligned step."""
         return CombinedLoader(self.resident_loaders(), "min_size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import torch
 from federations import different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from test_stack import alike
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedlit.callbacks import Exchange
 from fedlit.client import FederatedClient
@@ -192,3 +196,46 @@ def test_masks_on_the_device_give_the_bits_of_flags_on_the_host(
     assert host.exchange.not_finite == device.exchange.not_finite == {"site2": 1}
     assert different(weights(host), weights(device)) == []
     assert any("until exchange" in message and "'site2'" in message for message in caplog.messages)
+
+
+class Waits(TorchDispatchMode):
+    """Fails where a value is read from a tensor, for which an accelerator would have to be waited for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value was read"
+        return func(*args, **(kwargs or {}))
+
+
+class Lists(TorchFunctionMode):
+    """The same for what does not pass through the dispatcher."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in (Tensor.tolist, Tensor.numpy, Tensor.cpu), "a value was read"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("every", ["epoch", "step"])
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_nothing_is_read_from_the_device_within_an_epoch(every: str, clip: float | None, tmp_path: Path) -> None:
+    class Watch(Callback):
+        steps = 0
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            self.watch = ExitStack()
+            self.watch.enter_context(Waits())
+            self.watch.enter_context(Lists())
+
+        def on_train_batch_end(self, *_: Any) -> None:  # after the exchange
+            self.watch.close()
+            self.steps += 1
+
+    watch = Watch()
+    options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [watch]}
+    run = make_run(tmp_path, client=FederatedClient, **options)
+    run.exchange = Deferred(federated=["core"], every=every)
+    run.fit(quiet=True)
+    assert watch.steps == 12
+    on_host = make_run(tmp_path, exchange={"federated": ["core"], "every": "step"}, **options)
+    with pytest.raises(AssertionError, match="a value was read"):  # the watch sees what the CPU's way reads
+        on_host.fit(quiet=True)
+    on_host.trainer_options["callbacks"][0].watch.close()
