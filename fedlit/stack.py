@@ -6,7 +6,10 @@ operation once for all its clients.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import copy
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -94,6 +97,11 @@ class Stack:
 
     def __init__(self, clients: Sequence[FederatedClient], compiled: bool = False) -> None:
         self.clients, self.compiled = list(clients), compiled
+        # Lends its modules to `functional_call`, which puts the stack's tensors into them: a client's own may be in use
+        # on another thread, and so may the copy.
+        self._template = copy.copy(clients[0])
+        self._template._modules = copy.deepcopy(clients[0]._modules)
+        self._lock = threading.Lock()
         self.parameters = _stacked([dict(client.named_parameters()) for client in clients])
         self.buffers = _stacked([dict(client.named_buffers()) for client in clients])
         for stacked, own in ((self.parameters, "parameters"), (self.buffers, "buffers")):
@@ -109,11 +117,13 @@ class Stack:
         """Tries a step's gradient on copies; why it cannot be computed for a stack, empty if it can."""
         parameters = _stacked([dict(client.named_parameters()) for client in clients])
         buffers = _stacked([dict(client.named_buffers()) for client in clients])
-        x, y = (value.expand(len(clients), *value.shape) for value in batch)
+        x, y = (value.expand(len(clients), *value.shape) for value in (batch.x, batch.y))
+        template = copy.copy(clients[0])
+        template._modules = copy.deepcopy(clients[0]._modules)
         try:
             with torch.enable_grad():
                 leaves = {name: value.requires_grad_() for name, value in parameters.items()}
-                _losses(clients[0], leaves, buffers, x, y).sum().backward()
+                _losses(template, leaves, buffers, x, y).sum().backward()
         except Exception as error:
             reason = str(error).strip().splitlines()
             return f"{type(error).__name__}: {reason[0] if reason else ''}"
@@ -130,6 +140,13 @@ class Stack:
                 for state in optimizer.state.values():
                     state.update({key: value.clone() for key, value in state.items() if isinstance(value, Tensor)})
 
+    @contextmanager
+    def _lending(self) -> Iterator[FederatedClient]:
+        with self._lock:
+            for own, module in zip(self.clients[0].modules(), self._template.modules(), strict=True):
+                module.training = own.training
+            yield self._template
+
     # ------------------------------------------------------------------ a step
 
     def step(self, rows: Batch, accumulate: int = 1, update: bool = True) -> None:
@@ -141,8 +158,8 @@ class Stack:
             update: whether the optimizers step now.
         """
         x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
-        with _Products(self.compiled):
-            losses = _losses(self.clients[0], self.parameters, self.buffers, x, y)
+        with self._lending() as template, _Products(self.compiled):
+            losses = _losses(template, self.parameters, self.buffers, x, y)
         # The sum's gradient with respect to each client is that of its own loss.
         (losses.sum() / accumulate if accumulate > 1 else losses.sum()).backward()
         for client, loss in zip(self.clients, losses.detach().unbind(), strict=True):
@@ -230,10 +247,10 @@ class Stack:
             own[: len(batch.y)] = batch.x
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
-            logits: Tensor = functional_call(self.clients[0], (parameters, buffers), (rows,))
+            logits: Tensor = functional_call(template, (parameters, buffers), (rows,))
             return logits
 
-        with _Products(self.compiled):
+        with self._lending() as template, _Products(self.compiled):
             logits = vmap(one)(self.parameters, self.buffers, x)
         return [
             client.score(own[: len(batch.y)], batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,17 @@ def test_many_steps_of_global_layers_agree_in_and_out_of_a_stack() -> None:
         for alone, (own, batch) in zip(single, made, strict=True):
             torch.testing.assert_close(own(batch.x), alone(batch.x), rtol=1e-3, atol=1e-4)
         assert [client.pop_logged().keys() for client in stack.clients] == [{"loss"}] * 5
+
+
+def test_a_stack_may_be_used_on_several_threads_at_once() -> None:
+    made = [client(name, Dry, rows=10) for name in "abcd"]
+    batches = [batch for _, batch in made]
+    stack = Stack([own.eval() for own, _ in made])
+    expected = [own.evaluate(batch)[0] for own, batch in made]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(stack.evaluate, batches) for _ in range(40)]
+        single = [pool.submit(made[0][0].evaluate, batches[0]) for _ in range(40)]
+        for job in jobs:
+            for (found, _), one in zip(job.result(), expected, strict=True):
+                torch.testing.assert_close(found, one, rtol=1e-5, atol=1e-6)
+        assert all(torch.equal(job.result()[0], expected[0]) for job in single)
