@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import torch
 from lightning.pytorch import LightningModule
@@ -39,6 +41,10 @@ NOT_FORWARDED = (
 """Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so it is refused."""
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
+
+# Factories whose initial values were found to depend on (seed, name) alone; those that take no weak reference are
+# looked at each time.
+_CHECKED: WeakSet[ClientFactory] = WeakSet()
 
 
 @dataclass
@@ -84,12 +90,10 @@ def build_clients(
         if hasattr(nn.ModuleDict, name) or name == "training":
             raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
     clients: dict[str, FederatedClient] = {}
-    checked: set[int] = set()
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = find_override(overrides, spec.name).client or client
         clients[spec.name] = build_client(factory, spec, seed, "build")
-        if id(factory) not in checked:
-            checked.add(id(factory))
+        if not _is_checked(factory):
             again = build_client(factory, spec, seed, "build again").state_dict()
             drawn = [
                 name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
@@ -101,7 +105,16 @@ def build_clients(
                     "method of the "
                     "module that holds them, so that clients whose networks differ elsewhere start equal"
                 )
+            with suppress(TypeError):
+                _CHECKED.add(factory)
     return clients
+
+
+def _is_checked(factory: ClientFactory) -> bool:
+    try:
+        return factory in _CHECKED
+    except TypeError:
+        return False
 
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:

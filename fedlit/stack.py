@@ -130,7 +130,7 @@ class Stack:
         return ""
 
     def release(self) -> None:
-        """Give each client tensors of its own again, where it still has the stack's."""
+        """Give each client tensors of its own again, where it still has the stack's; the stack is of no use then."""
         shared = {value.untyped_storage().data_ptr() for value in (*self.parameters.values(), *self.buffers.values())}
         for client in self.clients:
             for tensor in (*client.parameters(), *client.buffers()):

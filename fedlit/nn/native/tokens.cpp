@@ -268,9 +268,10 @@ INLINE void normalise_backward(
     V* d, const V* dn, const V* x, const Norm& norm, const Sums& sums, float share, V mask, int tokens
 ) {
     for (int t = 0; t < tokens; ++t) {
-        const V scale = mask * (norm.weight[t] * norm.rstd[t]);
-        const V one = scale * (sums.dbias[t] * share), two = scale * (sums.dweight[t] * share * norm.rstd[t]);
-        const float mean = norm.mean[t];
+        const float mean = norm.mean[t], rstd = norm.rstd[t];
+        const V scale = mask * (norm.weight[t] * rstd);
+        const V one = share ? scale * (sums.dbias[t] * share) : V{};  // frozen: another row's NaN stays with that row
+        const V two = share ? scale * (sums.dweight[t] * share * rstd) : V{};
         for (int c = 0; c < WIDTH; ++c) {
             int k = t * WIDTH + c;
             V g = dn[k] * scale - ((x[k] - mean) * two + one);

@@ -1,0 +1,407 @@
+"""The compiled kernel of the token side beside the torch operations that it replaces, and how it is compiled."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, product
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedlit.kernels import use_kernels
+from fedlit.nn import GlobalLayers
+from fedlit.nn.blocks import NormMode, SelfAttention
+from fedlit.nn.global_layers import Encoder
+from fedlit.nn.native.build import load
+
+LOGGER = "fedlit.nn.native.build"
+
+
+def encoder(
+    columns: int = 11, blocks: int = 2, gated: bool = True, norm: str = "batch", spread: float = 0.1, seed: int = 0
+) -> Encoder:
+    """With parameters and running statistics that are not the initial ones."""
+    torch.manual_seed(seed)
+    made = cast(Encoder, GlobalLayers(columns, 3, blocks=blocks, gated=gated, norm=cast(NormMode, norm)).encoder)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(spread * torch.randn_like(parameter))
+        for value in made._norms():
+            value.momentum = 1.0
+        made.tokens(torch.randn(100, columns))
+        for value in made._norms():
+            value.momentum = 0.1
+    return made
+
+
+def fused(of: Encoder) -> Encoder:
+    """A copy that uses the kernel."""
+    own = copy.deepcopy(of)
+    reason = own.why_not_fused()
+    if reason:
+        pytest.skip(f"{reason}: the kernel is not tested here")
+    own.fused = True
+    return own
+
+
+class Outcome(NamedTuple):
+    out: Tensor
+    gradients: dict[str, Tensor]
+    statistics: dict[str, Tensor]
+
+
+def outcome(of: Encoder, x: Tensor, dout: Tensor) -> Outcome:
+    """Of the token side: output, gradients of input and parameters, and statistics afterwards."""
+    dtype = of.embedding.weight.dtype
+    parameters = {name: value for name, value in of.named_parameters() if not name.startswith(("norm.", "fc."))}
+    x = x.to(dtype).requires_grad_()
+    out = of.tokens(x)
+    gradients = torch.autograd.grad(out, [x, *parameters.values()], dout.to(dtype))
+    statistics = {name: value.clone() for name, value in of.named_buffers() if not name.startswith(("norm.", "fc."))}
+    return Outcome(out.detach(), dict(zip(["x", *parameters], gradients, strict=True)), statistics)
+
+
+def data(rows: int, columns: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    return torch.randn(rows, columns), torch.randn(rows, columns * 16)
+
+
+def error(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    """Whether two outcomes have the same bits."""
+    return torch.equal(a.out, b.out) and all(
+        mine.keys() == other.keys() and all(torch.equal(mine[name], other[name]) for name in mine)
+        for mine, other in ((a.gradients, b.gradients), (a.statistics, b.statistics))
+    )
+
+
+# ---------------------------------------------------------------------- what it computes
+
+MODES = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
+SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
+CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 2, 5, 16, 17) for gated in (True, False) for mode in MODES]
+CASES += [(477, gated, mode, 11, 6) for gated in (True, False) for mode in MODES]
+
+
+@pytest.mark.parametrize(("rows", "gated", "mode", "columns", "blocks"), CASES)
+def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: str, columns: int, blocks: int) -> None:
+    norm, training = MODES[mode]
+    plain = encoder(columns, blocks, gated, norm).train(training)
+    kernel, exact = fused(plain), copy.deepcopy(plain).double()
+    x, dout = data(rows, columns)
+    found, torch32, torch64 = (outcome(own, x, dout) for own in (kernel, plain, exact))
+
+    assert error(found.out, torch64.out) <= 2 * error(torch32.out, torch64.out) + 1e-7
+    assert found.gradients.keys() == torch64.gradients.keys()
+    for name, gradient in found.gradients.items():
+        bound = 4 * error(torch32.gradients[name], torch64.gradients[name]) + 1e-6
+        assert error(gradient, torch64.gradients[name]) <= bound, name
+    for name, value in found.statistics.items():
+        if name.endswith("num_batches_tracked") or mode != "train":
+            assert torch.equal(value, torch32.statistics[name]), name
+        else:
+            torch.testing.assert_close(value.double(), torch64.statistics[name], rtol=2e-7, atol=2e-7)
+
+
+def test_statistics_hold_where_the_mean_is_large() -> None:
+    plain = encoder(columns=3, blocks=1)
+    with torch.no_grad():
+        plain.embedding.weight.mul_(1e-2)
+        plain.embedding.bias.copy_(torch.full((3, 16), 100.0))
+    kernel, exact = fused(plain), copy.deepcopy(plain).double()
+    x, dout = data(40, 3)
+    found, torch64 = outcome(kernel, x, dout), outcome(exact, x, dout)
+    name = "token_norm.running_var"
+    torch.testing.assert_close(found.statistics[name].double(), torch64.statistics[name], rtol=1e-5, atol=0)
+
+
+def test_scores_may_be_large() -> None:
+    plain = encoder(spread=20.0)
+    x, dout = data(40, 11)
+    found, torch64 = outcome(fused(plain), x, dout), outcome(copy.deepcopy(plain).double(), x, dout)
+    assert error(found.out, torch64.out) < 1e-5
+    assert error(found.gradients["x"], torch64.gradients["x"]) < 1e-3
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_without_gradients_it_gives_the_same(gated: bool) -> None:
+    own = fused(encoder(blocks=6, gated=gated).eval())
+    x, dout = data(37, 11)
+    with torch.no_grad():
+        found = own.tokens(x)
+    torch.testing.assert_close(found, outcome(own, x, dout).out, rtol=1e-6, atol=1e-6)
+
+
+def test_in_evaluation_a_row_does_not_depend_on_the_others() -> None:
+    own = fused(encoder().eval())
+    x, dout = data(40, 11)
+    assert torch.equal(outcome(own, x, dout).out[21:26], outcome(own, x[21:26], dout[21:26]).out)
+
+
+def test_mixed_modes_use_torch_operations() -> None:
+    own = fused(encoder())
+    own.token_norm.eval()
+    x, dout = data(9, 11)
+    plain = copy.deepcopy(own)
+    plain.fused = False
+    assert same(outcome(own, x, dout), outcome(plain, x, dout))
+
+
+# ---------------------------------------------------------------------- not a number
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00001, -0x3FFFFF, 0x7F800000], ids=["nan", "other", "minus", "inf"])
+def test_nan_in_a_row_is_seen(bits: int) -> None:
+    x, dout = data(20, 11)
+    spoilt = x.clone()
+    spoilt[3, 5] = torch.tensor([bits], dtype=torch.int32).view(torch.float32)[0]
+    trained = outcome(fused(encoder()), spoilt, dout)
+    assert trained.out.isnan().all()
+    assert trained.gradients["x"].isnan().all()
+    own = fused(encoder().eval())
+    found, clean = outcome(own, spoilt, dout), outcome(own, x, dout)
+    assert found.out[3].isnan().all()
+    others = [row for row in range(20) if row != 3]
+    assert torch.equal(found.out[others], clean.out[others])
+    assert torch.equal(found.gradients["x"][others], clean.gradients["x"][others])
+    assert all(value.isnan().any() for name, value in found.gradients.items() if name != "x")
+
+
+@pytest.mark.parametrize(
+    "name", ["embedding.weight", "token_norm.bias", "attention.qkv.weight", "w1.weight", "w3.weight"]
+)
+def test_nan_in_a_parameter_is_seen(name: str) -> None:
+    own = fused(encoder().eval())
+    next(value for key, value in own.named_parameters() if key.endswith(name)).data.view(-1)[3] = torch.nan
+    with torch.no_grad():
+        found = own.tokens(data(20, 11)[0])
+    assert found.isnan().any(dim=1).all()
+
+
+def test_nan_in_the_gradient_is_seen() -> None:
+    x, dout = data(20, 11)
+    dout[7, 7] = torch.nan
+    assert all(value.isnan().any() for value in outcome(fused(encoder()), x, dout).gradients.values())
+
+
+# ---------------------------------------------------------------------- stacks and threads
+
+
+class Tokens(nn.Module):
+    """The token side as a module of its own."""
+
+    def __init__(self, inner: Encoder) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner.tokens(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_stack_gives_what_each_gives_alone_bit_for_bit(gated: bool, training: bool) -> None:
+    alone = [fused(encoder(gated=gated, seed=seed).train(training)) for seed in range(3)]
+    x, dout = (torch.stack(values) for values in zip(*(data(17, 11, seed) for seed in range(3)), strict=True))
+    modules = [Tokens(copy.deepcopy(own)) for own in alone]
+    parameters, buffers = (
+        {name: torch.stack([dict(of(module))[name].detach() for module in modules]) for name, _ in of(modules[0])}
+        for of in (nn.Module.named_parameters, nn.Module.named_buffers)
+    )
+
+    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
+        out: Tensor = functional_call(modules[0], (parameters, buffers), (rows,))
+        return out
+
+    leaves = {name: value.requires_grad_() for name, value in parameters.items()}
+    out = vmap(one)(leaves, buffers, x.requires_grad_())
+    out.backward(dout)
+    for k, own in enumerate(alone):
+        expected = outcome(own, x[k].detach(), dout[k])
+        gradients = {"x": x.grad, **{name.removeprefix("inner."): value.grad for name, value in leaves.items()}}
+        statistics = {name.removeprefix("inner."): value[k] for name, value in buffers.items()}
+        found = Outcome(
+            out[k].detach(),
+            {name: gradients[name][k] for name in expected.gradients},  # type: ignore[index]
+            {name: statistics[name] for name in expected.statistics},
+        )
+        assert same(found, expected)
+
+
+def test_the_same_bits_again_and_on_every_thread() -> None:
+    plain = encoder(blocks=6)
+    x, dout = data(100, 11)
+    expected = outcome(fused(plain), x, dout)
+    assert not same(expected, outcome(fused(plain), x + 1e-3, dout))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: outcome(fused(plain), x, dout), range(24)))
+    assert all(same(own, expected) for own in found)
+
+
+# ---------------------------------------------------------------------- when it is not used
+
+
+class Own(SelfAttention):
+    """A block's part that somebody has replaced."""
+
+
+def watched(of: Encoder) -> None:
+    of.blocks[1].register_forward_hook(lambda *_: None)
+
+
+def replaced(of: Encoder) -> None:
+    of.blocks[1].attention = Own(16, 8)
+
+
+def momenta(of: Encoder) -> None:
+    of.blocks[1].norm.momentum = 0.2  # type: ignore[union-attr]
+
+
+def averaged(of: Encoder) -> None:
+    for module in of.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.momentum = None
+
+
+def emptied(of: Encoder) -> None:
+    of.blocks = nn.Sequential()
+
+
+REASONS = {watched: "hooks", replaced: "Own", momenta: "one momentum", averaged: "one momentum", emptied: "1 block"}
+
+
+@pytest.mark.parametrize(("change", "reason"), REASONS.items(), ids=[change.__name__ for change in REASONS])
+def test_why_it_cannot_be_used(change: Callable[[Encoder], None], reason: str) -> None:
+    own = encoder()
+    change(own)
+    assert reason in own.why_not_fused()
+
+
+def test_too_many_columns_are_refused() -> None:
+    assert "128 columns" in encoder(columns=129, blocks=1).why_not_fused()
+
+
+# ---------------------------------------------------------------------- compiling
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and nothing loaded before; afterwards as if nothing had happened."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FEDLIT_CACHE", str(folder))
+    load.cache_clear()
+    yield folder
+    load.cache_clear()
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def real_compiler() -> str:
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["c++", "g++", "clang++"]
+    found = [path for path in map(shutil.which, names) if path]
+    if not found:
+        pytest.skip(f"no C++ compiler ({', '.join(names)}) was found: compiling is not tested here")
+    return found[0]
+
+
+@pytest.mark.parametrize("variable", ["CXX", "PATH"])
+def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
+    variable: str, fresh: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv(variable, "/nonexistent")
+    torch.manual_seed(0)
+    network = GlobalLayers(5, 3, global_features=2, blocks=1)
+    plain = copy.deepcopy(network)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        reasons = [use_kernels({"a": network}, "compiled") for _ in range(2)]
+    assert reasons == [["client 'a': its kernel could not be compiled"]] * 2
+    said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len(said) == 1
+    assert "plain torch operations are used" in said[0]
+    x = torch.randn(4, 5)
+    assert torch.equal(network(x), plain(x))
+    assert not list(fresh.rglob("*.so"))
+
+
+def test_a_compile_error_is_said_with_the_compilers_last_line(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler = script(
+        tmp_path / "compiler",
+        'if [ "$1" = --version ]; then echo 1.0; exit; fi',
+        "echo at first >&2; echo in the end >&2; exit 1",
+    )
+    monkeypatch.setenv("CXX", str(compiler))
+    source = tmp_path / "source.cpp"
+    source.write_text("")
+    with caplog.at_level(logging.WARNING, LOGGER):
+        assert load(source, ()) is None
+    assert "source.cpp" in caplog.text
+    assert str(compiler) in caplog.text
+    assert "in the end" in caplog.text
+    assert "at first" not in caplog.text
+    assert not list(fresh.iterdir()), "the cache keeps nothing of a failed attempt"
+
+
+def test_what_is_compiled_depends_on_source_and_definitions(fresh: Path, tmp_path: Path) -> None:
+    real_compiler()
+    source = tmp_path / "source.cpp"
+    source.write_text('extern "C" int answer() { return ANSWER; }')
+    for answer in (1, 2):
+        library = load(source, (("ANSWER", answer),))
+        assert library is not None
+        assert library.answer() == answer
+    source.write_text('extern "C" int answer() { return 10 * ANSWER; }')
+    load.cache_clear()
+    library = load(source, (("ANSWER", 1),))
+    assert library is not None
+    assert library.answer() == 10
+    assert len(list(fresh.iterdir())) == 3
+
+
+def test_two_processes_may_compile_at_once(fresh: Path, tmp_path: Path) -> None:
+    """Each waits for the other's compiler to have started before its own begins."""
+    wait = (
+        'if [ "$1" != --version ]; then',
+        f"    touch {tmp_path}/started-$$",
+        f"    until [ $(ls {tmp_path} | grep -c started-) = 2 ]; do sleep 0.02; done",
+        "fi",
+    )
+    compiler = script(tmp_path / "compiler", *wait, f'exec {real_compiler()} "$@"')
+    source = tmp_path / "source.cpp"
+    source.write_text('extern "C" int answer() { return 42; }')
+    program = (
+        "from pathlib import Path; from fedlit.nn.native.build import load; "
+        f"print(load(Path({str(source)!r}), ()).answer())"
+    )
+    environment = {**os.environ, "CXX": str(compiler), "FEDLIT_CACHE": str(fresh)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        assert [own.communicate(timeout=120)[0].strip() for own in started] == ["42", "42"]
+    finally:
+        for own in started:
+            own.kill()
+    assert len(list(fresh.iterdir())) == 1
