@@ -48,7 +48,7 @@ class FederatedData(LightningDataModule):
         align: Align = "none",
         scaling: Scaling = "client",
         pool: bool = False,
-        eval_batch_size: int = 4096,
+        eval_batch_size: int = 1024,
         predict: Split = "test",
         seed: int = 0,
     ) -> None:

@@ -1,0 +1,101 @@
+"""fedlit as it ships, measured through its public interface; what ``speed.py`` compares with ``plain.py``."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from itertools import pairwise
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from measure import memory, seconds
+from tasks import work
+
+import fedlit
+
+
+class Epochs(Callback):
+    """Notes when epochs begin, and ends the run soon after the last one that counts.
+
+    The run keeps the configuration's number of epochs, by which fedlit chooses its kernels; and what is done only at
+    the end of training (a checkpoint) is no part of the last epoch that counts.
+
+    Args:
+        count: epochs to time.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.marks, self.before, self.auroc = count, list[float](), 0.0, None
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note the time."""
+        self.before = self.before or memory("VmRSS")
+        self.marks.append(time.perf_counter())
+        if len(self.marks) > self.count:
+            trainer.should_stop = True
+            self.auroc = trainer.callback_metrics.get("val/auroc")
+
+
+class Tests(Callback):
+    """Notes how long scoring the test split takes, without what is read before and written behind."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin."""
+        self.start = time.perf_counter()
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End."""
+        self.times.append(time.perf_counter() - self.start)
+
+
+def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) -> dict[str, Any]:
+    """Seconds of each epoch of a run, with its logs and checkpoints in ``folder`` or a temporary one."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = fedlit.load(config, f"--trainer.default_root_dir={folder or scratch}", *keys)
+        noted = Epochs(epochs)
+        run.trainer_options["callbacks"] = [noted]
+        run.fit(quiet=True)
+    clients = [(client.spec, sum(p.numel() for p in client.parameters())) for client in run.loop.federation.values()]
+    return {
+        "epochs": [end - start for start, end in pairwise(noted.marks)],
+        "work": work(clients, run.data.batches),
+        "before_mib": noted.before,
+        "auroc": noted.auroc if noted.auroc is None else float(noted.auroc),
+        "kernels": run.loop.kernels,
+    }
+
+
+def evaluation(config: str, folder: str, repeats: int) -> dict[str, Any]:
+    """Seconds of scoring the test split with the run in ``folder``, first and again, and of the whole command."""
+    run = fedlit.load(config, f"--trainer.default_root_dir={folder}", command="test")
+    noted = Tests()
+    run.trainer_options["callbacks"] = [noted]
+    whole = [seconds(lambda: run.test(quiet=True)) for _ in range(1 + repeats)]
+    rows = sum(spec.rows["test"] for spec in run.data.specs)
+    return {"first": noted.times[0], "again": noted.times[1:], "rows": rows, "whole": whole}
+
+
+def fedlit_heart(seeds: list[int], methods: list[str]) -> float:
+    """Seconds of all runs on Heart: read, train, score the test split once.
+
+    One run after another for now; where runs can be stacked, this is the function to change.
+    """
+
+    def one(method: str, seed: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            # The last epoch's validation stands for one after each, which the plain loop leaves out as well.
+            keys = (f"--seed={seed}", "--trainer.check_val_every_n_epoch=10", "--checkpoint.best=0")
+            run = fedlit.load(f"heart_{method}.yaml", f"--trainer.default_root_dir={folder}", *keys)
+            run.fit(quiet=True)
+            run.test(quiet=True)
+
+    return seconds(lambda: [one(method, seed) for method in methods for seed in seeds])
+
+
+def heart(seeds: list[int], methods: list[str]) -> dict[str, Any]:
+    """Seconds of all runs, after one run that does not count."""
+    fedlit_heart(seeds[:1], methods[:1])
+    return {"seconds": fedlit_heart(seeds, methods)}

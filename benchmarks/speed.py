@@ -1,0 +1,252 @@
+"""The plain loop (``plain.py``) against fedlit as it ships (``shipped.py``), in turn, each in a process of its own.
+
+    python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--seeds N ...] [--clients N ...]
+        [--threads N ...] [--key KEY=VALUE ...]
+
+Prints tables, and writes them to ``benchmarks/results/<case>*.csv``; ``heart`` and ``clients`` also draw
+``benchmarks/results/<case>.png``. Ratios are those of measurements that followed each other. On a machine
+with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases (all of them if none is
+named):
+
+- ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; GFLOP/s, memory, ratios;
+- ``evaluation``: seconds of scoring Covertype's test split, first in a process and again;
+- ``heart``: seconds of Global Layers, Local and FedAvg on Heart, over the number of seeds;
+- ``clients``: time of a client's step and peak memory over the number of clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from measure import HERE, Figures, Thing, alone, draw, in_turn, ratios, slope, spread, table
+
+MANY = str(HERE / "many.yaml")
+WARM_UP = 2
+METHODS = ("gl", "local", "fedavg")
+PAPER_RUNS = 303  # 101 seeds, three methods
+HEART_STEPS = 15  # batches per epoch in heart_*.yaml and many.yaml
+
+PLAIN, FEDLIT, BF16 = "plain", "fedlit", "fedlit bf16"
+
+
+def covertype(options: Namespace, peak: float) -> None:
+    """Seconds per epoch, what is reached of the machine's peak, memory; ratios."""
+    arguments = {"config": "covertype_gl.yaml", "epochs": WARM_UP + options.epochs}
+    found = in_turn(
+        {
+            **plain("plain:fit", options, **arguments),
+            FEDLIT: ("shipped:fit", {**arguments, "keys": options.key}),
+            BF16: ("shipped:fit", {**arguments, "keys": ["--trainer.precision=bf16-mixed", *options.key]}),
+        },
+        options.repetitions,
+    )
+    rows = []
+    for label, runs in found.items():
+        for run in runs:
+            run["mean epoch"] = sum(run["epochs"][WARM_UP:]) / options.epochs
+            run["best epoch"] = min(run["epochs"][WARM_UP:])
+        seconds = spread(chain(*(run["epochs"][WARM_UP:] for run in runs)), "epoch s")
+        gflops = runs[0]["work"] / seconds["epoch s median"] / 1e9
+        rows.append(
+            {
+                "side": label,
+                **seconds,
+                "warm-up epochs s": " ".join(f"{second:.2f}" for run in runs for second in run["epochs"][:WARM_UP]),
+                "GFLOP/s": gflops,
+                "% of peak": 100 * gflops / peak,
+                **machine_columns(runs),
+                "AUROC": " ".join(f"{run['auroc']:.3f}" for run in runs),
+            }
+        )
+    table("covertype", rows)
+    table("covertype_ratios", [*compare(found, "mean epoch"), *compare(found, "best epoch")])
+
+
+def evaluation(options: Namespace, peak: float) -> None:
+    """Seconds of scoring the test split: first in a process, and again; rows per second; ratios."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone("shipped:fit", config="covertype_gl.yaml", epochs=1, keys=options.key, folder=folder)
+        arguments = {"config": "covertype_gl.yaml", "repeats": 3}
+        found = in_turn(
+            {
+                **plain("plain:evaluation", options, **arguments),
+                FEDLIT: ("shipped:evaluation", {**arguments, "folder": folder}),
+            },
+            options.repetitions,
+        )
+    rows = []
+    for label, runs in found.items():
+        for run in runs:
+            run["best of again"] = min(run["again"])
+        again = spread(chain(*(run["again"] for run in runs)), "again s")
+        rows.append(
+            {
+                "side": label,
+                **spread((run["first"] for run in runs), "first s"),
+                **again,
+                "rows/s": runs[0]["rows"] / again["again s median"],
+                **machine_columns(runs),
+            }
+        )
+    table("evaluation", rows)
+    table("evaluation_ratios", [*compare(found, "first"), *compare(found, "best of again")])
+
+
+def heart(options: Namespace, peak: float) -> None:
+    """Seconds of all runs on Heart over the number of seeds, per run, and what the paper's 303 would take."""
+    rows, by_method, comparisons = [], [], []
+    for number in options.seeds:
+        arguments: dict[str, Any] = {"seeds": list(range(number)), "methods": METHODS}
+        found = in_turn(
+            {**plain("plain:heart", options, **arguments), FEDLIT: ("shipped:heart", arguments)},
+            options.repetitions,
+        )
+        count = number * len(METHODS)
+        for label, runs in found.items():
+            seconds = spread((run["seconds"] for run in runs), "s")
+            each = seconds["s median"] / count
+            rows.append(
+                {
+                    "seeds": number,
+                    "side": label,
+                    "runs": count,
+                    **seconds,
+                    "s per run": each,
+                    f"{PAPER_RUNS} runs s, extrapolated": PAPER_RUNS * each,
+                    **machine_columns(runs),
+                }
+            )
+        for label, runs in found.items():
+            for method in runs[0].get("runs", ()):
+                own = chain(*(run["runs"][method] for run in runs))
+                by_method.append({"seeds": number, "side": label, "method": method, **spread(own, "run s")})
+        comparisons += [{"seeds": number, **row} for row in compare(found, "seconds")]
+    table("heart", rows)
+    table("heart_methods", by_method)
+    table("heart_ratios", comparisons)
+    curves("heart", "seeds", rows, {"seconds of all runs": "s median", "seconds per run": "s per run"})
+
+
+def clients(options: Namespace, peak: float) -> None:
+    """Time of a client's step and peak memory over the number of clients; training only, one exchange an epoch."""
+    rows: list[dict[str, Any]] = []
+    keys = ["--trainer.check_val_every_n_epoch=1000", "--trainer.enable_checkpointing=false", *options.key]
+    points: dict[str, list[tuple[int, Figures]]] = {}
+    for number in options.clients:
+        counted = max(1, min(options.epochs, 256 // number))
+        arguments = {"config": MANY, "epochs": 1 + counted}
+        source = f"--data.source.init_args.clients={number}"
+        found = in_turn(
+            {
+                **plain("plain:fit", options, **arguments, validate=False, clients=number),
+                FEDLIT: ("shipped:fit", {**arguments, "keys": [source, *keys]}),
+            },
+            options.repetitions,
+        )
+        for label, runs in found.items():
+            points.setdefault(label, []).extend((number, run) for run in runs)
+            steps = number * HEART_STEPS
+            milliseconds = [1000 * second / steps for run in runs for second in run["epochs"][1:]]
+            first = [1000 * run["epochs"][0] / steps for run in runs]
+            rows.append(
+                {
+                    "clients": number,
+                    "side": label,
+                    **spread(milliseconds, "step ms"),
+                    "first epoch, step ms": min(first),
+                    **machine_columns(runs),
+                }
+            )
+    table("clients", rows)
+    if len(options.clients) > 1:
+        lines = {
+            label: slope([number for number, _ in own], [run["peak_mib"] for _, run in own])
+            for label, own in points.items()
+        }
+        fitted = [{"side": label, "MiB per client": each, "base MiB": base} for label, (each, base) in lines.items()]
+        table("clients_memory", fitted)
+    quantities = {"milliseconds per client's step": "step ms median", "peak memory, MiB": "peak MiB"}
+    curves("clients", "clients", rows, quantities)
+
+
+def curves(case: str, over: str, rows: list[dict[str, Any]], quantities: dict[str, str]) -> None:
+    """Draw columns of a case's table over another, a line for each side.
+
+    Args:
+        case: names the file.
+        over: the column on the horizontal axis.
+        rows: of the table.
+        quantities: what is drawn → its column.
+    """
+    sides = dict.fromkeys(row["side"] for row in rows)
+    panels = {
+        quantity: {side: [(row[over], row[column]) for row in rows if row["side"] == side] for side in sides}
+        for quantity, column in quantities.items()
+    }
+    draw(case, over, panels)
+
+
+def machine_columns(runs: list[Figures]) -> dict[str, float]:
+    """Largest peak of the processes, how much of it came with training where that is known, and how many cores others
+    kept busy at worst.
+    """
+    columns = {"peak MiB": max(run["peak_mib"] for run in runs)}
+    if "before_mib" in runs[0]:
+        columns["above start MiB"] = max(run["peak_mib"] - run["before_mib"] for run in runs)
+    return {**columns, "others' cores": max(run["others"] for run in runs)}
+
+
+def plain(function: str, options: Namespace, **arguments: Any) -> dict[str, Thing]:
+    """The plain side, once for each number of threads that was asked for."""
+    names = {
+        number: f"{PLAIN}, {number} thread{'s' if number > 1 else ''}" if number else PLAIN
+        for number in options.threads
+    }
+    return {name: (function, {**arguments, "threads": number or None}) for number, name in names.items()}
+
+
+def compare(found: dict[str, list[Figures]], key: str) -> list[dict[str, Any]]:
+    """Ratios of the plain sides to fedlit's."""
+    return ratios(found, key, [label for label in found if label.startswith(PLAIN)])
+
+
+CASES: dict[str, Callable[[Namespace, float], None]] = {
+    case.__name__: case for case in (covertype, evaluation, heart, clients)
+}
+
+
+def main() -> None:
+    """Check the yardstick, measure the machine's peak, then each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES), help=", ".join(CASES))
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6, help="that count, behind the warm-up")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 4], help="numbers of seeds")
+    parser.add_argument("--clients", type=int, nargs="+", default=[8, 32, 128, 512, 1000], help="numbers")
+    parser.add_argument("--threads", type=int, nargs="+", default=[0], help="of the plain loop; 0: PyTorch's default")
+    parser.add_argument("--key", action="append", default=[], help="KEY=VALUE for fedlit's side")
+    options = parser.parse_args()
+    options.key = [f"--{key.removeprefix('--')}" for key in options.key]
+    unknown = sorted(set(options.cases) - set(CASES))
+    if unknown:
+        parser.error(f"expected cases among {', '.join(CASES)}, found {', '.join(unknown)}")
+    load = os.getloadavg()
+    difference = alone("plain:check")["largest_difference"]
+    print(f"The plain network gives fedlit's outputs to {difference:.0e}.")
+    best = max((alone("measure:matrix_peak") for _ in range(3)), key=lambda found: found["gflops"])
+    print(f"Float32 matrix peak: {best['gflops']:.0f} GFLOP/s, {best['threads']} threads.")
+    print(f"Load before this began, mean of 1 and of 15 minutes: {load[0]:.2f}, {load[2]:.2f}.\n", flush=True)
+    for case in options.cases:
+        print(f"{case} …", file=sys.stderr)
+        CASES[case](options, best["gflops"])
+
+
+if __name__ == "__main__":
+    main()
