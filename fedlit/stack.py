@@ -21,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.nn.native.linear import StackedLinear
+from fedlit.nn.native.norm import StackedNorm
 
-__all__ = ["MAX_ROWS", "Stack", "stack_key"]
+__all__ = ["MAX_ROWS", "Stack", "Stacked", "stack_key"]
 
 MAX_ROWS = 256
 """Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as well."""
@@ -158,7 +159,7 @@ class Stack:
             update: whether the optimizers step now.
         """
         x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
-        with self._lending() as template, _Products(self.compiled):
+        with self._lending() as template, Stacked(self.compiled):
             losses = _losses(template, self.parameters, self.buffers, x, y)
         # The sum's gradient with respect to each client is that of its own loss.
         (losses.sum() / accumulate if accumulate > 1 else losses.sum()).backward()
@@ -250,7 +251,7 @@ class Stack:
             logits: Tensor = functional_call(template, (parameters, buffers), (rows,))
             return logits
 
-        with self._lending() as template, _Products(self.compiled):
+        with self._lending() as template, Stacked(self.compiled):
             logits = vmap(one)(self.parameters, self.buffers, x)
         return [
             client.score(own[: len(batch.y)], batch)
@@ -274,14 +275,33 @@ def _losses(
     return losses
 
 
-class _Products(TorchFunctionMode):
-    """Has the linear layers of a stack computed by :class:`~fedlit.nn.native.linear.StackedLinear`."""
+class Stacked(TorchFunctionMode):
+    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`)."""
 
     def __init__(self, compiled: bool) -> None:
         super().__init__()
         self.compiled = compiled
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
             return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
-        return func(*args, **(kwargs or {}))
+        if func is nn.functional.batch_norm and self.compiled:
+            arguments = _batch_norm(*args, **kwargs)
+            if StackedNorm.fits(*arguments[:5]):
+                return StackedNorm.apply(*arguments)[0]
+        return func(*args, **kwargs)
+
+
+def _batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Any, ...]:
+    """The arguments of ``torch.nn.functional.batch_norm`` in their order."""
+    return input, running_mean, running_var, weight, bias, training, momentum, eps

@@ -25,6 +25,7 @@ from fedlit.nn import GlobalLayers
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
 from fedlit.nn.native.build import load
+from fedlit.stack import Stacked
 
 LOGGER = "fedlit.nn.native.build"
 
@@ -405,3 +406,37 @@ def test_two_processes_may_compile_at_once(fresh: Path, tmp_path: Path) -> None:
         for own in started:
             own.kill()
     assert len(list(fresh.iterdir())) == 1
+
+
+@pytest.mark.parametrize("rows", [2, 12, 31])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), [(13, 7), (64, 33), (208, 1), (100, 128)])
+def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, training: bool, rows: int) -> None:
+    torch.manual_seed(rows * inputs + outputs)
+    nets = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)).train(training) for _ in range(5)]
+    for net in nets:
+        nn.init.normal_(cast(nn.BatchNorm1d, net[0]).weight)
+        nn.init.normal_(cast(nn.BatchNorm1d, net[0]).bias)
+        cast(Tensor, cast(nn.BatchNorm1d, net[0]).running_mean).normal_()
+    tensors = [{**dict(net.named_parameters()), **dict(net.named_buffers())} for net in nets]
+    stacked = {name: torch.stack([own[name].detach() for own in tensors]) for name in tensors[0]}
+    for name, _ in nets[0].named_parameters():
+        stacked[name].requires_grad_()
+    x = torch.randn(5, rows, inputs, requires_grad=True)
+    upstream = torch.randn(5, rows, outputs)
+    with Stacked(compiled=True):
+        out = vmap(lambda own, rows: functional_call(nets[0], own, (rows,)))(stacked, x)
+    out.backward(upstream)
+    for position, net in enumerate(nets):
+        alone = x[position].detach().requires_grad_()
+        expected = net(alone)
+        expected.backward(upstream[position])
+        torch.testing.assert_close(out[position], expected, rtol=1e-5, atol=1e-5)
+        assert x.grad is not None
+        torch.testing.assert_close(x.grad[position], alone.grad, rtol=1e-4, atol=1e-4)
+        for name, parameter in net.named_parameters():
+            gradient = stacked[name].grad
+            assert gradient is not None and gradient.is_contiguous()
+            torch.testing.assert_close(gradient[position], parameter.grad, rtol=1e-4, atol=1e-4)
+        for name, buffer in net.named_buffers():
+            torch.testing.assert_close(stacked[name][position], buffer, rtol=1e-5, atol=1e-6)
