@@ -71,8 +71,10 @@ class Plan:
         when = (
             f"every {every}" if isinstance(every, str) else " ".join(f"every {n} {unit}" for unit, n in every.items())
         )
+        part = exchange["participation"]
+        who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
         return (
-            f"Exchange {when}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
+            f"Exchange {when}{who}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
             f"rule {exchange['rule']}, "
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
@@ -81,17 +83,10 @@ class Plan:
     def __str__(self) -> str:
         names = _shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
         rows = self._rows()
-        lines = [text_table(self._HEADER, rows[:MOST_ROWS])]
-        lines += [f"… and {len(rows) - MOST_ROWS} more clients"] if len(rows) > MOST_ROWS else []
-        lines += [self._sentence(), *([f"Federated: {names}"] if names else [])]
-        notes = [f"Note: {note}" for note in self.notes]
-        return "\n".join(
-            [
-                *lines,
-                *notes[:MOST_ROWS],
-                *([f"… and {len(notes) - MOST_ROWS} more notes"] if len(notes) > MOST_ROWS else []),
-            ]
-        )
+        lines = [text_table(self._HEADER, rows[:MOST_ROWS]), *_more(rows, "clients"), self._sentence()]
+        lines += [f"Federated: {names}"] if names else []
+        lines += [f"Note: {note}" for note in self.notes[:MOST_ROWS]]
+        return "\n".join([*lines, *_more(self.notes, "notes")])
 
     def markdown(self) -> str:
         """For TensorBoard's text tab."""
@@ -136,10 +131,15 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,
+            "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
         loop.notes,
     )
+
+
+def _more(listed: Sequence[Any], what: str) -> list[str]:
+    return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []
 
 
 def _moments(client: Any) -> int:

@@ -239,3 +239,9 @@ def test_nothing_is_read_from_the_device_within_an_epoch(every: str, clip: float
     with pytest.raises(AssertionError, match="a value was read"):  # the watch sees what the CPU's way reads
         on_host.fit(quiet=True)
     on_host.trainer_options["callbacks"][0].watch.close()
+
+
+def test_the_plan_says_who_takes_part(tmp_path: Path) -> None:
+    plan = str(alike(tmp_path, **OPTIONS).describe())
+    assert "Exchange every epoch by 40 % of the clients, drawn for each round: " in plan
+    assert "drawn for each round" not in str(make_run(tmp_path, exchange={"federated": ["core"]}).describe())
