@@ -82,6 +82,7 @@ class FederatedClient(LightningModule):
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
         self._federated: dict[str, Tensor] = {}
+        self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits.

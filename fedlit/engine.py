@@ -12,12 +12,12 @@ import logging
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class Task:
         step: the step, on its own.
         accumulate: batches per optimizer step.
         update: whether its optimizers step now.
+        dry: whether it is known to draw no random numbers.
     """
 
     client: FederatedClient
@@ -73,6 +74,7 @@ class Task:
     step: Step
     accumulate: int = 1
     update: bool = True
+    dry: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,11 +120,12 @@ class Engine(ABC):
         """Release threads."""
 
 
-def _settle(job: Evaluation) -> None:
-    try:
-        job.outcome.set_result(job.run())
-    except Exception as error:
-        job.outcome.set_exception(error)
+def _settle(*jobs: Evaluation) -> None:
+    for job in jobs:
+        try:
+            job.outcome.set_result(job.run())
+        except Exception as error:
+            job.outcome.set_exception(error)
 
 
 class PlainEngine(Engine):
@@ -171,8 +174,11 @@ class ThreadedEngine(Engine):
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
-        for job in sorted(jobs, key=lambda job: -len(job.batch.y)):
-            self._pool.submit(_settle, job)
+        own: dict[int, list[Evaluation]] = {}
+        for job in jobs:
+            own.setdefault(id(job.client), []).append(job)
+        for mine in sorted(own.values(), key=lambda mine: -sum(len(job.batch.y) for job in mine)):
+            self._pool.submit(_settle, *mine)  # a client may remember things between its batches
 
     def close(self) -> None:
         """See :class:`Engine`."""
@@ -189,7 +195,7 @@ class AutoEngine(Engine):
         intra_op: threads inside one operation of each.
     """
 
-    PLAN = ("plain", "plain", "threads", "plain", "threads")  # the first one warms up and does not count
+    PLAN = ("plain", "threads", "plain", "threads")
 
     def __init__(self, workers: int, intra_op: int = 1) -> None:
         self.intra_op = intra_op
@@ -197,24 +203,27 @@ class AutoEngine(Engine):
         self.chosen: Engine | None = None
         self._times: dict[str, list[float]] = {"plain": [], "threads": []}
         self._step = 0
+        self._asked: set[str] = set()
 
     def run(self, tasks: Mapping[str, Task]) -> None:
         """See :class:`Engine`."""
-        if self.chosen is not None:
-            self.chosen.run(tasks)
-        elif not self._step:
-            drawing = [name for name, task in tasks.items() if task.step(True)]
-            if drawing:
+        new = {name: task for name, task in tasks.items() if name not in self._asked and not task.dry}
+        for name, task in new.items():  # a client's first step tells whether it draws
+            self._asked.add(name)
+            if task.step(True):
                 self.chosen = self.plain
-        else:
+        known = {name: task for name, task in tasks.items() if name not in new}
+        if self.chosen is not None:
+            self.chosen.run(known)
+        elif known:
             trial = self.PLAN[self._step]
             start = time.perf_counter()
-            (self.threaded if trial == "threads" else self.plain).run(tasks)
-            self._times[trial].append(time.perf_counter() - start)
-            if self._step + 1 == len(self.PLAN):
+            (self.threaded if trial == "threads" else self.plain).run(known)
+            self._times[trial].append((time.perf_counter() - start) / len(known))
+            self._step += 1
+            if self._step == len(self.PLAN):
                 faster = min(self._times["threads"]) < min(self._times["plain"])
                 self.chosen = self.threaded if faster else self.plain
-        self._step += 1
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
@@ -241,32 +250,44 @@ class StackedEngine(Engine):
         inner: executes stacks and single clients.
         scope: surrounds a stack's step.
         compiled: whether compiled kernels may be used.
+
+    Attributes:
+        resumed: who shared a stack when a checkpoint was written, for the first step after it. (Clients that have lost
+            their optimizer's state differ from the others from then on; which ones have cannot be told afterwards.)
     """
 
     def __init__(self, inner: Engine, scope: Scope, compiled: bool) -> None:
         self.inner, self.scope, self.compiled = inner, scope, compiled
+        self.resumed: dict[str, list[Any]] | None = None
         self.intra_op = inner.intra_op
         self._names: tuple[str, ...] = ()
         self._stacks: dict[str, tuple[list[str], Stack]] = {}
         self._refused: set[Hashable] = set()
+        self._tried: set[Hashable] = set()
 
     def run(self, tasks: Mapping[str, Task]) -> None:
         """See :class:`Engine`."""
-        if tuple(tasks) != self._names or not all(stack.consistent for _, stack in self._stacks.values()):
+        if tuple(tasks) != self._names:
+            self._group(tasks)
+        if not all(stack.consistent for _, stack in self._stacks.values()):
             self._group(tasks)
         joint: dict[str, Task] = {}
         stacked: set[str] = set()
         for label, (names, stack) in self._stacks.items():
             members = [tasks[name] for name in names]
             rows = Batch(torch.cat([task.batch.x for task in members]), torch.cat([task.batch.y for task in members]))
-            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members[0]))
+            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members[0]), dry=True)
             stacked.update(names)
         self.inner.run(joint | {name: task for name, task in tasks.items() if name not in stacked})
 
     def _step_of(self, stack: Stack, rows: Batch, task: Task) -> Step:
         def step(seeded: bool) -> bool:
-            with self.scope():
-                stack.step(rows, task.accumulate, task.update)
+            try:
+                with self.scope():
+                    stack.step(rows, task.accumulate, task.update)
+            except Exception as error:
+                names = ", ".join(client.spec.name for client in stack.clients)
+                raise RunError(f"clients {names}, stepped as one: {type(error).__name__}: {error}") from error
             return False
 
         return step
@@ -274,6 +295,14 @@ class StackedEngine(Engine):
     def _group(self, tasks: Mapping[str, Task]) -> None:
         self._dissolve()
         self._names = tuple(tasks)
+        resumed, self.resumed = self.resumed, None
+        same = resumed is not None and resumed["clients"] == list(tasks)
+        for names in resumed["stacks"] if resumed is not None and same else self._divide(tasks):
+            stack = Stack([tasks[name].client for name in names], self.compiled)
+            self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
+
+    def _divide(self, tasks: Mapping[str, Task]) -> Iterator[list[str]]:
+        """Who shares a stack."""
         groups: dict[Hashable, list[str]] = {}
         for name, task in tasks.items():
             key = stack_key(task.client, task.batch)
@@ -282,16 +311,24 @@ class StackedEngine(Engine):
         for key, names in groups.items():
             if len(names) < SMALLEST_STACK or key in self._refused:
                 continue
-            reason = Stack.why_not([tasks[name].client for name in names[:2]], tasks[names[0]].batch)
-            if reason:
-                self._refused.add(key)
-                _log.warning("%s and %d clients like it are stepped one by one: %s", names[0], len(names) - 1, reason)
-                continue
+            if key not in self._tried:
+                pair = [tasks[name].client for name in names[:2]]
+                with self.scope():
+                    reason = Stack.why_not(pair, tasks[names[0]].batch, self.compiled)
+                if reason:
+                    self._refused.add(key)
+                    others = len(names) - 1
+                    _log.warning("%s and %d clients like it are stepped one by one: %s", names[0], others, reason)
+                    continue
+                self._tried.add(key)
             parts = -(-len(names) // LARGEST_STACK)
             for part in range(parts):
-                mine = names[part * len(names) // parts : (part + 1) * len(names) // parts]
-                stack = Stack([tasks[name].client for name in mine], self.compiled)
-                self._stacks[f"{mine[0]} … {mine[-1]}"] = (mine, stack)
+                yield names[part * len(names) // parts : (part + 1) * len(names) // parts]
+
+    @property
+    def shared(self) -> dict[str, list[Any]]:
+        """Who takes part, and who shares a stack, for a checkpoint."""
+        return {"clients": list(self._names), "stacks": [names for names, _ in self._stacks.values()]}
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`; a stack's jobs on batches of one round go together."""
@@ -313,7 +350,7 @@ class StackedEngine(Engine):
                 single.append(job)
         for group in rounds.values():
             stack, _ = position[id(group[0].client)]
-            if len(group) < len(stack.clients):
+            if len(group) < len(stack.clients) or len({len(job.batch.y) for job in group}) > 1:
                 single += group
             else:
                 self._evaluate_stack(stack, sorted(group, key=lambda job: position[id(job.client)][1]))

@@ -20,7 +20,7 @@ ROWS_WORTH_COMPILING = 50_000
 compiled kernel saves 0.09 ms a row (benchmarks/README.md)."""
 
 
-def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> list[str]:
+def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> tuple[bool, dict[str, list[str]]]:
     """Compute with compiled kernels from now on where that is wanted and possible.
 
     Args:
@@ -28,17 +28,18 @@ def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> list[str]
         kernels: ``compiled``, anything else for torch operations.
 
     Returns:
-        Why not, one sentence for each client where a part that has a compiled twin cannot use it.
+        Whether any part uses one, and reason → clients where a part that has a compiled twin cannot use it.
     """
-    reasons = {}
+    used, reasons = False, dict[str, list[str]]()
     for name, client in clients.items():
         for part in client.modules():
             if isinstance(part, Fusable):
                 reason = part.why_not_fused() if kernels == "compiled" else ""
                 part.fused = kernels == "compiled" and not reason
-                if reason:
-                    reasons[name] = f"client {name!r}: {reason}"
-    return list(reasons.values())
+                used = used or part.fused
+                if reason and name not in reasons.setdefault(reason, []):
+                    reasons[reason].append(name)
+    return used, reasons
 
 
 def fuse_optimizer(optimizer: Optimizer) -> None:
@@ -53,6 +54,6 @@ def fuse_optimizer(optimizer: Optimizer) -> None:
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         return
     for group in optimizer.param_groups:
-        free = not any(group.get(key) for key in ("foreach", "capturable", "differentiable"))
+        free = group.get("foreach") is None and not (group.get("capturable") or group.get("differentiable"))
         if free and group.get("fused") is None and all(p.dtype == torch.float32 for p in group["params"]):
             group["fused"] = True

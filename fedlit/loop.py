@@ -22,7 +22,7 @@ from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, EngineName, Task, make_engine
+from fedlit.engine import Engine, EngineName, StackedEngine, Task, make_engine
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.kernels import ROWS_WORTH_COMPILING, Kernels, fuse_optimizer, use_kernels
 from fedlit.logger import FederatedTensorBoardLogger
@@ -112,6 +112,7 @@ class FederatedLoop(LightningModule):
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
         self._said = False
+        self._resumed_stacks: dict[str, list[Any]] | None = None
 
     # ------------------------------------------------------------------ set-up
 
@@ -135,6 +136,8 @@ class FederatedLoop(LightningModule):
             name: EngineName = "plain" if alone else self.engine_name
             compiled, scope = self.kernels == "compiled", self.trainer.precision_plugin.train_step_context
             self._engine = make_engine(name, len(self.clients), self.threads, self.device, scope, compiled)
+            if isinstance(self._engine, StackedEngine):
+                self._engine.resumed, self._resumed_stacks = self._resumed_stacks, None
         return self._engine
 
     @property
@@ -242,10 +245,14 @@ class FederatedLoop(LightningModule):
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
     def _use_kernels(self) -> None:
-        reasons = use_kernels(self.federation, self.kernels)
+        used, reasons = use_kernels(self.federation, self.kernels)
+        if self.kernels == "compiled" and reasons and not used:
+            self.kernels = "torch"  # what a checkpoint remembers is what was used
         if reasons and not self._said:
-            _log.warning("plain torch operations are used for some clients: %s", "; ".join(reasons))
-        self._said = self._said or bool(reasons)
+            self._said = True
+            for reason, names in reasons.items():
+                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                _log.warning("plain torch operations are used for %s: %s", shown, reason)
 
     # ------------------------------------------------------------------ training
 
@@ -440,7 +447,8 @@ class FederatedLoop(LightningModule):
         for name, client in self.federation.items():
             own[name] = {"state": client.state}
             _call_hook(client, "on_save_checkpoint", own[name])
-        checkpoint["fedlit"] = {"clients": own, **fixed_settings(self)}
+        stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
+        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, **fixed_settings(self)}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""
@@ -451,6 +459,7 @@ class FederatedLoop(LightningModule):
             self.engine_name, self.threads = saved["engine"], saved["threads"]
         self.kernels = saved["kernels"]
         self._use_kernels()
+        self._resumed_stacks = saved["stacks"] if self.trainer.state.fn == "fit" else None
         self._loaded_step = checkpoint["global_step"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]

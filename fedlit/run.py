@@ -336,7 +336,7 @@ class Run:
             if folder is None:
                 raise ConfigError(
                     f"{purpose}: expected a trained run in {self.root / self.name}, found none; run fit first "
-                    "or give --ckpt_path"
+                    "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
                 )
             best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
             if ckpt_path == "best" and not best:

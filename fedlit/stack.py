@@ -68,11 +68,16 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     age = (len(optimizer.state), *steps)  # one that has lost its state differs from the others from then on
     structure: list[Any] = [kind, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
     for name, module in client.named_modules():
-        if any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)):
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        if any(hooks):
             return None
         if module is not client:
             settings = {key: value for key, value in vars(module).items() if key not in _MODULE or key == "training"}
             structure.append((name, type(module), tuple((key, _plain(value)) for key, value in settings.items())))
+    for parameter in client.parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            return None
+        structure.append(parameter.requires_grad)
     structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
     return tuple(structure)
 
@@ -100,8 +105,7 @@ class Stack:
         self.clients, self.compiled = list(clients), compiled
         # Lends its modules to `functional_call`, which puts the stack's tensors into them: a client's own may be in use
         # on another thread, and so may the copy.
-        self._template = copy.copy(clients[0])
-        self._template._modules = copy.deepcopy(clients[0]._modules)
+        self._template = _copy(clients[0])
         self._lock = threading.Lock()
         self.parameters = _stacked([dict(client.named_parameters()) for client in clients])
         self.buffers = _stacked([dict(client.named_buffers()) for client in clients])
@@ -109,31 +113,59 @@ class Stack:
             for position, client in enumerate(clients):
                 for name, tensor in getattr(client, f"named_{own}")():
                     tensor.data = stacked[name][position]
-        for parameter in self.parameters.values():
-            parameter.requires_grad_()
+        for name, parameter in clients[0].named_parameters():
+            joint = self.parameters[name].requires_grad_(parameter.requires_grad)
+            gradients = [own.grad for client in clients for key, own in client.named_parameters() if key == name]
+            if any(gradient is not None for gradient in gradients):  # accumulated so far
+                joint.grad = torch.stack([torch.zeros_like(parameter) if g is None else g for g in gradients])
+        for client in clients:
+            client.stacked = True
         self._optimizer: Optimizer | None = None
 
     @staticmethod
-    def why_not(clients: Sequence[FederatedClient], batch: Batch) -> str:
-        """Tries a step's gradient on copies; why it cannot be computed for a stack, empty if it can."""
+    def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
+        """Tries a step on copies, stacked and one by one: why the stack cannot be used, empty if it can."""
         parameters = _stacked([dict(client.named_parameters()) for client in clients])
         buffers = _stacked([dict(client.named_buffers()) for client in clients])
-        x, y = (value.expand(len(clients), *value.shape) for value in (batch.x, batch.y))
-        template = copy.copy(clients[0])
-        template._modules = copy.deepcopy(clients[0]._modules)
+        for name, parameter in clients[0].named_parameters():
+            parameters[name].requires_grad_(parameter.requires_grad)
+        x, y = (value.expand(len(clients), *value.shape).contiguous() for value in (batch.x, batch.y))
         try:
+            copies = [_copy(client) for client in clients]
             with torch.enable_grad():
-                leaves = {name: value.requires_grad_() for name, value in parameters.items()}
-                _losses(template, leaves, buffers, x, y).sum().backward()
+                with Stacked(compiled):
+                    losses = _losses(_copy(clients[0]), parameters, buffers, x, y)
+                losses.sum().backward()
         except Exception as error:
             reason = str(error).strip().splitlines()
             return f"{type(error).__name__}: {reason[0] if reason else ''}"
+        for position, alone in enumerate(copies):
+            alone.zero_grad()
+            with torch.enable_grad():
+                loss = alone.loss(alone(batch.x), batch.y)
+                loss.backward()
+            found = {"loss": losses[position], **{name: value[position] for name, value in buffers.items()}}
+            expected = {"loss": loss, **dict(alone.named_buffers())}
+            for name, parameter in alone.named_parameters():
+                gradient = parameters[name].grad
+                expected[f"gradient of {name}"] = (
+                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                )
+                found[f"gradient of {name}"] = torch.zeros_like(parameter) if gradient is None else gradient[position]
+            largest = max(float(value.detach().float().abs().max()) for value in expected.values() if value.numel())
+            for name, value in expected.items():
+                if not torch.allclose(found[name].float(), value.float(), rtol=1e-2, atol=1e-4 * (1 + largest)):
+                    return f"a trial gave another {name} than each alone"
         return ""
 
     def release(self) -> None:
         """Give each client tensors of its own again, where it still has the stack's; the stack is of no use then."""
         shared = {value.untyped_storage().data_ptr() for value in (*self.parameters.values(), *self.buffers.values())}
-        for client in self.clients:
+        for position, client in enumerate(self.clients):
+            client.stacked = False
+            for name, parameter in client.named_parameters():
+                accumulated = self.parameters[name].grad
+                parameter.grad = None if accumulated is None else accumulated[position].clone()
             for tensor in (*client.parameters(), *client.buffers()):
                 if tensor.untyped_storage().data_ptr() in shared:
                     tensor.data = tensor.data.clone()
@@ -173,7 +205,7 @@ class Stack:
         limit = self.clients[0].gradient_clip_val
         if limit:
             gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-            norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+            norms = torch.stack([g.reshape(len(self.clients), -1).norm(dim=1) for g in gradients]).norm(dim=0)
             scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             for gradient in gradients:
                 gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
@@ -216,9 +248,11 @@ class Stack:
                     client._optimizers[0].state.get(mine[name], {})
                     for client, mine in zip(self.clients, parameters, strict=True)
                 ]
+                if not states[0]:
+                    continue
                 optimizer.state[stacked] = {
                     key: torch.stack([state[key] for state in states])
-                    if isinstance(value, Tensor) and value.shape == stacked.shape[1:]
+                    if key != "step" and isinstance(value, Tensor) and value.shape == stacked.shape[1:]
                     else value
                     for key, value in states[0].items()
                 }
@@ -232,8 +266,12 @@ class Stack:
         for position, client in enumerate(self.clients):
             mine = dict(client.named_parameters())
             for name, stacked in self.parameters.items():
+                if stacked not in self._optimizer.state:
+                    continue  # frozen, or not the optimizer's
                 client._optimizers[0].state[mine[name]] = {
-                    key: value[position] if isinstance(value, Tensor) and value.shape == stacked.shape else value
+                    key: value[position]
+                    if key != "step" and isinstance(value, Tensor) and value.shape == stacked.shape
+                    else value
                     for key, value in self._optimizer.state[stacked].items()
                 }
 
@@ -241,11 +279,8 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """What each client's ``evaluate`` gives for its batch; the batches may differ in length."""
-        longest = max(len(batch.y) for batch in batches)
-        x = batches[0].x.new_zeros(len(batches), longest, batches[0].x.shape[1])
-        for own, batch in zip(x, batches, strict=True):
-            own[: len(batch.y)] = batch.x
+        """What each client's ``evaluate`` gives for its batch, all of one length."""
+        x = torch.stack([batch.x for batch in batches])
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
             logits: Tensor = functional_call(template, (parameters, buffers), (rows,))
@@ -253,10 +288,14 @@ class Stack:
 
         with self._lending() as template, Stacked(self.compiled):
             logits = vmap(one)(self.parameters, self.buffers, x)
-        return [
-            client.score(own[: len(batch.y)], batch)
-            for client, own, batch in zip(self.clients, logits, batches, strict=True)
-        ]
+        return [client.score(own, batch) for client, own, batch in zip(self.clients, logits, batches, strict=True)]
+
+
+def _copy(client: FederatedClient) -> FederatedClient:
+    """The client with modules of its own; all else is shared."""
+    twin = copy.copy(client)
+    twin._modules = copy.deepcopy(client._modules)
+    return twin
 
 
 def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -61,7 +61,7 @@ def fit_together(runs: Sequence[Run]) -> list[Results]:
     Raises:
         ConfigError: runs that cannot be trained together.
     """
-    _check(runs)
+    _check(runs, trained=False)
     together = _Together(runs)
     trainer = _trainer(runs[0])
     with calm():
@@ -74,7 +74,7 @@ def fit_together(runs: Sequence[Run]) -> list[Results]:
 
 def test_together(runs: Sequence[Run]) -> list[Results]:
     """Score the test split of runs that :func:`fit_together` has trained."""
-    _check(runs)
+    _check(runs, trained=True)
     together = _Together(runs)
     with calm():
         try:
@@ -87,9 +87,23 @@ def test_together(runs: Sequence[Run]) -> list[Results]:
 test_together.__test__ = False  # type: ignore[attr-defined]  # not one of pytest's
 
 
-def _check(runs: Sequence[Run]) -> None:
+def _check(runs: Sequence[Run], trained: bool) -> None:
     if not runs:
-        raise ConfigError("expected at least one run to train, found none")
+        raise ConfigError("expected at least one run, found none")
+    if len({id(run) for run in runs}) < len(runs):
+        raise ConfigError("expected different runs, found one of them twice; make another with run.with_seed")
+    for run in runs:
+        done = "validation" in run.loop.results
+        if done != trained:
+            expected, found, advice = ("trained", "not trained", "fit_together") if trained else (
+                "untrained", "trained already", "run.with_seed, which makes a new run"
+            )  # fmt: skip
+            raise ConfigError(f"seed {run.seed}: expected a run that is {expected}, found one {found}; use {advice}")
+        if run.trainer_options.get("callbacks"):
+            raise ConfigError(
+                "trainer.callbacks: expected none, found some: a callback (early stopping, say) would see all runs as "
+                "one; leave them out, or train the runs one after another"
+            )
     first = runs[0]
     for run in runs[1:]:
         problems = [
@@ -97,6 +111,7 @@ def _check(runs: Sequence[Run]) -> None:
             for name, mine, other in (
                 ("trainer options", first.trainer_options, run.trainer_options),
                 ("data.batches", first.data.batches, run.data.batches),
+                ("model.kernels", first.loop.arguments["kernels"], run.loop.arguments["kernels"]),
                 ("model.engine", first.loop.engine_name, run.loop.engine_name),
                 ("model.threads", first.loop.threads, run.loop.threads),
             )
@@ -247,6 +262,12 @@ class _Together(LightningModule):
     def on_fit_end(self) -> None:
         for run in self.runs:
             run.loop.on_fit_end()
+
+    def teardown(self, stage: str) -> None:
+        for run in self.runs:
+            if stage == "fit":
+                run.exchange.on_fit_end(self.trainer, run.loop)
+            run.loop.teardown(stage)
 
     def release(self) -> None:
         for run in self.runs:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -84,9 +84,14 @@ class Exchange(Callback):
                 f"exchange.rate: expected a share in (0, 1], found {rate}; for no exchange set exchange.federated: []"
             )
         if not 0 < participation <= 1:
-            problems.append(f"exchange.participation: expected a share in (0, 1], found {participation}")
+            problems.append(
+                f"exchange.participation: expected a share in (0, 1], found {participation}; 1 for all clients"
+            )
         if participation < 1 and not federated:
-            problems.append("exchange.participation: expected something to exchange, found exchange.federated: []")
+            problems.append(
+                "exchange.participation: expected something to exchange, found exchange.federated: []; "
+                "set one of the two"
+            )
         if minimum < 1:
             problems.append(f"exchange.minimum: expected at least 1 client, found {minimum}")
         if problems:
@@ -166,10 +171,18 @@ class Exchange(Callback):
         """Report what an accelerator has counted."""
         self._report(pl_module)
 
+    def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Give every client its own memory again."""
+        self._return_borrowed(pl_module, list(self._borrowed))
+
+    def on_exception(self, trainer: Trainer, pl_module: FederatedLoop, exception: BaseException) -> None:  # type: ignore[override]
+        """The same: a checkpoint may be loaded into these clients."""
+        self._return_borrowed(pl_module, list(self._borrowed))
+
     # ------------------------------------------------------------------ who
 
     def _cohort_size(self, clients: int) -> int:
-        return max(1, math.ceil(self.participation * clients))
+        return max(1, math.ceil(round(self.participation * clients, 9)))  # 0.07 * 100 is 7.000000000000001
 
     def _draw_cohort(self, loop: FederatedLoop) -> None:
         """Who takes part in the coming round."""
@@ -179,7 +192,10 @@ class Exchange(Callback):
         generator = torch.Generator().manual_seed(derive_seed(loop.seed, "cohort", self.rounds))
         order = torch.randperm(len(names), generator=generator).tolist()
         loop.cohort = frozenset(names[position] for position in order[: self._cohort_size(len(names))])
-        for name in loop.cohort:
+        self._return_borrowed(loop, loop.cohort)
+
+    def _return_borrowed(self, loop: FederatedLoop, names: Iterable[str]) -> None:
+        for name in names:
             for key in self._borrowed.pop(name, ()):
                 tensor = loop.federation[name]._federated[key]
                 tensor.data = tensor.data.clone()
@@ -378,8 +394,10 @@ class Exchange(Callback):
                 tensor.copy_(torch.where(keep, tensor, self._initial[name][key]))
         for optimizer in client._optimizers:
             for state in optimizer.state.values():
-                for value in state.values():
-                    if isinstance(value, Tensor) and value.device == finite.device:
+                for key, value in state.items():
+                    # NOTE[DIFF]: alike clients in a stack share one count of steps, which goes on for all of them
+                    own = key != "step" or not client.stacked
+                    if own and isinstance(value, Tensor) and value.device == finite.device:
                         value.masked_fill_(~finite, 0)
 
     # ------------------------------------------------------------------ state

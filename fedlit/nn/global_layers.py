@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from fedlit.nn.blocks import (
@@ -80,6 +81,9 @@ class Encoder(Fusable):
                 return f"{type(part).__name__} has no compiled kernel"
             if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
                 return f"hooks watch its {type(part).__name__}, which the compiled kernel would not call"
+        tensors = [tensor for part in parts for tensor in (*part.parameters(False), *part.buffers(False))]
+        if any(t.is_floating_point() and (t.dtype != torch.float32 or not t.is_contiguous()) for t in tensors):
+            return "the compiled kernel is for contiguous float32 (as in 32-true and bf16-mixed)"
         if not self.blocks or len(self.embedding.weight) > MAX_TOKENS:
             return f"the compiled kernel is for 1 block or more and at most {MAX_TOKENS} columns"
         if len({(norm.momentum, norm.eps) for norm in self._norms()}) > 1 or self.token_norm.momentum is None:

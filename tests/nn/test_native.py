@@ -335,7 +335,7 @@ def test_without_a_compiler_torch_operations_are_used_and_it_is_said_once(
     plain = copy.deepcopy(network)
     with caplog.at_level(logging.WARNING, LOGGER):
         reasons = [use_kernels({"a": network}, "compiled") for _ in range(2)]
-    assert reasons == [["client 'a': its kernel could not be compiled"]] * 2
+    assert reasons == [(False, {"its kernel could not be compiled": ["a"]})] * 2
     said = [record.getMessage() for record in caplog.records if record.name == LOGGER]
     assert len(said) == 1
     assert "plain torch operations are used" in said[0]

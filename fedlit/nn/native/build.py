@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -39,13 +40,14 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
         source: a C++ file.
         definitions: names and values for the preprocessor.
     """
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+    found = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    compiler = shlex.split(found or "")  # CXX may be "ccache g++"
+    if not compiler:
         _log.warning("no C++ compiler was found (c++, g++, clang++, or CXX): plain torch operations are used, slower")
         return None
     try:
         flags = [*FLAGS, *(f"-D{name}={value}" for name, value in definitions)]
-        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
         key = hashlib.blake2b(
             "\0".join([source.read_text(), *flags, version, _processor()]).encode(), digest_size=12
         ).hexdigest()
@@ -55,7 +57,7 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 built = Path(scratch) / target.name
-                subprocess.run([compiler, *flags, str(source), "-o", str(built)], capture_output=True, check=True)
+                subprocess.run([*compiler, *flags, str(source), "-o", str(built)], capture_output=True, check=True)
                 os.replace(built, target)  # two processes may build at once: either result is whole
         return ctypes.CDLL(str(target))
     except (OSError, subprocess.CalledProcessError) as error:
@@ -64,7 +66,7 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
         _log.warning(
             "%s could not be compiled with %s: plain torch operations are used, slower (%s)",
             source.name,
-            compiler,
+            found,
             detail.strip().splitlines()[-1] if detail and detail.strip() else type(error).__name__,
         )
         return None

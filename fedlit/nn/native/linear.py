@@ -74,7 +74,7 @@ class StackedLinear(Function):
         x, weight = first(x, in_dims[0]), first(weight, in_dims[1]).contiguous()
         bias = None if bias is None else first(bias, in_dims[2]).contiguous()
         out = StackedLinear.apply(x.reshape(len(x), -1, x.shape[-1]), weight, bias, compiled)
-        return out.unflatten(1, x.shape[1:-1]), 0
+        return out.reshape(*x.shape[:-1], out.shape[-1]), 0
 
 
 def _library(x: Tensor, compiled: bool) -> ctypes.CDLL | None:

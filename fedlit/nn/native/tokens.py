@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load
+from fedlit.nn.native.build import load, pointer
 
 __all__ = ["MAX_TOKENS", "TokenKernel"]
 
@@ -79,6 +79,8 @@ class _Tokens(Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         library = kernel.library
         assert library is not None
+        # It reads memory as it is told: another type would be read as garbage, and written beyond its end.
+        assert all(value is None or (value.dtype == torch.float32 and value.is_contiguous()) for value in tensors)
         lanes: int = library.tokens_lanes()
         stack, rows = x.shape[:-2], x.shape[-2]
         x = x.contiguous()
@@ -95,12 +97,12 @@ class _Tokens(Function):
             int(training),
             ctypes.c_float(kernel.momentum),
             ctypes.c_float(kernel.eps),
-            _pointer(x),
-            _pointer(out),
+            pointer(x),
+            pointer(out),
             _pointers(tensors[:count]),
             _pointers(tensors[count:]),
-            _pointer(statistics),
-            _pointer(saved) if save else None,
+            pointer(statistics),
+            pointer(saved) if save else None,
         )
         return out, statistics, saved
 
@@ -129,12 +131,12 @@ class _Tokens(Function):
             kernel.tokens,
             kernel.blocks,
             int(ctx.training),
-            _pointer(x),
-            _pointer(dout),
+            pointer(x),
+            pointer(dout),
             _pointers(parameters),
-            _pointer(statistics),
-            _pointer(saved),
-            _pointer(dx),
+            pointer(statistics),
+            pointer(saved),
+            pointer(dx),
             _pointers(gradients),
         )
         return dx, None, None, None, None, *gradients, *nothing
@@ -151,10 +153,6 @@ class _Tokens(Function):
             for value, dim in zip((x, *rest), in_dims, strict=True)
         ]
         return _Tokens.apply(*stacked), (0, 0, 0)
-
-
-def _pointer(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
 
 
 def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
