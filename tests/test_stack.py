@@ -18,6 +18,7 @@ from lightning.pytorch import Callback, Trainer
 from test_engine import Dry, close
 from torch import Tensor, nn
 
+from fedlit.building import ClientOverride
 from fedlit.callbacks import Checkpoints
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
@@ -282,3 +283,157 @@ def test_a_stack_may_be_used_on_several_threads_at_once() -> None:
             for (found, _), one in zip(job.result(), expected, strict=True):
                 torch.testing.assert_close(found, one, rtol=1e-5, atol=1e-6)
         assert all(torch.equal(job.result()[0], expected[0]) for job in single)
+
+
+# ------------------------------------------------------------------ networks that a stack must treat as each alone does
+
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
+
+class Scaled(nn.Module):
+    """Has a parameter of no dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Remembers(nn.Module):
+    """Assigns its buffer instead of changing it in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+class Hooked(nn.Linear):
+    """Masks its gradient by a hook."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.weight.register_hook(lambda gradient: gradient * 0)
+
+
+class RowByRow(nn.Module):
+    """Applies a layer to vectors without rows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.linear(x.mean(0))
+
+
+def networks(num_features: int, num_outputs: int, special: str) -> Network:
+    first: nn.Module = nn.Linear(num_features, 4)
+    middle: dict[str, nn.Module] = {
+        "frozen": nn.Tanh(),
+        "scalar": Scaled(),
+        "assigned buffer": Remembers(),
+        "hook": Hooked(4, 4),
+        "vectors": RowByRow(4),
+        "no running statistics": nn.BatchNorm1d(4, track_running_stats=False),
+        "tied": nn.Tanh(),
+        "unused": nn.Tanh(),
+    }
+    network = Network(first, nn.Sequential(middle[special], nn.Linear(4, 4)), nn.Linear(4, num_outputs))
+    if special == "frozen":
+        network.encoder.requires_grad_(False)
+    if special == "unused":
+        network.core.register_parameter("idle", nn.Parameter(torch.zeros(3)))
+    if special == "tied":
+        network.core[0] = nn.Linear(4, 4)
+        network.core[0].weight = network.core[1].weight
+    return network
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize(
+    "special",
+    ["frozen", "scalar", "assigned buffer", "hook", "vectors", "no running statistics", "tied", "unused"],
+)
+def test_unusual_networks_train_as_under_the_plain_engine(special: str, clip: float | None, tmp_path: Path) -> None:
+    network = partial(networks, special=special)
+    options: dict[str, Any] = {"network": network, "loop": {"optimizer": SGD, "gradient_clip_val": clip}}
+    plain, stacked = alike(tmp_path / "plain", "plain", **options), alike(tmp_path / "stacked", **options)
+    stacked.data.eval_batch_size = plain.data.eval_batch_size = 15
+    expected, found = plain.fit(quiet=True), stacked.fit(quiet=True)
+    for name, value in weights(plain).items():
+        torch.testing.assert_close(weights(stacked)[name], value, rtol=1e-3, atol=1e-5)
+    for name, scores in expected.scores.items():
+        assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
+
+
+PARTICIPATION: dict[str, dict[str, Any]] = {
+    "accumulated": {"loop": {"accumulate": 2}, "exchange": {"participation": 0.7, "every": "step"}},
+    "momentum": {"exchange": {"participation": 0.7, "every": {"epochs": 2}}},
+    "reset": {"exchange": {"participation": 0.7, "optimizer_state": "reset", "rate": 0.5}},
+}
+
+
+@pytest.mark.parametrize("case", PARTICIPATION)
+def test_cohorts_train_as_under_the_plain_engine(case: str, tmp_path: Path) -> None:
+    settings = PARTICIPATION[case]
+    options: dict[str, Any] = {
+        "loop": {"optimizer": SGD, **settings.get("loop", {})},
+        "exchange": {"federated": ["core"], **settings["exchange"]},
+        "epochs": 5,
+    }
+    plain, stacked = alike(tmp_path / "plain", "plain", **options), alike(tmp_path / "stacked", **options)
+    plain.fit(quiet=True)
+    stacked.fit(quiet=True)
+    for name, value in weights(plain).items():
+        torch.testing.assert_close(weights(stacked)[name], value, rtol=1e-3, atol=1e-5)
+    tensors = [(name, value.untyped_storage().data_ptr()) for name, value in stacked.loop.named_parameters()]
+    assert len({place for _, place in tensors}) == len(tensors)  # nobody shares memory any more
+
+
+class PoisonOnce(Callback):
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == 2:
+            with torch.no_grad():
+                pl_module.federation["site3"].core[0].weight.fill_(float("nan"))
+
+
+@pytest.mark.parametrize("step", [5, 9, 10])
+@pytest.mark.parametrize("case", ["cohorts", "lost client"])
+def test_a_resumed_run_has_the_same_stacks(case: str, step: int, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_step == step:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+                raise KeyboardInterrupt
+
+    exchange = {"federated": ["core"], **(PARTICIPATION["momentum"]["exchange"] if case == "cohorts" else {})}
+    options: dict[str, Any] = {"loop": {"optimizer": SGD}, "exchange": exchange, "epochs": 4}
+    first: list[Callback] = [PoisonOnce()] if case == "lost client" else []
+    whole = alike(tmp_path / "whole", callbacks=first, **options)
+    whole.fit(quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        alike(tmp_path / "killed", callbacks=[*first, Stop()], **options).fit(quiet=True)
+    resumed = alike(tmp_path / "resumed", **options)
+    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
+    assert different(weights(whole), weights(resumed)) == []
+
+
+@pytest.mark.parametrize("seed", [9, 11])
+def test_a_client_with_dropout_that_is_drawn_late_is_found_out(seed: int, tmp_path: Path) -> None:
+    overrides = {"site6": ClientOverride(client=partial(FederatedClient, network=SmallNet))}
+    exchange = {"federated": ["core.0.weight"], "participation": 0.3}
+    options: dict[str, Any] = {"exchange": exchange, "seed": seed, "epochs": 5}
+    run = alike(tmp_path / "auto", loop={"overrides": overrides, "threads": 2}, **options)
+    run.fit(quiet=True)
+    again = alike(tmp_path / "again", loop={"overrides": overrides, "threads": 2}, **options)
+    again.fit(quiet=True)
+    assert different(weights(run), weights(again)) == []

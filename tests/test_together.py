@@ -97,3 +97,18 @@ def test_the_plain_engine_gives_the_bits_of_single_runs(tmp_path: Path) -> None:
         alone = run_of(tmp_path / str(run.seed), "global layers", seed=run.seed, **plain)
         alone.fit(quiet=True)
         assert different(weights(alone), weights(run)) == []
+
+
+def test_what_would_go_wrong_in_silence_is_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "local")
+    with pytest.raises(ConfigError, match="found one of them twice"):
+        fit_together([run, run])
+    with pytest.raises(ConfigError, match="expected a run that is trained, found one not trained; use fit_together"):
+        test_together([run])
+    fit_together([run])
+    with pytest.raises(ConfigError, match="found one trained already"):
+        fit_together([run])
+    with pytest.raises(ConfigError, match="callbacks: expected none"):
+        fit_together([run_of(tmp_path, "local", callbacks=[Spy()])])
+    with pytest.raises(ConfigError, match="kernels 'auto' and 'torch'"):
+        fit_together([run_of(tmp_path, "local"), run_of(tmp_path, "local", loop={"kernels": "torch"})])

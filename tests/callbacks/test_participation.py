@@ -245,3 +245,28 @@ def test_the_plan_says_who_takes_part(tmp_path: Path) -> None:
     plan = str(alike(tmp_path, **OPTIONS).describe())
     assert "Exchange every epoch by 40 % of the clients, drawn for each round: " in plan
     assert "drawn for each round" not in str(make_run(tmp_path, exchange={"federated": ["core"]}).describe())
+
+
+def test_masks_on_the_device_leave_the_others_of_a_stack_alone(tmp_path: Path) -> None:
+    class Poisons(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+            if trainer.global_step == 2:
+                with torch.no_grad():
+                    pl_module.federation["site2"].core[0].weight.fill_(float("nan"))  # type: ignore[index]
+
+    ends = []
+    for engine in ("plain", "auto"):
+        run = alike(tmp_path / engine, engine, callbacks=[Poisons()])
+        run.exchange = Deferred(federated=["core"])
+        run.fit(quiet=True)
+        assert run.exchange.not_finite == {"site2": 1}
+        ends.append(
+            {name: value for name, value in weights(run).items() if ".encoder." in name and "site2" not in name}
+        )
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=5e-3)
+
+
+@pytest.mark.parametrize(("share", "clients", "size"), [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (0.01, 7, 1)])
+def test_size_of_a_cohort(share: float, clients: int, size: int) -> None:
+    assert Exchange(["core"], participation=share)._cohort_size(clients) == size

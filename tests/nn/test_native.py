@@ -440,3 +440,10 @@ def test_stacked_layers_equal_torch_one_by_one(inputs: int, outputs: int, traini
             torch.testing.assert_close(gradient[position], parameter.grad, rtol=1e-4, atol=1e-4)
         for name, buffer in net.named_buffers():
             torch.testing.assert_close(stacked[name][position], buffer, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_types_than_float32_are_left_to_torch(dtype: torch.dtype) -> None:
+    made = encoder().to(dtype)
+    assert "contiguous float32" in made.why_not_fused()
+    assert made(torch.randn(4, 11, dtype=dtype)).dtype == dtype
