@@ -39,7 +39,7 @@ def fit_seeds(run: Run, seeds: Iterable[int]) -> list[Run]:
         >>> import fedlit
         >>> runs = fit_seeds(fedlit.load("quickstart.yaml", "--trainer.max_epochs=1"), [1, 2])
         >>> [run.seed for run in runs], runs[0].loop.results["validation"].step
-        ([1, 2], 6)
+        ([1, 2], 10)
     """
     runs = [run.with_seed(seed) for seed in seeds]
     fit_together(runs)
