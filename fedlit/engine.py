@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,8 +48,6 @@ threads, so only where clients take turns); returns whether random numbers were 
 
 Scope = Callable[[], AbstractContextManager[None]]
 """Makes what surrounds a step on whatever thread runs it (the autocast of mixed precision)."""
-
-T = TypeVar("T")
 
 SMALLEST_STACK, LARGEST_STACK = 4, 32
 """Alike clients from which stacking pays, and how many share a stack: more would start fewer operations, but their

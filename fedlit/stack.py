@@ -107,15 +107,16 @@ class Stack:
         # on another thread, and so may the copy.
         self._template = _copy(clients[0])
         self._lock = threading.Lock()
-        self.parameters = _stacked([dict(client.named_parameters()) for client in clients])
-        self.buffers = _stacked([dict(client.named_buffers()) for client in clients])
-        for stacked, own in ((self.parameters, "parameters"), (self.buffers, "buffers")):
-            for position, client in enumerate(clients):
-                for name, tensor in getattr(client, f"named_{own}")():
+        parameters: list[dict[str, Tensor]] = [dict(client.named_parameters()) for client in clients]
+        buffers: list[dict[str, Tensor]] = [dict(client.named_buffers()) for client in clients]
+        self.parameters, self.buffers = _stacked(parameters), _stacked(buffers)
+        for stacked, states in ((self.parameters, parameters), (self.buffers, buffers)):
+            for position, state in enumerate(states):
+                for name, tensor in state.items():
                     tensor.data = stacked[name][position]
-        for name, parameter in clients[0].named_parameters():
+        for name, parameter in parameters[0].items():
             joint = self.parameters[name].requires_grad_(parameter.requires_grad)
-            gradients = [own.grad for client in clients for key, own in client.named_parameters() if key == name]
+            gradients = [own[name].grad for own in parameters]
             if any(gradient is not None for gradient in gradients):  # accumulated so far
                 joint.grad = torch.stack([torch.zeros_like(parameter) if g is None else g for g in gradients])
         for client in clients:

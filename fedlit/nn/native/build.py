@@ -13,10 +13,11 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["load", "pointer"]
+__all__ = ["load", "pointer", "stack_first"]
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,19 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
     """A tensor's memory, as an argument; the tensor must be contiguous and outlive the call."""
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
+
+
+def stack_first(size: int, value: Any, dim: int | None) -> Any:
+    """An argument under ``vmap`` as a kernel for stacks reads it: contiguous, the stack as its first dimension.
+
+    Args:
+        size: of the stack.
+        value: a tensor; anything else is left as it is.
+        dim: the dimension that is the stack's; None for a tensor that all have in common, which is repeated.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    return (value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)).contiguous()
 
 
 def _processor() -> str:

@@ -2,7 +2,8 @@
 //
 // With a dozen rows a matrix product is limited by reading the weights, and a library that first packs them reads them
 // more than once. Here each weight is read once from memory, and used for all rows while it is in registers or the
-// first-level cache; asking for the next ones in advance made it half as fast again. All tensors are row-major float32: x (stack, rows, ins), w (stack, outs, ins), y (stack, rows, outs).
+// first-level cache; asking for the next ones in advance made it half as fast again. All tensors are row-major float32:
+// x (stack, rows, ins), w (stack, outs, ins), y (stack, rows, outs).
 //
 // Needs GCC or Clang (vector extensions).
 

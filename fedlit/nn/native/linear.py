@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load, pointer
+from fedlit.nn.native.build import load, pointer, stack_first
 
 __all__ = ["StackedLinear"]
 
@@ -67,12 +67,9 @@ class StackedLinear(Function):
         info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool
     ) -> tuple[Tensor, int]:
         """Rows of further dimensions count as rows; what is not stacked is repeated."""
-
-        def first(value: Tensor, dim: int | None) -> Tensor:
-            return value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
-
-        x, weight = first(x, in_dims[0]), first(weight, in_dims[1]).contiguous()
-        bias = None if bias is None else first(bias, in_dims[2]).contiguous()
+        x, weight, bias = (
+            stack_first(info.batch_size, *pair) for pair in zip((x, weight, bias), in_dims[:3], strict=True)
+        )
         out = StackedLinear.apply(x.reshape(len(x), -1, x.shape[-1]), weight, bias, compiled)
         return out.reshape(*x.shape[:-1], out.shape[-1]), 0
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load, pointer
+from fedlit.nn.native.build import load, pointer, stack_first
 
 __all__ = ["StackedNorm"]
 
@@ -77,12 +77,5 @@ class StackedNorm(Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
         """The stack is the first dimension; running statistics must be there already, since they are changed."""
-        stacked = [
-            value
-            if not isinstance(value, Tensor)
-            else value.movedim(dim, 0).contiguous()
-            if dim is not None
-            else value.expand(info.batch_size, *value.shape).contiguous()
-            for value, dim in zip(arguments, in_dims, strict=True)
-        ]
+        stacked = [stack_first(info.batch_size, *pair) for pair in zip(arguments, in_dims, strict=True)]
         return StackedNorm.apply(*stacked), (0, 0, 0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load, pointer
+from fedlit.nn.native.build import load, pointer, stack_first
 
 __all__ = ["MAX_TOKENS", "TokenKernel"]
 
@@ -144,14 +144,7 @@ class _Tokens(Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
         """A stack of networks in one call; what is not stacked already is repeated."""
-        stacked = [
-            value
-            if not isinstance(value, Tensor)
-            else value.movedim(dim, 0).contiguous()
-            if dim is not None
-            else value.expand(info.batch_size, *value.shape).contiguous()
-            for value, dim in zip((x, *rest), in_dims, strict=True)
-        ]
+        stacked = [stack_first(info.batch_size, *pair) for pair in zip((x, *rest), in_dims, strict=True)]
         return _Tokens.apply(*stacked), (0, 0, 0)
 
 
