@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 
 __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
+STUDIES = ("compare", "search")
 USAGE = """\
 usage: fedlit COMMAND ...
 
@@ -22,6 +23,8 @@ Partial federated learning on tables whose columns, classes and distributions di
   fedlit validate --config NAME     score the validation split of the newest run
   fedlit test --config NAME         score its test split, write test.csv and test.json
   fedlit predict --config NAME      write predictions, one file per client (--format csv|parquet)
+  fedlit compare STUDY              many methods and seeds: what federation gains, for whom
+  fedlit search STUDY               look for what to federate, and how
   fedlit data [list | fetch NAME | show NAME]
                                     which tables there are, and where they were found
 
@@ -67,39 +70,48 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.data.command import main as data
 
         return data(rest)
+    elif command in STUDIES:
+        from fedlit.study.command import main as study
+
+        return _guarded(lambda: study(command, rest))
     elif command in HEAVY:
-        return _heavy(command, rest)
+        return _guarded(lambda: _execute(command, rest))
     else:
         raise ConfigError(
             f"expected a command, found {command!r}; fedlit --help lists them."
-            + did_you_mean(command, [*HEAVY, "data"])
+            + did_you_mean(command, [*HEAVY, *STUDIES, "data"])
         )
     return 0
 
 
-def _heavy(command: str, rest: list[str]) -> int:
+def _execute(command: str, rest: list[str]) -> int:
     try:
-        from lightning.fabric.utilities.exceptions import MisconfigurationException
-
         from fedlit.cli import execute
     except ImportError as error:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
         ) from error
+    execute(command, rest)  # type: ignore[arg-type]
+    return 0
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """Do it; whatever goes wrong is one message."""
     try:
-        execute(command, rest)  # type: ignore[arg-type]
+        return work()
     except (FedlitError, KeyboardInterrupt):
         raise
-    except MisconfigurationException as error:
-        raise ConfigError(str(error)) from error
     except Exception as error:
+        from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+        if isinstance(error, MisconfigurationException):
+            raise ConfigError(str(error)) from error
         if os.environ.get("FEDLIT_DEBUG"):
             raise
         print(
             f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)", file=sys.stderr
         )
         return 1
-    return 0
 
 
 if __name__ == "__main__":

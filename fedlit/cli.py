@@ -16,7 +16,7 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from fedlit.callbacks import Checkpoints, Exchange
-from fedlit.config import find_config, known_configs
+from fedlit.config import find_config, known_configs, parse_yaml, read_yaml
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.folders import newest_run, run_folder
@@ -158,44 +158,14 @@ def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
                     )
                 value = args[position]
             configs.append(find_config(value))
-            _check_yaml(configs[-1])
+            read_yaml(configs[-1])
             resolved += ["--config", str(configs[-1])]
         else:
             if "{" in args[position]:
-                _strict(args[position][args[position].index("{") :], "command line")
+                parse_yaml(args[position][args[position].index("{") :], "command line")
             resolved.append(args[position])
         position += 1
     return resolved, configs
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: YAML would silently keep the second."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                line = node.value[position][0].start_mark.line + 1
-                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
-def _strict(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: expected YAML, found: {error}") from error
-
-
-def _check_yaml(path: Path) -> None:
-    """Name the file where it is not YAML (the parser's own message would not)."""
-    try:
-        content = _strict(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: expected a YAML file in UTF-8, found: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
 
 
 def _options(args: list[str]) -> list[tuple[str, str | None]]:

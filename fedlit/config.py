@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["config_folders", "find_config", "known_configs"]
+__all__ = ["config_folders", "find_config", "known_configs", "parse_yaml", "read_yaml"]
+
+STUDIES = "studies"
 
 
 def config_folders() -> list[Path]:
@@ -18,16 +23,19 @@ def config_folders() -> list[Path]:
     return [Path(), Path("configs"), shipped if shipped.is_dir() else package.parent / "configs"]
 
 
-def known_configs() -> list[str]:
-    """Names of the configurations in ``configs/`` and in the package."""
-    return sorted({path.name for folder in config_folders()[1:] for path in folder.glob("*.yaml")})
+def known_configs(*, studies: bool = False) -> list[str]:
+    """Names of the configurations (or studies) in ``configs/`` and in the package."""
+    below = STUDIES if studies else ""
+    return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
 
 
-def find_config(name: str) -> Path:
-    """The file that a ``--config`` means.
+def find_config(name: str, *, studies: bool = False, also: Path | None = None) -> Path:
+    """The file that a ``--config`` means, or the name of a study.
 
     Args:
         name: a path, or a bare file name, with or without ``.yaml``.
+        studies: look for a study: in ``configs/studies/`` instead of ``configs/``.
+        also: a folder to look into last; paths may be relative to it too.
 
     Raises:
         ConfigError: there is none; says where was looked and what there is.
@@ -37,14 +45,57 @@ def find_config(name: str) -> Path:
         'quickstart.yaml'
     """
     asked = Path(name).expanduser()
-    folders = config_folders() if asked.parent == Path() else [Path()]
+    here, *others = config_folders()
+    folders = [here, *(folder / STUDIES if studies else folder for folder in others)]
+    folders = folders if asked.parent == Path() else [here]
+    folders += [also] if also is not None else []
     for folder in folders:
         for candidate in (folder / asked, folder / f"{asked}.yaml"):
             if candidate.is_file():
                 return candidate.resolve()
     looked = ", ".join(str(folder.resolve()) for folder in folders)
-    known = known_configs()
+    known = known_configs(studies=studies)
     raise ConfigError(
-        f"--config {name}: expected a YAML file, found none in {looked}; known by name are {', '.join(known)}."
-        + did_you_mean(asked.name if asked.suffix else f"{asked.name}.yaml", known)
+        f"{'study' if studies else '--config'} {name}: expected a YAML file, found none in {looked}; known by name are "
+        f"{', '.join(known)}." + did_you_mean(asked.name if asked.suffix else f"{asked.name}.yaml", known)
     )
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: YAML would silently keep the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                line = node.value[position][0].start_mark.line + 1
+                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """What a text says, refused where it is not YAML or has a key twice.
+
+    Raises:
+        ConfigError: it is not YAML; names ``where`` it stands.
+    """
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: expected YAML, found: {error}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys and values of a file.
+
+    Raises:
+        ConfigError: it is no YAML mapping; names the file (a parser's own message would not).
+    """
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected a YAML file in UTF-8, found: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
+    return content

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
+from fedlit.data.table import Split
 from fedlit.errors import ConfigError
 from fedlit.loop import FederatedLoop
 from fedlit.metrics import restrict
+from fedlit.spec import ClientSpec
 
-__all__ = ["write_predictions"]
+__all__ = ["prediction_frame", "scored_predictions", "write_predictions"]
 
 
 def write_predictions(
@@ -52,21 +56,57 @@ def write_predictions(
             ) from error
     folder = folder / data.predict
     folder.mkdir(parents=True, exist_ok=True)
-    sites = data.sites(data.predict)
     # Lightning unpacks a list of one
+    sites = data.sites(data.predict)
     per_site = cast(Sequence[Sequence[Tensor]], [batches] if len(sites) == 1 else batches)
     written = {}
     for (owner, name, rows), parts in zip(sites, per_site, strict=True):
-        client = loop.federation[owner]
-        site = next(site for site in client.spec.sites if site.name == name)
-        labels = [client.spec.classes[position] for position in site.classes]
-        probabilities = restrict(torch.cat([part.cpu() for part in parts]), site.classes)
-        frame = pd.DataFrame(probabilities.numpy(), columns=[f"probability_{label}" for label in labels])
-        frame.insert(0, "row", rows.row)
-        frame["predicted"] = [labels[position] for position in probabilities.argmax(1).tolist()]
         written[name] = folder / f"{name}.{format}"
+        frame = _frame(loop.federation[owner].spec, name, rows, parts).drop(columns="target")
         if format == "csv":
             frame.to_csv(written[name], index=False)
         else:
             frame.to_parquet(written[name], index=False)
     return written
+
+
+def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, pd.DataFrame]:
+    """What the scores of a split were computed from, without predicting anew.
+
+    Returns:
+        Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the
+        label), ``probability_<label>`` for each of the site's classes, ``predicted``.
+    """
+    outputs = loop.scoring[split].probabilities
+    return {
+        name: _frame(loop.federation[owner].spec, name, rows, outputs[name]) for owner, name, rows in data.sites(split)
+    }
+
+
+def _frame(spec: ClientSpec, name: str, rows: Rows, batches: Sequence[Tensor]) -> pd.DataFrame:
+    site = next(site for site in spec.sites if site.name == name)
+    probabilities = restrict(torch.cat([part.cpu().float() for part in batches]), site.classes)
+    return prediction_frame(
+        [spec.classes[position] for position in site.classes],
+        rows.row,
+        [spec.classes[position] if position in site.classes else None for position in rows.y.tolist()],
+        probabilities,
+    )
+
+
+def prediction_frame(
+    labels: Sequence[Any], row: np.ndarray, target: Sequence[Any], probabilities: Tensor
+) -> pd.DataFrame:
+    """One row per row: ``row``, ``target``, ``probability_<label>`` for each label, ``predicted``.
+
+    Args:
+        labels: the classes.
+        row: (n,) numbers of the rows in the source.
+        target: (n,) labels; None for one that is not among the classes.
+        probabilities: (n, classes) float.
+    """
+    frame = pd.DataFrame(probabilities.numpy(), columns=[f"probability_{label}" for label in labels])
+    frame.insert(0, "row", row)
+    frame.insert(1, "target", list(target))
+    frame["predicted"] = [labels[position] for position in probabilities.argmax(1).tolist()]
+    return frame

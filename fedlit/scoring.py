@@ -30,6 +30,10 @@ class Scoring:
     Args:
         clients: by name.
         split: the rows that will be scored.
+
+    Attributes:
+        probabilities: site → what its client made of each batch, in the order of its rows; (n, classes) float, empty
+            for a union of other sites.
     """
 
     def __init__(self, clients: Mapping[str, FederatedClient], split: Split) -> None:
@@ -44,12 +48,13 @@ class Scoring:
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
         self.batches = 0
-        self._pending: list[tuple[list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
+        self.probabilities: dict[str, list[Tensor]] = {name: [] for name in self.sites}
+        self._pending: list[tuple[str, list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
 
     def add(self, client: FederatedClient, site: str, batch: Batch, outcome: Future[tuple[Tensor, Tensor]]) -> None:
         """Add a batch of a client's site, whose (probabilities, loss) may still be on their way."""
         scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
-        self._pending.append((scored, batch, outcome))
+        self._pending.append((site, scored, batch, outcome))
         self.batches += 1
 
     def results(self, step: int) -> Results:
@@ -58,8 +63,9 @@ class Scoring:
         Args:
             step: aligned steps that the clients have behind them.
         """
-        for scored, batch, outcome in self._pending:
+        for site, scored, batch, outcome in self._pending:
             probabilities, loss = outcome.result()
+            self.probabilities[site].append(probabilities)
             for metrics in scored:
                 metrics.update(probabilities, batch.y, loss)
         self._pending.clear()

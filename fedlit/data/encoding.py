@@ -53,12 +53,14 @@ class EncodedClient:
     """A client's tensors: training rows, and for each of its sites the rows of every split.
 
     ``notes`` says what a person should know about the table: columns without information, labels unseen in training.
+    ``categorical`` names the features that are category codes.
     """
 
     spec: ClientSpec
     train: Rows
     sites: Mapping[str, Mapping[Split, Rows]]
     notes: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
 
     def fingerprint(self) -> str:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
@@ -159,7 +161,7 @@ def encode(
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,))
         notes = _notes(table, train[table.name], splits)
-        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes))
+        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, tuple(table.categorical)))
     return [_pool(encoded)] if pool else encoded
 
 
@@ -301,4 +303,6 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
         POOLED_CLIENT, first.features, first.classes, sizes, (*(client.spec.sites[0] for client in clients), union)
     )
     notes = tuple(note for client in clients for note in client.notes)
-    return EncodedClient(spec, train, {client.spec.name: client.sites[client.spec.name] for client in clients}, notes)
+    sites = {client.spec.name: client.sites[client.spec.name] for client in clients}
+    categorical = tuple(sorted({name for client in clients for name in client.categorical}))
+    return EncodedClient(spec, train, sites, notes, categorical)

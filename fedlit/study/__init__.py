@@ -1,0 +1,1 @@
+"""Studies: many methods, many seeds, and what federation gives each client."""

@@ -1,0 +1,150 @@
+"""Go-alone models of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pandas as pd
+import sklearn
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import ParameterGrid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from fedlit.data.encoding import EncodedClient
+from fedlit.metrics import classification_metrics
+from fedlit.predictions import prediction_frame
+from fedlit.study.runs import Job
+
+__all__ = ["GRIDS", "fit_baseline", "make_baseline"]
+
+# Settings of which the best on validation is taken, per client and seed; the first of equals.
+GRIDS: dict[str, dict[str, list[Any]]] = {
+    "extra_trees": {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": ["sqrt", None]},
+    "gradient_boosting": {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]},
+    "logistic_regression": {"C": [0.01, 0.05, 0.2, 1.0, 10.0], "categories": ["codes", "one_hot"]},
+}
+# These give the same whatever the seed: on the same rows they are fitted once.
+_SEEDLESS = ("gradient_boosting", "logistic_regression")
+
+
+def make_baseline(
+    name: str, settings: Mapping[str, Any], categorical: list[int], seed: int = 0, threads: int = 1
+) -> ClassifierMixin:
+    """An untrained model.
+
+    Args:
+        name: ``extra_trees``, ``gradient_boosting`` or ``logistic_regression``.
+        settings: keyword arguments of scikit-learn's class; for logistic regression also ``categories``: whether they
+            are numbers (``codes``) or a column each (``one_hot``). Everything is scaled for it.
+        categorical: positions of the columns that hold category codes, −1 for missing or unseen.
+        seed: of the model's own randomness.
+        threads: how many it may use.
+
+    Example:
+        >>> make_baseline("extra_trees", {"n_estimators": 10}, [])
+        ExtraTreesClassifier(n_estimators=10, n_jobs=1, random_state=0)
+    """
+    if name == "extra_trees":
+        return ExtraTreesClassifier(**settings, random_state=seed, n_jobs=threads)
+    if name == "gradient_boosting":
+        return HistGradientBoostingClassifier(
+            **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
+        )
+    settings = dict(settings)
+    one_hot = settings.pop("categories", "codes") == "one_hot" and categorical
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    expand = [make_column_transformer((encoder, categorical), remainder="passthrough")] if one_hot else []
+    return make_pipeline(*expand, StandardScaler(), LogisticRegression(**settings, max_iter=2000, random_state=seed))
+
+
+def fit_baseline(job: Job) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Fit a baseline on every client of a job's data, choose its settings on validation, score it on the test split.
+
+    Returns:
+        Predictions and scores of the chosen models, and for the record which settings were chosen.
+    """
+    from fedlit.cli import load
+
+    assert job.grid is not None
+    data = load(job.config, *job.arguments, f"--seed={job.seed}").data
+    data.setup()
+    cache = Path(job.folder).parent.parent.parent / "baselines"
+    predictions, scores, chosen = [], [], {}
+    for client in data.clients:
+        own_predictions, own_scores, settings = _cached(job, client, cache)
+        predictions.append(own_predictions)
+        scores.append(own_scores)
+        chosen[client.spec.name] = settings
+    train_rows = {client.spec.name: len(client.train) for client in data.clients}
+    details = {"settings": chosen, "train_rows": train_rows}
+    return pd.concat(predictions, ignore_index=True), pd.concat(scores, ignore_index=True), details
+
+
+def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    made_of = [client.fingerprint(), client.categorical, job.method, job.grid, job.choose, sklearn.__version__]
+    made_of += [] if job.method in _SEEDLESS else [job.seed]
+    key = hashlib.blake2b(json.dumps(made_of, default=str).encode(), digest_size=8).hexdigest()
+    folder = cache / f"{job.method}-{client.spec.name}-{key}"
+    if not folder.is_dir():
+        predictions, scores, settings = _choose(job, client)
+        partial = cache / f"{folder.name}.{os.getpid()}.part"
+        partial.mkdir(parents=True, exist_ok=True)
+        predictions.to_parquet(partial / "predictions.parquet", index=False)
+        scores.to_csv(partial / "scores.csv", index=False)
+        (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        try:
+            partial.rename(folder)
+        except OSError:  # another worker was as fast: it wrote the same
+            pass
+    # read back even if just computed: a result does not depend on who computed it
+    return (
+        pd.read_parquet(folder / "predictions.parquet"),
+        pd.read_csv(folder / "scores.csv", dtype={"client": str}),
+        json.loads((folder / "settings.json").read_text(encoding="utf-8")),
+    )
+
+
+def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    site = client.spec.name
+    features = client.spec.features
+    categorical = [position for position, name in enumerate(features) if name in client.categorical]
+    validation = client.sites[site]["validation"]
+    best: tuple[float, Any, dict[str, Any]] | None = None
+    for settings in ParameterGrid(job.grid):
+        model = make_baseline(job.method, settings, categorical, job.seed, threads=torch.get_num_threads())
+        model.fit(client.train.x.numpy(), client.train.y.numpy())
+        value = float(_scores(model, validation)[1][job.choose]) if len(validation) else math.nan
+        if best is None or value > best[0] or (math.isnan(best[0]) and not math.isnan(value)):
+            best = value, model, dict(settings)
+    assert best is not None
+    predictions, scores = [], []
+    for split in ("validation", "test"):
+        rows = client.sites[site][cast(Literal["validation", "test"], split)]
+        if not len(rows):
+            continue
+        probabilities, own = _scores(best[1], rows)
+        labels = list(client.spec.classes)
+        target = [labels[position] if position >= 0 else None for position in rows.y.tolist()]
+        frame = prediction_frame(labels, rows.row, target, probabilities)
+        frame.insert(0, "client", site)
+        frame.insert(1, "split", split)
+        predictions.append(frame.astype({"target": "string", "predicted": "string"}))
+        scores += [{"split": split, "client": site, "metric": metric, "value": value} for metric, value in own.items()]
+    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
+
+
+def _scores(model: Any, rows: Any) -> tuple[torch.Tensor, dict[str, float]]:
+    probabilities = torch.from_numpy(model.predict_proba(rows.x.numpy())).float()
+    scores = classification_metrics(probabilities, rows.y)
+    return probabilities, {name: float(value) for name, value in scores.items()}

@@ -1,0 +1,147 @@
+"""From the folders of a study's runs to one tidy table, and the go-alone model that each client would have chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.encoding import UNION_SITE
+from fedlit.errors import RunError
+from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished
+from fedlit.study.study import BEST_ALONE, Study
+
+__all__ = ["Collected", "best_alone", "collect"]
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """What a study's finished runs say.
+
+    Attributes:
+        results: one row per value: study, method, seed, client, split, metric, value.
+        chosen: one row per seed and client: the go-alone model that is best on validation.
+        records: one row per run: method, seed, seconds, versions, machine, …
+        bootstrap: (method, seed) → one row per resample, columns (client, metric).
+        curves: validation scores over epochs: method, seed, client, metric, step, value.
+        fixed: whether every seed has the same test rows, so that seeds differ in training alone.
+        ratio: client → test rows / training rows, mean over seeds.
+    """
+
+    results: pd.DataFrame
+    chosen: pd.DataFrame
+    records: pd.DataFrame
+    bootstrap: dict[tuple[str, int], pd.DataFrame]
+    curves: pd.DataFrame
+    fixed: bool
+    ratio: dict[str, float]
+
+    def values(self, metric: str, split: str = "test") -> pd.DataFrame:
+        """A metric's values: one row per seed, columns (method, client)."""
+        own = self.results[(self.results["metric"] == metric) & (self.results["split"] == split)]
+        return own.pivot(index="seed", columns=["method", "client"], values="value")
+
+    @property
+    def clients(self) -> list[str]:
+        """The clients, without the union of a pooled run's."""
+        return sorted(self.ratio)
+
+
+def collect(study: Study, jobs: Sequence[Job]) -> Collected:
+    """Read what is done.
+
+    Raises:
+        RunError: nothing is done, or two methods were scored on different rows for the same seed and client.
+    """
+    done = [(job, record) for job in jobs if (record := finished(job)) is not None]
+    if not done:
+        raise RunError("expected at least one run that was done, found none")
+    fixed, ratio = _check_rows(done)
+    scores, curves, bootstrap = [], [], {}
+    for job, _ in done:
+        folder = Path(job.folder)
+        own = pd.read_csv(folder / SCORES, dtype={"client": str})
+        scores.append(own.assign(method=job.method, seed=job.seed))
+        if fixed and (folder / BOOTSTRAP).is_file():
+            bootstrap[job.method, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
+        if (folder / CURVES).is_file():
+            own = pd.read_csv(folder / CURVES, dtype={"client": str})
+            curves.append(own.assign(method=job.method, seed=job.seed))
+    results = pd.concat(scores, ignore_index=True).assign(study=study.name)
+    chosen = best_alone(results, study.alone, study.choose) if study.baselines else _nothing_chosen()
+    as_chosen = results.merge(chosen, on=["seed", "client", "method"]).assign(method=BEST_ALONE)
+    results = pd.concat([results, as_chosen], ignore_index=True)
+    order = {name: position for position, name in enumerate(study.labels)}
+    results = results.sort_values(
+        ["method", "seed", "client", "split", "metric"], key=lambda own: own.map(order) if own.name == "method" else own
+    )
+    for (seed,), own in chosen.groupby(["seed"]):
+        parts = [
+            bootstrap[method, seed][client]
+            for method, client in own[["method", "client"]].itertuples(index=False)
+            if (method, seed) in bootstrap
+        ]
+        if parts and len(parts) == len(own):
+            bootstrap[BEST_ALONE, seed] = pd.concat(dict(zip(own["client"], parts, strict=True)), axis=1)
+    return Collected(
+        results[["study", "method", "seed", "client", "split", "metric", "value"]].reset_index(drop=True),
+        chosen,
+        pd.DataFrame([record for _, record in done]),
+        bootstrap,
+        pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["client", "metric", "step", "value"]),
+        fixed,
+        ratio,
+    )
+
+
+def _nothing_chosen() -> pd.DataFrame:
+    return pd.DataFrame({"seed": pd.Series(dtype=int), "client": pd.Series(dtype=str), "method": pd.Series(dtype=str)})
+
+
+def best_alone(results: pd.DataFrame, alone: Sequence[str], choose: str) -> pd.DataFrame:
+    """Per seed and client the go-alone model of the largest value on validation, the first of equals.
+
+    Args:
+        results: tidy, with the validation split.
+        alone: the candidates, in the order in which equals are preferred.
+        choose: the metric.
+
+    Returns:
+        Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not be comparable.
+        Where the metric is undefined on validation for all, the first candidate is taken.
+    """
+    own = results[
+        (results["split"] == "validation")
+        & (results["metric"] == choose)
+        & results["method"].isin(alone)
+        & (results["client"] != UNION_SITE)
+    ]
+    wide = own.pivot(index=["seed", "client"], columns="method", values="value").reindex(columns=list(alone))
+    complete = own.groupby(["seed", "client"])["method"].nunique().reindex(wide.index) == len(alone)
+    values = wide[complete].to_numpy(float)
+    position = np.argmax(np.where(np.isnan(values), -np.inf, values), axis=1) if len(values) else []
+    chosen = wide[complete].index.to_frame(index=False)
+    return chosen.assign(method=[alone[column] for column in position])
+
+
+def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
+    """Whether all seeds have the same test rows, and each client's test / training rows."""
+    seen: dict[tuple[int, str], tuple[str, str]] = {}
+    per_client: dict[str, set[str]] = {}
+    ratios: dict[str, list[float]] = {}
+    for job, record in done:
+        for client, rows in record["rows"].items():
+            first, digest = seen.setdefault((job.seed, client), (job.method, rows["digest"]))
+            if digest != rows["digest"]:
+                raise RunError(
+                    f"{client}, seed {job.seed}: expected the same test rows for all methods, found others for "
+                    f"{job.method} than for {first}; give their configurations the same data.source"
+                )
+            per_client.setdefault(client, set()).add(digest)
+            ratios.setdefault(client, []).append(rows["test"] / record["train_rows"][client])
+    fixed = all(len(digests) == 1 for digests in per_client.values())
+    return fixed, {client: float(np.mean(own)) for client, own in ratios.items()}

@@ -1,0 +1,151 @@
+"""``fedlit compare``: run what is missing of a study, and write its tables and report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fedlit.errors import ConfigError
+from fedlit.study.collect import Collected, collect
+from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
+from fedlit.study.report import write_report
+from fedlit.study.runner import default_jobs, locked, run_jobs
+from fedlit.study.runs import plan_jobs
+from fedlit.study.study import Study, load_study, parse_seeds
+from fedlit.study.tables import lift_table, markdown_tables, score_table
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a study found.
+
+    Attributes:
+        study: what was compared.
+        seeds: with which seeds.
+        collected: results, records, curves.
+        estimates: one row per metric, method and client.
+        lift: one row per metric, reference, method and client.
+        failures: run → its error.
+        folder: where the files are.
+    """
+
+    study: Study
+    seeds: list[int]
+    collected: Collected
+    estimates: pd.DataFrame
+    lift: pd.DataFrame
+    failures: dict[str, str]
+    folder: Path
+
+    @property
+    def clients(self) -> list[str]:
+        """Of tables: the clients, their mean, the worst."""
+        return [*self.collected.clients, MEAN, WORST]
+
+    def __str__(self) -> str:
+        metric = self.study.metrics[0]
+        tables = [score_table(self.study, self.estimates, metric, self.clients, short=True)]
+        for reference in self.lift["reference"].unique():
+            tables.append(f"Lift over {self.study.labels[reference]}, percentage points:")
+            tables.append(lift_table(self.study, self.lift, metric, reference, self.clients))
+        return "\n\n".join(tables)
+
+
+def compare(
+    study: str | Study,
+    *,
+    seeds: str | Iterable[int] | None = None,
+    methods: Iterable[str] | None = None,
+    baselines: Iterable[str] | None = None,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+) -> Comparison:
+    """Train every method with every seed, fit every go-alone model, and say what federation gained.
+
+    What a folder holds already is not run again; a run that was cut short goes on from its last checkpoint.
+
+    Args:
+        study: its name, its path, or a :class:`~fedlit.study.study.Study`.
+        seeds: in place of the study's.
+        methods: these only; the reference is always among them.
+        baselines: these only.
+        jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
+        out: the study's folder; by default ``lightning_logs/studies/<name>``.
+        quiet: print nothing.
+
+    Returns:
+        The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
+        and ``report.html``.
+
+    Raises:
+        ConfigError: the study cannot be run.
+        RunError: no run came to its end, or methods were scored on different rows.
+    """
+    study = load_study(study) if isinstance(study, str) else study
+    study = study.restricted(methods, baselines)
+    numbers = parse_seeds(study.seeds if seeds is None else seeds if isinstance(seeds, str) else list(seeds))
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
+    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
+    with locked(folder):
+        planned = plan_jobs(study, numbers, folder)
+        say = (lambda text: None) if quiet else print
+        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
+        collected = collect(study, planned)
+        scores = Scores(collected)
+        found = Comparison(study, numbers, collected, estimates(study, scores), lifts(study, scores), failures, folder)
+        _write(found)
+    return found
+
+
+def _write(found: Comparison) -> None:
+    results, folder = found.collected.results, found.folder
+    results.to_csv(folder / "results.csv", index=False)
+    results.to_parquet(folder / "results.parquet", index=False)
+    found.lift.to_csv(folder / "lift.csv", index=False)
+    text = markdown_tables(
+        found.study,
+        found.estimates,
+        found.lift,
+        found.clients,
+        seeds=found.seeds,
+        fixed=found.collected.fixed,
+        bootstrap=bool(found.collected.bootstrap),
+        footer=provenance(found),
+    )
+    (folder / "tables.md").write_text(text, encoding="utf-8")
+    write_report(found, folder / "report.html")
+
+
+def provenance(found: Comparison) -> list[str]:
+    """When, with what, on what, how long: one line each."""
+    records = found.collected.records
+    versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
+    machines = [
+        f"{own['processor']}, {own['cores']} cores" + "".join(f", {gpu}" for gpu in own["gpus"])
+        for own in records["machine"]
+    ]
+    finished = sorted(records["finished"])
+    lines = [
+        f"Runs finished {finished[0][:10]} to {finished[-1][:10]}: {len(records)} of {len(records) + len(found.failures)}"
+    ]
+    lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
+    lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
+    times = records.groupby("method", sort=False)["seconds"].mean()
+    shown = [
+        f"{found.study.labels[str(method)]} {seconds:.1f} s"
+        for method, seconds in times.items()
+        if math.isfinite(seconds)
+    ]
+    lines.append(
+        "Mean time of a run (training; for go-alone models fitting, choosing and scoring): " + ", ".join(shown)
+    )
+    lines += [f"FAILED {name}: {error}" for name, error in found.failures.items()]
+    return lines

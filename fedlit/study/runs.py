@@ -1,0 +1,266 @@
+"""One run of a study: a method, or a go-alone model, with one seed, in a folder of its own that says when it is done.
+
+<study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
+                              /predictions.parquet   of validation and test rows
+                              /scores.csv            split, client, metric, value
+                              /bootstrap.parquet     test scores of resampled rows
+                              /curves.csv            validation scores over epochs
+                              /version_0/            what every run of fedlit has: configuration, events
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+import yaml
+
+from fedlit.errors import FedlitError
+from fedlit.study.study import METRICS
+
+if TYPE_CHECKING:
+    from fedlit.run import Run
+    from fedlit.study.study import Study
+
+__all__ = ["DONE", "Job", "execute", "finished", "plan_jobs", "versions"]
+
+DONE = "DONE"
+PREDICTIONS, SCORES, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
+# Keys that do not change what is computed, beyond rounding.
+_FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker process is asked to run.
+
+    Attributes:
+        method: name of the method, or of the baseline.
+        seed: the run's seed.
+        folder: where it goes.
+        digest: changes with whatever the run is computed from: a folder whose ``DONE`` has another one is no result.
+        config: the configuration's file; for a baseline, of the reference, whose data it gets.
+        arguments: changed keys, as command-line arguments.
+        choose: the metric to choose by, on validation.
+        checkpoint: which state is scored on the test split.
+        bootstrap: resamples of the test rows.
+        keep_checkpoints: whether they are kept.
+        grid: a baseline's settings; None for a method.
+    """
+
+    method: str
+    seed: int
+    folder: str
+    digest: str
+    config: str
+    arguments: list[str]
+    choose: str
+    checkpoint: Literal["last", "best"]
+    bootstrap: int
+    keep_checkpoints: bool
+    grid: dict[str, list[Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        """As it is spoken of."""
+        return f"{self.method}, seed {self.seed}"
+
+    def to_json(self) -> str:
+        """In one line."""
+        return json.dumps(asdict(self))
+
+
+def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
+    """All runs of a study, seed by seed, so that a study that is cut short has all methods of its first seeds.
+
+    Raises:
+        ConfigError: a configuration is missing or not valid: refused before the first run.
+    """
+    from fedlit.study.baselines import GRIDS
+
+    jobs: dict[str, dict[str, Any]] = {}
+    for name, method in study.methods.items():
+        config, arguments = str(study.config(name)), method.arguments()
+        settings = _settings(config, arguments)
+        jobs[name] = {"config": config, "arguments": arguments, "grid": None}
+        jobs[name]["made_of"] = [settings, study.checkpoint, study.choose if study.checkpoint == "best" else ""]
+        if name == study.reference:
+            data = {key: value for key, value in settings.items() if key.startswith("data.")}
+    for name, grid in study.baselines.items():
+        grid = GRIDS[name] if grid is None else grid
+        jobs[name] = {**jobs[study.reference], "grid": grid, "made_of": [data, grid, study.choose]}
+    common = {name: getattr(study, name) for name in ("choose", "checkpoint", "bootstrap", "keep_checkpoints")}
+    return [
+        Job(
+            name,
+            seed,
+            str(out / "runs" / name / f"seed_{seed}"),
+            _digest([name, seed, study.bootstrap, *made["made_of"]]),
+            made["config"],
+            made["arguments"],
+            grid=made["grid"],
+            **common,
+        )
+        for seed in seeds
+        for name, made in jobs.items()
+    ]
+
+
+def _settings(config: str, arguments: list[str]) -> dict[str, Any]:
+    """The resolved keys of a configuration that matter to its results; the seed is not among them."""
+    from fedlit.cli import load
+
+    settings = load(config, *arguments).settings or {}
+    return {key: value for key, value in settings.items() if key != "seed" and not key.startswith(_FREE)}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+
+
+def finished(job: Job) -> dict[str, Any] | None:
+    """What a job's ``DONE`` says, None if it has not been run to the end in this form."""
+    try:
+        record: dict[str, Any] = json.loads((Path(job.folder) / DONE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return record if record.get("digest") == job.digest else None
+
+
+def versions() -> dict[str, str]:
+    """Of what computes the results."""
+    names = ("fedlit", "torch", "lightning", "torchmetrics", "scikit-learn", "numpy", "pandas", "scipy")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def execute(job: Job) -> None:
+    """Run one job to the end, and mark its folder as done.
+
+    A method's run that was cut short goes on from its last checkpoint, if it was of this configuration.
+    """
+    from fedlit.study.baselines import fit_baseline
+    from fedlit.study.bootstrap import bootstrap_scores
+
+    folder = Path(job.folder)
+    begun = time.perf_counter()
+    if job.grid is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        predictions, scores, details = fit_baseline(job)
+        details["seconds"] = time.perf_counter() - begun
+    else:
+        predictions, scores, details = _train(job, folder)
+    predictions.to_parquet(folder / PREDICTIONS, index=False)
+    scores.to_csv(folder / SCORES, index=False)
+    test = predictions[predictions["split"] == "test"]
+    if job.bootstrap:
+        bootstrap_scores(test, job.bootstrap).to_parquet(folder / BOOTSTRAP)
+    record = {
+        "digest": job.digest,
+        "method": job.method,
+        "seed": job.seed,
+        "rows": {str(client): _rows(own) for client, own in test.groupby("client")},
+        **details,
+        "versions": versions(),
+        "machine": machine(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    partial = folder / f"{DONE}.part"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(record, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / DONE)
+    if not job.keep_checkpoints:
+        for checkpoints in folder.glob("version_*/checkpoints"):
+            shutil.rmtree(checkpoints)
+
+
+def machine() -> dict[str, Any]:
+    """What the run was computed on."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}
+
+
+def _rows(test: pd.DataFrame) -> dict[str, Any]:
+    """What tells whether two runs were scored on the same rows."""
+    rows = test.sort_values("row")
+    labels = "\n".join(rows["target"].fillna(""))
+    digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
+    return {"digest": digest.hexdigest(), "test": len(rows)}
+
+
+def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    from fedlit.cli import load
+    from fedlit.folders import newest_run
+    from fedlit.predictions import scored_predictions
+    from fedlit.study.curves import read_curves, training_seconds
+
+    best = [f"--checkpoint.monitor=val/{job.choose}", "--checkpoint.best=1"] if job.checkpoint == "best" else []
+    run = load(
+        job.config,
+        *job.arguments,
+        f"--seed={job.seed}",
+        f"--name={folder.name}",
+        f"--trainer.default_root_dir={folder.parent}",
+        *best,
+    )
+    try:
+        begun = newest_run(folder.parent, folder.name)
+    except FedlitError:  # it ended before its first checkpoint
+        begun = None
+    if begun is None or not _same(begun, run):
+        shutil.rmtree(folder, ignore_errors=True)
+        begun = None
+    trained = run.fit("last" if begun is not None else None, quiet=True)
+    validation = run.validate("best", quiet=True) if job.checkpoint == "best" else trained
+    test = run.test(job.checkpoint, quiet=True)
+    predictions, scores = [], []
+    for results in (validation, test):
+        for client, frame in scored_predictions(run.loop, run.data, results.split).items():
+            frame.insert(0, "client", client)
+            frame.insert(1, "split", results.split)
+            predictions.append(frame.astype({"target": "string", "predicted": "string"}))
+        scores += [
+            {"split": results.split, "client": client, "metric": metric, "value": value}
+            for client, own in results.scores.items()
+            for metric, value in own.items()
+            if metric in METRICS or metric in ("loss", "classes")
+        ]
+    assert run.folder is not None
+    curves = read_curves(run.folder, list(test.scores))
+    curves.to_csv(folder / CURVES, index=False)
+    train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
+    details = {"seconds": training_seconds(curves), "resumed": begun is not None, "train_rows": train_rows}
+    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
+
+
+def _same(folder: Path, run: Run) -> bool:
+    """Whether a run that was begun is of this configuration."""
+    from fedlit.run import flatten
+
+    saved = folder / "config.yaml"
+    before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
+
+    def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in settings.items() if not key.startswith(_FREE)}
+
+    return relevant(before) == relevant(run.settings or {})

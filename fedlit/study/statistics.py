@@ -1,0 +1,168 @@
+"""What a difference between methods is worth: intervals that say what they are of, and paired tests.
+
+Two designs, and each has its own source of error:
+
+- *fixed* test rows: seeds differ in initial values and the order of rows alone. Their spread is training noise; what
+  other test rows would have given is estimated by a bootstrap over rows. The interval that verdicts use adds both
+  variances.
+- splits drawn anew by each seed: seeds share most of their rows and so are not independent. The variance of the mean is
+  corrected after Nadeau and Bengio (2003), "Inference for the Generalization Error", Machine Learning 52, Eq. 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+__all__ = [
+    "LEVEL",
+    "Estimate",
+    "corrected_interval",
+    "estimate",
+    "holm",
+    "rows_interval",
+    "seeds_interval",
+    "verdict",
+    "wilcoxon",
+]
+
+LEVEL = 0.95
+MIN_SEEDS_FOR_TEST = 8
+
+HELPED, HARMED, UNCHANGED, UNKNOWN = "helped", "harmed", "unchanged", "unknown"
+Interval = tuple[float, float]
+_NONE: Interval = (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and how sure it is.
+
+    Attributes:
+        n: number of seeds.
+        mean: over seeds.
+        sd: sample standard deviation over seeds; NaN for one.
+        interval: the 95 % interval that verdicts use.
+        seeds: the part of it that comes from seeds: training noise, or re-splits.
+        rows: the part of it that comes from the test rows: bootstrap percentiles. NaN where there is no bootstrap.
+    """
+
+    n: int
+    mean: float
+    sd: float
+    interval: Interval
+    seeds: Interval
+    rows: Interval = _NONE
+
+
+def _around(mean: float, error: float, degrees: float, level: float) -> Interval:
+    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * error if error else 0.0
+    return mean - reach, mean + reach
+
+
+def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
+    """Student's t interval of the mean of independent values; NaN for fewer than two.
+
+    Example:
+        >>> low, high = seeds_interval([1.0, 2.0, 3.0])
+        >>> round(low, 4), round(high, 4)
+        (-0.4841, 4.4841)
+    """
+    return corrected_interval(values, 0.0, level)
+
+
+def corrected_interval(values: ArrayLike, ratio: float, level: float = LEVEL) -> Interval:
+    """The corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random re-splits is
+    (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
+
+    Args:
+        values: (n,) one per re-split; differences of two methods for a paired interval.
+        ratio: test rows / training rows; 0 gives the usual t interval.
+        level: coverage.
+    """
+    own = np.asarray(values, float)
+    if len(own) < 2 or not np.isfinite(own).all():
+        return _NONE
+    return _around(float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1, level)
+
+
+def rows_interval(resamples: ArrayLike, level: float = LEVEL) -> Interval:
+    """Percentiles of bootstrap resamples."""
+    own = np.asarray(resamples, float)
+    own = own[np.isfinite(own)]
+    if len(own) < 2:
+        return _NONE
+    low, high = np.quantile(own, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def estimate(
+    values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None, level: float = LEVEL
+) -> Estimate:
+    """Mean over seeds with its intervals.
+
+    Args:
+        values: (n,) one per seed: scores, or paired differences.
+        ratio: test rows / training rows where seeds draw splits anew; None where the test rows are the same.
+        resamples: (B,) the same mean over seeds on resampled test rows, where these are the same for all seeds.
+        level: coverage.
+
+    With fixed rows and resamples the variances of both add up; the degrees of freedom are Welch's and Satterthwaite's,
+    with the bootstrap's taken as infinite.
+    """
+    own = np.asarray(values, float)
+    n = len(own)
+    mean = float(own.mean()) if n else math.nan
+    sd = float(own.std(ddof=1)) if n > 1 else math.nan
+    if ratio is not None:
+        interval = corrected_interval(own, ratio, level)
+        return Estimate(n, mean, sd, interval, interval)
+    seeds = seeds_interval(own, level)
+    if resamples is None:
+        return Estimate(n, mean, sd, seeds, seeds)
+    drawn: NDArray[np.float64] = np.asarray(resamples, float)
+    rows = rows_interval(drawn, level)
+    training, sampling = sd**2 / n if n > 1 else math.nan, float(np.nanvar(drawn, ddof=1))
+    if not math.isfinite(training + sampling):
+        return Estimate(n, mean, sd, _NONE, seeds, rows)
+    degrees = (training + sampling) ** 2 / (training**2 / (n - 1)) if training else math.inf
+    return Estimate(n, mean, sd, _around(mean, math.sqrt(training + sampling), degrees, level), seeds, rows)
+
+
+def wilcoxon(differences: ArrayLike) -> float:
+    """Two-sided p of Wilcoxon's signed-rank test; NaN for fewer than 8 seeds, 1 where no pair differs."""
+    own = np.asarray(differences, float)
+    if len(own) < MIN_SEEDS_FOR_TEST or not np.isfinite(own).all():
+        return math.nan
+    return float(stats.wilcoxon(own).pvalue) if own.any() else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted for their number by Holm's step-down method; NaN stays NaN and does not count."""
+    from statsmodels.stats.multitest import multipletests
+
+    known = [position for position, p in enumerate(p_values) if math.isfinite(p)]
+    adjusted = [math.nan] * len(p_values)
+    if known:
+        for position, p in zip(known, multipletests([p_values[k] for k in known], method="holm")[1], strict=True):
+            adjusted[position] = float(p)
+    return adjusted
+
+
+def verdict(interval: Interval) -> str:
+    """``helped`` or ``harmed`` where the interval of a lift excludes 0, ``unchanged`` where it does not, ``unknown``
+    where there is none.
+
+    Example:
+        >>> verdict((0.1, 0.4)), verdict((-0.1, 0.4)), verdict((-0.4, -0.1))
+        ('helped', 'unchanged', 'harmed')
+    """
+    low, high = interval
+    if not math.isfinite(low + high):
+        return UNKNOWN
+    return HELPED if low > 0 else HARMED if high < 0 else UNCHANGED

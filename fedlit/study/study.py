@@ -1,0 +1,266 @@
+"""What a study is: experiments, seeds, baselines, and by what they are chosen. Read from one YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedlit.config import find_config, read_yaml
+from fedlit.errors import ConfigError, did_you_mean
+
+__all__ = ["BASELINES", "BEST_ALONE", "METRICS", "Method", "Paper", "Search", "Study", "load_study", "parse_seeds"]
+
+# The go-alone models by name; fedlit.study.baselines has what they are.
+BASELINES = {
+    "extra_trees": "Extra trees",
+    "gradient_boosting": "Gradient boosting",
+    "logistic_regression": "Logistic regression",
+}
+BEST_ALONE = "best_alone"
+METRICS = {
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "balanced_accuracy": "Balanced accuracy",
+    "accuracy": "Accuracy",
+    "f1": "F1",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Method:
+    """An experiment of a study.
+
+    Attributes:
+        config: its configuration: a name, or a path.
+        label: how it is called in tables.
+        set: keys of the configuration to change, by dotted name.
+    """
+
+    config: str
+    label: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        """The changed keys as command-line arguments."""
+        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.set.items()]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Published figures to stand beside the study's own.
+
+    Attributes:
+        source: where they are from.
+        values: method → client → metric → value in %.
+        remarks: method, or ``all`` → in what the figures' convention differs from fedlit's.
+    """
+
+    source: str
+    values: dict[str, dict[str, dict[str, float]]]
+    remarks: dict[str, str] = field(default_factory=dict)
+
+    def value(self, method: str, client: str, metric: str) -> float | None:
+        """A figure in %, None if there is none."""
+        return self.values.get(method, {}).get(client, {}).get(metric)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What ``fedlit search`` varies.
+
+    Attributes:
+        method: the study's method whose configuration is varied.
+        space: dotted key → ``{choices: [...]}`` or ``{low: a, high: b}``, with ``log: true`` for a logarithmic scale.
+            Whole numbers at both ends give whole numbers.
+        seeds: each trial is trained with these and judged by the mean over them.
+        sampler: ``bayesian`` (tree-structured Parzen estimator) or ``random``.
+        judge: judged by the mean over clients of the choice metric on validation, or by the ``worst`` client.
+    """
+
+    method: str
+    space: dict[str, dict[str, Any]]
+    seeds: int | str | list[int] = 0
+    sampler: Literal["bayesian", "random"] = "bayesian"
+    judge: Literal["mean", "worst"] = "mean"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Experiments that are compared on the same rows with the same seeds.
+
+    Attributes:
+        methods: name → experiment.
+        seeds: ``a:b`` (both ends included), numbers divided by commas, or a list.
+        about: what is studied, in a sentence.
+        reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
+        baselines: the go-alone models, by name; each with its grid of settings, null for the default one.
+        choose: the metric, on validation, by which settings of baselines, the best go-alone model, best checkpoints
+            and trials of a search are chosen.
+        checkpoint: which state of a run is scored on the test split: ``last`` epoch, or the ``best`` by ``choose``.
+        metrics: what tables show, the main one first: verdicts are by it.
+        bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
+            seeds draw splits anew, they are not used).
+        keep_checkpoints: whether runs keep theirs.
+        paper: published figures.
+        search: what ``fedlit search`` varies.
+        name: set from the file's name.
+        folder: set to where the file lies; configurations are also looked for there.
+    """
+
+    methods: dict[str, Method]
+    seeds: int | str | list[int]
+    about: str = ""
+    reference: str = "local"
+    baselines: dict[str, dict[str, list[Any]] | None] = field(default_factory=lambda: dict.fromkeys(BASELINES))
+    choose: str = "auroc"
+    checkpoint: Literal["last", "best"] = "last"
+    metrics: list[str] = field(default_factory=lambda: ["auroc", "balanced_accuracy", "auprc"])
+    bootstrap: int = 1000
+    keep_checkpoints: bool = False
+    paper: Paper | None = None
+    search: Search | None = None
+    name: str = ""
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        parse_seeds(self.seeds)
+        if not self.methods:
+            raise ConfigError("methods: expected at least one, found none")
+        for name in self.methods:
+            if not _NAME.fullmatch(name) or name in (*BASELINES, BEST_ALONE):
+                raise ConfigError(
+                    f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
+                )
+        _known("reference", [self.reference], self.methods)
+        _known("baselines", self.baselines, BASELINES)
+        _known("choose", [self.choose], METRICS)
+        _known("metrics", self.metrics, METRICS)
+        if not self.metrics:
+            raise ConfigError(f"metrics: expected at least one of {', '.join(METRICS)}, found none")
+        if self.bootstrap < 0:
+            raise ConfigError(f"bootstrap: expected a number of resamples, 0 for none, found {self.bootstrap}")
+        if self.search is not None:
+            _known("search.method", [self.search.method], self.methods)
+            parse_seeds(self.search.seeds)
+
+    @property
+    def all_metrics(self) -> list[str]:
+        """Those that tables show and the one to choose by."""
+        return list(dict.fromkeys([*self.metrics, self.choose]))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Name → label, of methods, baselines and the best go-alone model, in the order of tables."""
+        methods = {name: method.label or name for name, method in self.methods.items()}
+        baselines = {name: BASELINES[name] for name in self.baselines}
+        return {**methods, **baselines, **({BEST_ALONE: "Best go-alone"} if baselines else {})}
+
+    @property
+    def alone(self) -> list[str]:
+        """What a client can do without others: the reference and the baselines."""
+        return [self.reference, *self.baselines]
+
+    @property
+    def federated(self) -> list[str]:
+        """The methods in which clients gain from each other: all but the reference."""
+        return [name for name in self.methods if name != self.reference]
+
+    def config(self, method: str) -> Path:
+        """The file of a method's configuration."""
+        return find_config(self.methods[method].config, also=Path(self.folder) if self.folder else None)
+
+    def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
+        """The study with these methods (the reference always among them) and these baselines only; None for all.
+
+        Raises:
+            ConfigError: a name that the study does not have.
+        """
+        chosen = list(self.methods if methods is None else methods)
+        alone = list(self.baselines if baselines is None else baselines)
+        _known("--methods", chosen, self.methods)
+        _known("--baselines", alone, self.baselines)
+        return replace(
+            self,
+            methods={name: own for name, own in self.methods.items() if name in (*chosen, self.reference)},
+            baselines={name: own for name, own in self.baselines.items() if name in alone},
+        )
+
+
+def _known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
+    for name in found:
+        if name not in known:
+            raise ConfigError(
+                f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(name, known)
+            )
+
+
+def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
+    """Seeds from ``a:b`` (both ends included), numbers divided by commas, or both.
+
+    Raises:
+        ConfigError: anything else, none at all, or one twice.
+
+    Example:
+        >>> parse_seeds("8:10,20")
+        [8, 9, 10, 20]
+    """
+    if isinstance(text, int):
+        seeds = [text]
+    elif isinstance(text, str):
+        seeds = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
+            if not match:
+                raise ConfigError(f"seeds: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
+            first, last = int(match[1]), int(match[2] or match[1])
+            seeds += range(first, last + 1)
+    else:
+        seeds = [int(seed) for seed in text]
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds: expected at least one and none twice, found {text!r}")
+    return seeds
+
+
+def load_study(name: str) -> Study:
+    """Read a study.
+
+    Args:
+        name: a path, or the name of a YAML in this folder, in ``configs/studies/``, or of those that came with fedlit.
+
+    Raises:
+        ConfigError: there is none, or it is not valid.
+
+    Example:
+        >>> sorted(load_study("quickstart").methods)
+        ['gl', 'gl_step', 'local']
+    """
+    path = find_config(name, studies=True)
+    return _parse(read_yaml(path), path)
+
+
+def _parse(content: Mapping[str, Any], path: Path) -> Study:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--study", type=Study)
+    content = dict(content)
+    if isinstance(content.get("baselines"), list):
+        content["baselines"] = dict.fromkeys(content["baselines"])
+    for key in ("name", "folder"):
+        if key in content:
+            raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
+    try:
+        study: Study = parser.instantiate_classes(
+            parser.parse_object({"study": {**content, "name": path.stem, "folder": str(path.parent)}})
+        ).study
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
+        raise ConfigError(f"{path}: expected a study, found: {reason}") from error
+    return study
