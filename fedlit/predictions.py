@@ -43,17 +43,10 @@ def write_predictions(
         format: the file format.
 
     Raises:
-        ConfigError: another format; Parquet without pyarrow.
+        ConfigError: another format.
     """
     if format not in ("csv", "parquet"):
         raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
-    if format == "parquet":
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(
-                "--format parquet: expected pyarrow, found that it is not installed; pip install 'fedlit[parquet]'"
-            ) from error
     folder = folder / data.predict
     folder.mkdir(parents=True, exist_ok=True)
     # Lightning unpacks a list of one

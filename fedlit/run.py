@@ -201,7 +201,7 @@ class Run:
 
         Args:
             ckpt_path: see :meth:`test`.
-            format: ``csv``, or ``parquet`` (needs ``pip install 'fedlit[parquet]'``).
+            format: ``csv`` or ``parquet``.
             quiet: print nothing but errors.
 
         Returns:

@@ -7,8 +7,9 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import pandas as pd
 import sklearn
@@ -22,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedlit.data.encoding import EncodedClient
+from fedlit.data.table import Split
 from fedlit.metrics import classification_metrics
 from fedlit.predictions import prediction_frame
 from fedlit.study.runs import Job
@@ -103,10 +105,8 @@ def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame,
         predictions.to_parquet(partial / "predictions.parquet", index=False)
         scores.to_csv(partial / "scores.csv", index=False)
         (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        try:
+        with suppress(OSError):  # another worker was as fast: it wrote the same
             partial.rename(folder)
-        except OSError:  # another worker was as fast: it wrote the same
-            pass
     # read back even if just computed: a result does not depend on who computed it
     return (
         pd.read_parquet(folder / "predictions.parquet"),
@@ -129,8 +129,9 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
             best = value, model, dict(settings)
     assert best is not None
     predictions, scores = [], []
-    for split in ("validation", "test"):
-        rows = client.sites[site][cast(Literal["validation", "test"], split)]
+    splits: tuple[Split, ...] = ("validation", "test")
+    for split in splits:
+        rows = client.sites[site][split]
         if not len(rows):
             continue
         probabilities, own = _scores(best[1], rows)

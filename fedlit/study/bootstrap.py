@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,8 @@ Numbers = NDArray[np.float64]
 def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
     """AUROC, AUPRC, balanced accuracy and accuracy of rows drawn with replacement.
 
-    The draws are a function of the client's name, its number of rows and the resample: two models that are scored on the same rows
-    are scored on the same draws, so that their difference can be taken draw by draw.
+    The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
+    the same rows are scored on the same draws, so that their difference can be taken draw by draw.
 
     Args:
         test: columns ``client``, ``row``, ``target``, ``predicted``, ``probability_<label>`` (all missing where a
@@ -40,9 +41,7 @@ def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
         draws = [scorer(weights) for weights in _draws(str(client), len(own), resamples)]
         for metric in draws[0] if draws else ():
             columns[str(client), metric] = np.array([draw[metric] for draw in draws])
-    frame = pd.DataFrame(columns)
-    frame.columns = pd.MultiIndex.from_tuples(frame.columns, names=["client", "metric"])
-    return frame
+    return pd.DataFrame(columns, columns=pd.MultiIndex.from_tuples(list(columns), names=["client", "metric"]))
 
 
 def _labels(own: pd.DataFrame) -> list[str]:
@@ -64,7 +63,7 @@ class weighted_scores:
 
     Args:
         probabilities: (n, C) float.
-        target: (n,) int64 in [−1, C).
+        target: (n,) whole numbers in [−1, C).
 
     Example:
         >>> score = weighted_scores(np.array([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7]]), np.array([0, 0, 1]))
@@ -72,7 +71,7 @@ class weighted_scores:
         (0.6666666666666666, 1.0)
     """
 
-    def __init__(self, probabilities: NDArray[np.floating], target: NDArray[np.int64]) -> None:
+    def __init__(self, probabilities: NDArray[np.floating], target: NDArray[Any]) -> None:
         self.finite = bool(np.isfinite(probabilities).all()) and len(target) > 0
         self.target = target
         self.classes = probabilities.shape[1]

@@ -79,7 +79,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     results = results.sort_values(
         ["method", "seed", "client", "split", "metric"], key=lambda own: own.map(order) if own.name == "method" else own
     )
-    for (seed,), own in chosen.groupby(["seed"]):
+    for seed in chosen["seed"].unique().tolist():
+        own = chosen[chosen["seed"] == seed]
         parts = [
             bootstrap[method, seed][client]
             for method, client in own[["method", "client"]].itertuples(index=False)
@@ -111,8 +112,8 @@ def best_alone(results: pd.DataFrame, alone: Sequence[str], choose: str) -> pd.D
         choose: the metric.
 
     Returns:
-        Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not be comparable.
-        Where the metric is undefined on validation for all, the first candidate is taken.
+        Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not
+        be comparable. Where the metric is undefined on validation for all, the first candidate is taken.
     """
     own = results[
         (results["split"] == "validation")

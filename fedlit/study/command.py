@@ -1,5 +1,5 @@
-"""The command lines of ``fedlit compare`` and ``fedlit search``. Light: what they need is imported when it is known what is
-asked.
+"""The command lines of ``fedlit compare`` and ``fedlit search``. Light: what they need is imported when it is known
+what is asked.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _names(text: str) -> list[str]:
 
 def _parser(command: str) -> argparse.ArgumentParser:
     about = {
-        "compare": "Train every method of a study with every seed, fit the go-alone models, and say what federation gains "
-        "for each client: results.csv, lift.csv, tables.md, report.html. Started again, it runs only what is missing.",
+        "compare": "Train every method of a study with every seed, fit the go-alone models, and say what federation "
+        "gains for each client: results.csv, lift.csv, tables.md, report.html. Started again, it runs only what is missing.",
         "search": "Look for what to federate, how often, how much, and for hyperparameters: the space is in the study, "
         "trials are chosen on validation. Started again, it goes on.",
     }

@@ -11,12 +11,12 @@ import pandas as pd
 
 from fedlit.errors import ConfigError
 from fedlit.study.collect import Collected, collect
-from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
+from fedlit.study.lift import MEAN, WORST, Answer, Scores, answers, estimates, lifts
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.runs import plan_jobs
-from fedlit.study.study import Study, load_study, parse_seeds
-from fedlit.study.tables import lift_table, markdown_tables, score_table
+from fedlit.study.study import METRICS, Study, load_study, parse_seeds
+from fedlit.study.tables import answer_words, lift_table, markdown_tables, score_table
 
 __all__ = ["Comparison", "compare"]
 
@@ -31,6 +31,7 @@ class Comparison:
         collected: results, records, curves.
         estimates: one row per metric, method and client.
         lift: one row per metric, reference, method and client.
+        answers: for each client, whether federation pays.
         failures: run → its error.
         folder: where the files are.
     """
@@ -40,6 +41,7 @@ class Comparison:
     collected: Collected
     estimates: pd.DataFrame
     lift: pd.DataFrame
+    answers: list[Answer]
     failures: dict[str, str]
     folder: Path
 
@@ -50,11 +52,15 @@ class Comparison:
 
     def __str__(self) -> str:
         metric = self.study.metrics[0]
-        tables = [score_table(self.study, self.estimates, metric, self.clients, short=True)]
+        tables = [
+            f"{METRICS[metric]}, %:",
+            str(score_table(self.study, self.estimates, metric, self.clients, short=True)),
+        ]
         for reference in self.lift["reference"].unique():
             tables.append(f"Lift over {self.study.labels[reference]}, percentage points:")
-            tables.append(lift_table(self.study, self.lift, metric, reference, self.clients))
-        return "\n\n".join(tables)
+            tables.append(str(lift_table(self.study, self.lift, metric, reference, self.clients)))
+        lines = [f"{answer.client}: {': '.join(answer_words(self.study, answer))}" for answer in self.answers]
+        return "\n\n".join([*tables, "Should this client join?", "\n".join(lines)])
 
 
 def compare(
@@ -100,7 +106,16 @@ def compare(
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
         collected = collect(study, planned)
         scores = Scores(collected)
-        found = Comparison(study, numbers, collected, estimates(study, scores), lifts(study, scores), failures, folder)
+        found = Comparison(
+            study=study,
+            seeds=numbers,
+            collected=collected,
+            estimates=estimates(study, scores),
+            lift=lifts(study, scores),
+            answers=answers(study, scores),
+            failures=failures,
+            folder=folder,
+        )
         _write(found)
     return found
 
@@ -110,18 +125,10 @@ def _write(found: Comparison) -> None:
     results.to_csv(folder / "results.csv", index=False)
     results.to_parquet(folder / "results.parquet", index=False)
     found.lift.to_csv(folder / "lift.csv", index=False)
-    text = markdown_tables(
-        found.study,
-        found.estimates,
-        found.lift,
-        found.clients,
-        seeds=found.seeds,
-        fixed=found.collected.fixed,
-        bootstrap=bool(found.collected.bootstrap),
-        footer=provenance(found),
-    )
+    lines = provenance(found)
+    text = markdown_tables(found, lines)
     (folder / "tables.md").write_text(text, encoding="utf-8")
-    write_report(found, folder / "report.html")
+    write_report(found, folder / "report.html", lines)
 
 
 def provenance(found: Comparison) -> list[str]:
@@ -134,7 +141,7 @@ def provenance(found: Comparison) -> list[str]:
     ]
     finished = sorted(records["finished"])
     lines = [
-        f"Runs finished {finished[0][:10]} to {finished[-1][:10]}: {len(records)} of {len(records) + len(found.failures)}"
+        f"{len(records)} of {len(records) + len(found.failures)} runs, finished {finished[0][:10]} to {finished[-1][:10]}"
     ]
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]

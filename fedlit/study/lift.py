@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedlit.study.collect import Collected
 from fedlit.study.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.study import BEST_ALONE, Study
 
-__all__ = ["MEAN", "WORST", "Scores", "count_verdicts", "estimates", "lifts"]
+__all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "count_verdicts", "estimates", "lifts"]
 
 # No client can have these names.
 MEAN, WORST = "(mean)", "(worst)"
@@ -62,8 +63,8 @@ class Scores:
         return frame[client, metric].to_numpy() if (client, metric) in frame else None
 
     def ratio(self, client: str) -> float | None:
-        """Test rows / training rows where seeds draw splits anew, else None. For the mean over clients the mean, for the worst
-        the largest.
+        """Test rows / training rows where seeds draw splits anew, else None. For the mean over clients the mean, for
+        the worst the largest.
         """
         if self.collected.fixed:
             return None
@@ -106,13 +107,13 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, reference, federated method and client: the lift, its intervals, p by Wilcoxon's test and after
-    Holm's correction (over the methods and clients of one metric and reference), the verdict.
+    """One row per metric, reference, federated method and client: the lift, its intervals, p by Wilcoxon's test and
+    after Holm's correction (over the methods and clients of one metric and reference), the verdict.
     """
     rows: list[dict[str, Any]] = []
     for metric in study.all_metrics:
         for reference in [study.reference, *([BEST_ALONE] if study.baselines else [])]:
-            family = []
+            family: list[dict[str, Any]] = []
             for method in study.federated:
                 for client in scores.clients:
                     own, differences = scores.lift(method, reference, client, metric)
@@ -128,6 +129,57 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
             rows += family
     columns = ["metric", "reference", "method", "client", *_flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether federation pays for one client.
+
+    Attributes:
+        client: whose question it is.
+        method: the federated method that is best for it on validation, by the mean over seeds.
+        score: that method's test score.
+        alone: what it would do alone: the best go-alone model, or the reference where there are no baselines.
+        alone_score: of that, on test.
+        usual: the go-alone model that was the best on validation most often.
+        lift: over going alone, on test.
+        verdict: of the lift.
+    """
+
+    client: str
+    method: str
+    score: Estimate
+    alone: str
+    alone_score: Estimate
+    usual: str
+    lift: Estimate
+    verdict: str
+
+
+def answers(study: Study, scores: Scores) -> list[Answer]:
+    """For each client, its best federated method against going alone, both chosen on validation, by the metric to
+    choose by. Methods that need all rows in one place are no candidates.
+    """
+    metric, collected = study.choose, scores.collected
+    alone = BEST_ALONE if study.baselines else study.reference
+    validation = collected.values(metric, "validation").mean()
+    found = []
+    for client in collected.clients:
+        candidates = {
+            method: float(validation[method, client])
+            for method in study.federated
+            if not study.methods[method].pooled and (method, client) in validation
+        }
+        candidates = {method: value for method, value in candidates.items() if np.isfinite(value)}
+        if not candidates:
+            continue
+        method = max(candidates, key=candidates.__getitem__)
+        lift, _ = scores.lift(method, alone, client, metric)
+        chosen = collected.chosen.loc[collected.chosen["client"] == client, "method"]
+        usual = str(chosen.value_counts().idxmax()) if len(chosen) else study.reference
+        mine, theirs = (scores.estimate(name, client, metric) for name in (method, alone))
+        found.append(Answer(client, method, mine, alone, theirs, usual, lift, verdict(lift.interval)))
+    return found
 
 
 def _flat(own: Estimate) -> dict[str, float]:

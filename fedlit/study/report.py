@@ -1,2 +1,134 @@
-def write_report(found, path):
-    pass
+"""A study's report: one HTML file that needs nothing else, for people who would rather look than read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedlit.config import find_config
+from fedlit.study import figures
+from fedlit.study.lift import MEAN
+from fedlit.study.study import BEST_ALONE, METRICS
+from fedlit.study.tables import (
+    answer_words,
+    chosen_table,
+    client_label,
+    lift_table,
+    paper_notes,
+    score_table,
+    seed_words,
+    words,
+)
+
+if TYPE_CHECKING:
+    from fedlit.study.compare import Comparison
+
+__all__ = ["write_report"]
+
+
+def write_report(found: Comparison, path: Path, provenance: list[str]) -> None:
+    """Write the report.
+
+    Args:
+        found: the study's results.
+        path: of the file.
+        provenance: how it was made, a line each.
+    """
+    environment = Environment(
+        loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    path.write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), encoding="utf-8")
+
+
+def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
+    study, collected, lift = found.study, found.collected, found.lift
+    clients = found.clients
+    references = list(lift["reference"].unique())
+    colours = figures.method_colours(study)
+    metrics = []
+    for metric in study.metrics:
+        finite = lift.loc[(lift["metric"] == metric), ["low", "high", "mean"]].to_numpy(float)
+        finite = 100 * finite[np.isfinite(finite)]
+        reach = 1.08 * float(np.abs(finite).max()) if len(finite) and np.abs(finite).max() else 1.0
+        metrics.append(
+            {
+                "name": metric,
+                "label": METRICS[metric],
+                "scores": score_table(study, found.estimates, metric, clients),
+                "lifts": [
+                    (study.labels[reference], lift_table(study, lift, metric, reference, clients))
+                    for reference in references
+                ],
+                "forests": [
+                    (study.labels[m], figures.lift_figure(study, lift, metric, m, clients, (-reach, reach)))
+                    for m in study.federated
+                    if (lift["method"] == m).any()
+                ],
+                "dots": [
+                    (client_label(client), figures.scores_figure(study, found.estimates, metric, client))
+                    for client in clients
+                    if client in collected.clients or client == MEAN
+                ],
+                "curves": [
+                    (
+                        client,
+                        figures.curves_figure(study, collected.curves, metric, client, _alone(found, metric, client)),
+                    )
+                    for client in collected.clients
+                    if ((collected.curves["client"] == client) & (collected.curves["metric"] == f"val/{metric}")).any()
+                ],
+            }
+        )
+    return {
+        "study": study,
+        "seeds": seed_words(found.seeds),
+        "count": len(found.seeds),
+        "answers": [(answer, *answer_words(study, answer)) for answer in found.answers],
+        "metrics": metrics,
+        "choose": METRICS[study.choose],
+        "legend": [(study.labels[method], colours[method]) for method in study.methods],
+        "references": [study.labels[reference] for reference in references],
+        "alone": study.labels.get(BEST_ALONE),
+        "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
+        "times": _times(found),
+        "words": words(study, collected.fixed, bool(collected.bootstrap)),
+        "paper": paper_notes(study),
+        "provenance": provenance,
+        "failures": found.failures,
+        "configurations": _configurations(found),
+    }
+
+
+def _alone(found: Comparison, metric: str, client: str) -> float | None:
+    values = found.collected.values(metric, "validation")
+    return float(values[BEST_ALONE, client].mean()) if (BEST_ALONE, client) in values else None
+
+
+def _times(found: Comparison) -> list[tuple[str, str, str]]:
+    """(method, mean seconds of a run, runs)."""
+    records = found.collected.records
+    lines = []
+    for method, label in found.study.labels.items():
+        own = records[records["method"] == method]
+        if len(own):
+            seconds = own["seconds"].astype(float).mean()
+            lines.append((label, f"{seconds:.1f} s" if np.isfinite(seconds) else "–", str(len(own))))
+    return lines
+
+
+def _configurations(found: Comparison) -> list[tuple[str, str]]:
+    """The study's own file, and the resolved configuration of each method's first run."""
+    study = found.study
+    texts = []
+    if study.folder:
+        file = find_config(str(Path(study.folder) / f"{study.name}.yaml"))
+        texts.append((f"the study: {file.name}", file.read_text(encoding="utf-8")))
+    for method in study.methods:
+        for config in sorted((found.folder / "runs" / method).glob("seed_*/version_*/config.yaml"))[:1]:
+            lines = config.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if not line.startswith("#") and "default_root_dir" not in line]
+            texts.append((f"{study.labels[method]}: {config.parent.parent.name}", "\n".join(kept)))
+    return texts

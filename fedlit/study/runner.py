@@ -134,6 +134,7 @@ class Progress:
         self.bar.set_postfix_str("time left unknown yet" if left is None else f"{_duration(left)} left")
 
     def close(self) -> None:
+        """Leave the bar as it is."""
         self.bar.close()
 
 

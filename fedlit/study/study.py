@@ -39,11 +39,13 @@ class Method:
         config: its configuration: a name, or a path.
         label: how it is called in tables.
         set: keys of the configuration to change, by dotted name.
+        pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
     """
 
     config: str
     label: str = ""
     set: dict[str, Any] = field(default_factory=dict)
+    pooled: bool = False
 
     def arguments(self) -> list[str]:
         """The changed keys as command-line arguments."""

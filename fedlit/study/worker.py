@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _serve(line: str) -> dict[str, str]:
-    """Run a job; what it prints goes to ``log.txt`` beside its folder, so that a crash of the process leaves a trace."""
+    """Run a job; what it prints goes to a ``.log`` beside its folder, so that a crash of the process leaves a trace."""
     request = json.loads(line)
     for folder in request.pop("path", []):
         if folder not in sys.path:

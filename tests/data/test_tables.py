@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -183,19 +181,6 @@ def test_damaged_files(tmp_path: Path) -> None:
     pd.DataFrame({"x": [[1, 2]] * ROWS, "y": [0, 1] * (ROWS // 2)}).to_parquet(nested)
     with pytest.raises(DataError, match=r"column 'x': expected numbers, text, .* found nested values"):
         read(nested)
-
-
-def test_without_pyarrow_the_error_says_what_to_install(tmp_path: Path) -> None:
-    path = tmp_path / "north.parquet"
-    frame().to_parquet(path)
-    program = (
-        "import sys; sys.modules['pyarrow'] = None\n"  # what Python itself does for a module that must not be found
-        "from fedlit.data.sources import Tables\n"
-        f"Tables(files={{'north': {str(path)!r}}}, target='outcome').tables(seed=8)"
-    )
-    checkout = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=False)
-    assert "pip install 'fedlit[parquet]'" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

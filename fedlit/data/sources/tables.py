@@ -212,10 +212,6 @@ def _read_parquet(where: str, path: Path) -> pd.DataFrame:
 
     try:
         frame = pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
-    except ImportError as error:
-        raise DataError(
-            f"{where}: reading Parquet needs pyarrow, which is not installed. Type: pip install 'fedlit[parquet]'"
-        ) from error
     except (OSError, ValueError) as error:  # pyarrow's own errors are of these classes
         raise DataError(f"{where}: is no readable Parquet file: {error}. Write the file again.") from error
     if frame.empty:

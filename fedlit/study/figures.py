@@ -1,0 +1,154 @@
+"""The report's pictures, as SVG: narrow enough for a phone, with text that stays text."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedlit.study.study import BEST_ALONE, METRICS, Study
+from fedlit.study.tables import client_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["curves_figure", "lift_figure", "method_colours", "scores_figure"]
+
+# Okabe and Ito's colours, which people who are colour-blind can tell apart
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8a6d00", "#8B5CF6", "#882255", "#444444")
+_GREY = "#8a8f98"
+_WIDTH = 4.6
+
+
+def method_colours(study: Study) -> dict[str, str]:
+    """Method → colour: the reference black, federated methods in colours, go-alone models grey."""
+    colours = {name: _COLOURS[position % len(_COLOURS)] for position, name in enumerate(study.federated)}
+    return {**{name: _GREY for name in study.labels}, **colours, study.reference: "#111111"}
+
+
+def _svg(height: float, draw: Any) -> str:
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none", "svg.hashsalt": "fedlit", "font.family": "sans-serif", "font.size": 9,
+        "font.sans-serif": ["DejaVu Sans"], "axes.spines.top": False, "axes.spines.right": False,
+        "axes.edgecolor": "#999", "xtick.color": "#444", "ytick.color": "#222",
+    }  # fmt: skip
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure.add_subplot())
+        target = io.StringIO()
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :]
+
+
+def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: str) -> str:
+    """One client: methods from top to bottom, mean over seeds with its 95 % interval, the paper's figure as a hollow
+    diamond, and a line where the best go-alone model is.
+    """
+    own = estimates[(estimates["metric"] == metric) & (estimates["client"] == client)].set_index("method")
+    methods = [method for method in study.labels if method in own.index]
+    colours = method_colours(study)
+
+    def draw(axes: Axes) -> None:
+        if BEST_ALONE in own.index:
+            axes.axvline(100 * float(own["mean"][BEST_ALONE]), color=_GREY, lw=0.8, ls=":")
+        for row, method in enumerate(methods):
+            mean, low, high = (100 * float(own[name][method]) for name in ("mean", "low", "high"))
+            if np.isfinite(low + high):
+                axes.plot([low, high], [row, row], color=colours[method], lw=2.2, solid_capstyle="round", alpha=0.55)
+            axes.plot(mean, row, "D" if method == BEST_ALONE else "o", color=colours[method], ms=6)
+            axes.annotate(f"{mean:.1f}", (mean, row), (0, 6), textcoords="offset points", ha="center", fontsize=7.5)
+            paper = study.paper.value(method, client, metric) if study.paper is not None else None
+            if paper is not None:
+                axes.plot(paper, row, "D", mfc="white", mec=colours[method], ms=5, zorder=1)
+        _rows(axes, [study.labels[method] for method in methods])
+        axes.set_xlabel(f"{METRICS[metric]}, %, test")
+
+    return _svg(0.42 * len(methods) + 0.7, draw)
+
+
+def lift_figure(
+    study: Study, lift: pd.DataFrame, metric: str, method: str, clients: Sequence[str], limits: tuple[float, float]
+) -> str:
+    """A method's forest plot: lift over the reference and over the best go-alone model, client by client, with 95 %
+    intervals; what lies right of zero is gained by federation.
+    """
+    own = lift[(lift["metric"] == metric) & (lift["method"] == method)]
+    references = [name for name in (study.reference, BEST_ALONE) if (own["reference"] == name).any()]
+    found = {(row["reference"], row["client"]): row for row in own.to_dict("records")}
+
+    def draw(axes: Axes) -> None:
+        axes.axvline(0, color="#444", lw=1)
+        for number, reference in enumerate(references):
+            colour, marker = (("#0072B2", "o"), ("#D55E00", "D"))[number]
+            shift = (number - (len(references) - 1) / 2) * 0.32
+            for row, client in enumerate(clients):
+                cell: Mapping[Any, Any] | None = found.get((reference, client))
+                if cell is None:
+                    continue
+                mean, low, high = (100 * float(cell[name]) for name in ("mean", "low", "high"))
+                if np.isfinite(low + high):
+                    axes.plot([low, high], [row + shift] * 2, color=colour, lw=2, alpha=0.6, solid_capstyle="round")
+                clear = cell["verdict"] in ("helped", "harmed")
+                axes.plot(mean, row + shift, marker, color=colour, mfc=colour if clear else "white", ms=6)
+        _rows(axes, [client_label(client) for client in clients])
+        axes.set_xlim(*limits)
+        axes.set_xlabel(f"lift in {METRICS[metric]}, percentage points")
+        axes.text(0.99, 1.01, "federation gains →", transform=axes.transAxes, ha="right", fontsize=7.5, color="#444")
+        axes.text(0.01, 1.01, "← loses", transform=axes.transAxes, ha="left", fontsize=7.5, color="#444")
+
+    return _svg(0.45 * len(clients) + 0.9, draw)
+
+
+def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, alone: float | None) -> str:
+    """One client's validation score over training: mean over seeds, band of one standard deviation.
+
+    Args:
+        study: whose methods.
+        curves: method, seed, client, metric, step, value.
+        metric: ``auroc``, …
+        client: whose.
+        alone: validation score of the best go-alone model, drawn as a dotted line; None for none.
+    """
+    own = curves[(curves["client"] == client) & (curves["metric"] == f"val/{metric}")]
+    colours = method_colours(study)
+
+    def draw(axes: Axes) -> None:
+        ends: list[float] = []
+        for method in study.methods:
+            values = own[own["method"] == method].pivot_table(index="step", columns="seed", values="value") * 100
+            values = values.dropna()
+            if values.empty:
+                continue
+            mean, sd = values.mean(axis=1), values.std(axis=1).fillna(0.0)
+            upper = (mean + sd).clip(upper=100)
+            axes.fill_between(values.index, mean - sd, upper, color=colours[method], alpha=0.15, lw=0)
+            axes.plot(values.index, mean, color=colours[method], lw=1.4)
+            ends += [float((mean - sd).iloc[len(mean) // 5 :].min()), float(upper.max())]
+        if alone is not None and np.isfinite(alone):
+            axes.axhline(100 * alone, color=_GREY, lw=1, ls=":")
+            ends.append(100 * alone)
+        if ends and np.isfinite(ends).all():  # the first epochs would flatten all others
+            margin = max(0.05 * (max(ends) - min(ends)), 0.1)
+            axes.set_ylim(min(ends) - margin, max(ends) + margin)
+        axes.set_xlabel("aligned steps")
+        axes.set_ylabel(f"{METRICS[metric]}, %, validation")
+
+    return _svg(3.0, draw)
+
+
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), ["\n".join(textwrap.wrap(label, 19)) for label in labels], fontsize=8)
+    axes.set_ylim(len(labels) - 0.4, -0.7)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#e5e5e5", lw=0.8)
+    axes.set_axisbelow(True)
