@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fedlit.nn import MLP, GlobalLayers, Network
     from fedlit.run import Run
     from fedlit.spec import ClientSpec
+    from fedlit.study.compare import compare
+    from fedlit.study.search import search
+    from fedlit.study.study import Study
     from fedlit.together import fit_seeds, fit_together, test_together
 
 _HOMES = {
@@ -34,11 +37,14 @@ _HOMES = {
     "Network": "fedlit.nn",
     "Rule": "fedlit.aggregation",
     "Run": "fedlit.run",
+    "Study": "fedlit.study.study",
     "Tables": "fedlit.data.sources",
     "Update": "fedlit.aggregation",
+    "compare": "fedlit.study.compare",
     "fit_seeds": "fedlit.together",
     "fit_together": "fedlit.together",
     "load": "fedlit.cli",
+    "search": "fedlit.study.search",
     "test_together": "fedlit.together",
 }
 
@@ -58,11 +64,14 @@ __all__ = [
     "Network",
     "Rule",
     "Run",
+    "Study",
     "Tables",
     "Update",
+    "compare",
     "fit_seeds",
     "fit_together",
     "load",
+    "search",
     "test_together",
 ]
 

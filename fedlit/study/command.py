@@ -28,7 +28,8 @@ def _names(text: str) -> list[str]:
 def _parser(command: str) -> argparse.ArgumentParser:
     about = {
         "compare": "Train every method of a study with every seed, fit the go-alone models, and say what federation "
-        "gains for each client: results.csv, lift.csv, tables.md, report.html. Started again, it runs only what is missing.",
+        "gains for each client: results.csv, lift.csv, tables.md, report.html. Started again, it runs only what is "
+        "missing.",
         "search": "Look for what to federate, how often, how much, and for hyperparameters: the space is in the study, "
         "trials are chosen on validation. Started again, it goes on.",
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
 from fedlit.study.collect import Collected, collect
 from fedlit.study.lift import MEAN, WORST, Answer, Scores, answers, estimates, lifts
 from fedlit.study.report import write_report
@@ -96,7 +96,7 @@ def compare(
     """
     study = load_study(study) if isinstance(study, str) else study
     study = study.restricted(methods, baselines)
-    numbers = parse_seeds(study.seeds if seeds is None else seeds if isinstance(seeds, str) else list(seeds))
+    numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
     folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
@@ -104,6 +104,9 @@ def compare(
         planned = plan_jobs(study, numbers, folder)
         say = (lambda text: None) if quiet else print
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
+        if len(failures) == len(planned):
+            errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
+            raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
         collected = collect(study, planned)
         scores = Scores(collected)
         found = Comparison(
@@ -139,10 +142,8 @@ def provenance(found: Comparison) -> list[str]:
         f"{own['processor']}, {own['cores']} cores" + "".join(f", {gpu}" for gpu in own["gpus"])
         for own in records["machine"]
     ]
-    finished = sorted(records["finished"])
-    lines = [
-        f"{len(records)} of {len(records) + len(found.failures)} runs, finished {finished[0][:10]} to {finished[-1][:10]}"
-    ]
+    first, last = min(records["finished"])[:10], max(records["finished"])[:10]
+    lines = [f"{len(records)} of {len(records) + len(found.failures)} runs, finished {first} to {last}"]
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
     times = records.groupby("method", sort=False)["seconds"].mean()

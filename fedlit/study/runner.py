@@ -130,7 +130,7 @@ class Progress:
         return sum(means.get(method, usual) for method in self.left) / self.slots
 
     def _show(self) -> None:
-        left = self.time_left()
+        left = self.time_left() if self.left else 0.0
         self.bar.set_postfix_str("time left unknown yet" if left is None else f"{_duration(left)} left")
 
     def close(self) -> None:

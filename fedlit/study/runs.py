@@ -56,6 +56,7 @@ class Job:
         bootstrap: resamples of the test rows.
         keep_checkpoints: whether they are kept.
         grid: a baseline's settings; None for a method.
+        test: whether the test split is scored; a search must not look at it.
     """
 
     method: str
@@ -69,6 +70,7 @@ class Job:
     bootstrap: int
     keep_checkpoints: bool
     grid: dict[str, list[Any]] | None = None
+    test: bool = True
 
     @property
     def name(self) -> str:
@@ -232,9 +234,9 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         begun = None
     trained = run.fit("last" if begun is not None else None, quiet=True)
     validation = run.validate("best", quiet=True) if job.checkpoint == "best" else trained
-    test = run.test(job.checkpoint, quiet=True)
+    splits = [validation, run.test(job.checkpoint, quiet=True)] if job.test else [validation]
     predictions, scores = [], []
-    for results in (validation, test):
+    for results in splits:
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():
             frame.insert(0, "client", client)
             frame.insert(1, "split", results.split)
@@ -246,7 +248,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
             if metric in METRICS or metric in ("loss", "classes")
         ]
     assert run.folder is not None
-    curves = read_curves(run.folder, list(test.scores))
+    curves = read_curves(run.folder, list(splits[-1].scores))
     curves.to_csv(folder / CURVES, index=False)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     details = {"seconds": training_seconds(curves), "resumed": begun is not None, "train_rows": train_rows}

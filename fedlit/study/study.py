@@ -86,7 +86,7 @@ class Search:
 
     method: str
     space: dict[str, dict[str, Any]]
-    seeds: int | str | list[int] = 0
+    seeds: list[int] = field(default_factory=lambda: [0])
     sampler: Literal["bayesian", "random"] = "bayesian"
     judge: Literal["mean", "worst"] = "mean"
 
@@ -97,7 +97,7 @@ class Study:
 
     Attributes:
         methods: name → experiment.
-        seeds: ``a:b`` (both ends included), numbers divided by commas, or a list.
+        seeds: each method is trained with each; in the file also ``a:b`` (both ends included) and ``1,2,5``.
         about: what is studied, in a sentence.
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
         baselines: the go-alone models, by name; each with its grid of settings, null for the default one.
@@ -115,7 +115,7 @@ class Study:
     """
 
     methods: dict[str, Method]
-    seeds: int | str | list[int]
+    seeds: list[int]
     about: str = ""
     reference: str = "local"
     baselines: dict[str, dict[str, list[Any]] | None] = field(default_factory=lambda: dict.fromkeys(BASELINES))
@@ -130,7 +130,6 @@ class Study:
     folder: str = ""
 
     def __post_init__(self) -> None:
-        parse_seeds(self.seeds)
         if not self.methods:
             raise ConfigError("methods: expected at least one, found none")
         for name in self.methods:
@@ -148,7 +147,6 @@ class Study:
             raise ConfigError(f"bootstrap: expected a number of resamples, 0 for none, found {self.bootstrap}")
         if self.search is not None:
             _known("search.method", [self.search.method], self.methods)
-            parse_seeds(self.search.seeds)
 
     @property
     def all_metrics(self) -> list[str]:
@@ -242,7 +240,10 @@ def load_study(name: str) -> Study:
         ['gl', 'gl_step', 'local']
     """
     path = find_config(name, studies=True)
-    return _parse(read_yaml(path), path)
+    try:
+        return _parse(read_yaml(path), path)
+    except ConfigError as error:
+        raise error if str(error).startswith(str(path)) else ConfigError(f"{path}: {error}") from error
 
 
 def _parse(content: Mapping[str, Any], path: Path) -> Study:
@@ -251,18 +252,21 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--study", type=Study)
     content = dict(content)
+    for part in (content, content.get("search")):
+        if isinstance(part, dict) and "seeds" in part:
+            part["seeds"] = parse_seeds(part["seeds"])
     if isinstance(content.get("baselines"), list):
         content["baselines"] = dict.fromkeys(content["baselines"])
     for key in ("name", "folder"):
         if key in content:
             raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
     try:
-        study: Study = parser.instantiate_classes(
+        study: Study = parser.instantiate(
             parser.parse_object({"study": {**content, "name": path.stem, "folder": str(path.parent)}})
         ).study
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except Exception as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # jsonargparse raises many kinds
         reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
     return study

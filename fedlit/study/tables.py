@@ -248,7 +248,7 @@ def words(study: Study, fixed: bool, bootstrap: bool) -> dict[str, str]:
     """Word → what it means in this study."""
     candidates = ", ".join(study.labels[name] for name in study.alone)
     state = "after the last epoch" if study.checkpoint == "last" else "at the best checkpoint"
-    dependent = "" if fixed else " Re-splits are not independent: take it for too small"
+    dependent = "" if fixed else ". Re-splits are not independent: take it for too small"
     meaning = {
         "mean ± sd": "mean and standard deviation over seeds, in %; the best mean of a client is marked",
         "interval": _interval_words(fixed, bootstrap),
@@ -266,7 +266,8 @@ def words(study: Study, fixed: bool, bootstrap: bool) -> dict[str, str]:
         "better by staying out",
         "unchanged": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
         "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
-        f"for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would.{dependent}",
+        "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
+        f"{dependent}",
         "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in another "
         "seed",
         "validation, test": "settings, checkpoints and the best go-alone model are chosen on validation rows; the test "

@@ -1,0 +1,223 @@
+"""``fedlit compare`` as a person uses it: its files, its restarts, its failures."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score
+
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError, RunError
+from fedlit.study.collect import best_alone
+from fedlit.study.compare import Comparison, compare
+from fedlit.study.runner import locked
+from fedlit.study.study import BEST_ALONE
+
+FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md"]
+
+
+def fedlit(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedlit", *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_what_is_written(compared: Comparison) -> None:
+    assert all((compared.folder / name).is_file() for name in FILES)
+    results = pd.read_csv(compared.folder / "results.csv")
+    assert list(results) == ["study", "method", "seed", "client", "split", "metric", "value"]
+    assert set(results["method"]) == {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE}
+    assert set(results["split"]) == {"validation", "test"} and set(results["seed"]) == {1, 2}
+    assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
+    pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
+    assert not compared.failures and not compared.collected.fixed
+    assert not list(compared.folder.glob("runs/*/*/version_*/checkpoints"))
+
+
+def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compared: Comparison) -> None:
+    values = compared.collected.results.set_index(["method", "seed", "client", "split", "metric"])["value"]
+    checked = 0
+    for path in sorted(compared.folder.glob("runs/*/seed_*/predictions.parquet")):
+        method, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed_"))
+        for (client, split), own in pd.read_parquet(path).groupby(["client", "split"]):
+            columns = [name for name in own if name.startswith("probability_") and own[name].notna().all()]
+            labels = [name.removeprefix("probability_") for name in columns]
+            auroc, auprc = [], []
+            for label in labels[1:] if len(labels) == 2 else labels:
+                positive = own["target"] == label
+                if 0 < positive.sum() < len(own):
+                    auroc.append(roc_auc_score(positive, own[f"probability_{label}"]))
+                    auprc.append(average_precision_score(positive, own[f"probability_{label}"]))
+            expected = {
+                "auroc": np.mean(auroc),
+                "auprc": np.mean(auprc),
+                "balanced_accuracy": balanced_accuracy_score(own["target"].astype(str), own["predicted"].astype(str)),
+            }
+            for metric, value in expected.items():
+                assert values[method, seed, client, split, metric] == pytest.approx(value, abs=1e-6)
+                checked += 1
+    assert checked == 4 * 2 * 2 * 2 * 3
+
+
+def test_every_method_has_the_same_test_rows_and_scores_them_once(compared: Comparison) -> None:
+    for seed in (1, 2):
+        rows = [
+            pd.read_parquet(path).query("split == 'test'").set_index(["client", "row"])["target"].sort_index()
+            for path in compared.folder.glob(f"runs/*/seed_{seed}/predictions.parquet")
+        ]
+        assert len(rows) == 4
+        for other in rows[1:]:
+            pd.testing.assert_series_equal(rows[0], other)
+    events = list(compared.folder.glob("runs/gl/seed_1/version_0/wine/events.*"))
+    assert events and len(list(compared.folder.glob("runs/gl/seed_1/version_*"))) == 1
+
+
+def test_best_go_alone_is_chosen_on_validation_whatever_the_test_says() -> None:
+    rows = []
+    for seed, client, values in ((1, "a", [0.7, 0.8, 0.8]), (1, "b", [0.9, 0.8, np.nan]), (2, "a", [0.5, 0.4, 0.6])):
+        for method, value in zip(("local", "trees", "linear"), values, strict=True):
+            rows.append((method, seed, client, "validation", "auroc", value))
+            rows.append((method, seed, client, "test", "auroc", 1 - value))
+    rows.append(("local", 3, "a", "validation", "auroc", 0.9))  # seed 3: the others are missing
+    results = pd.DataFrame(rows, columns=["method", "seed", "client", "split", "metric", "value"])
+    chosen = best_alone(results, ["local", "trees", "linear"], "auroc").set_index(["seed", "client"])["method"]
+    assert chosen.to_dict() == {(1, "a"): "trees", (1, "b"): "local", (2, "a"): "linear"}
+
+
+def test_the_best_go_alone_rows_are_those_of_the_chosen(compared: Comparison) -> None:
+    results = compared.collected.results
+    for own in compared.collected.chosen.itertuples():
+        part = results[(results["seed"] == own.seed) & (results["client"] == own.client)]
+        columns = ["split", "metric", "value"]
+        best, model = (
+            part[part["method"] == name][columns].reset_index(drop=True) for name in (BEST_ALONE, own.method)
+        )
+        pd.testing.assert_frame_equal(best, model)
+        validation = part[(part["split"] == "validation") & (part["metric"] == "auroc")].set_index("method")["value"]
+        assert validation[own.method] == validation[["local", "extra_trees", "logistic_regression"]].max()
+
+
+def test_lifts_are_paired_by_seed(compared: Comparison) -> None:
+    values = compared.collected.values("auroc")
+    lift = compared.lift.set_index(["metric", "reference", "method", "client"])
+    for client in ("wine", "breast_cancer"):
+        differences = values["gl", client] - values["local", client]
+        own = lift.loc[("auroc", "local", "gl", client)]
+        assert own["mean"] == pytest.approx(differences.mean(), abs=1e-15) and own["n"] == 2
+        assert own["sd"] == pytest.approx(differences.std(ddof=1), abs=1e-15)
+    worst = values["gl"].min(axis=1)
+    estimates = compared.estimates.set_index(["metric", "method", "client"])
+    assert estimates.loc[("auroc", "gl", "(worst)"), "mean"] == pytest.approx(worst.mean())
+
+
+def test_tables_say_what_they_hold(compared: Comparison) -> None:
+    text = (compared.folder / "tables.md").read_text(encoding="utf-8")
+    assert "paper 90.00 (" in text and "† Shared <core>: counted otherwise" in text
+    assert "Nadeau and Bengio" in text and "negative transfer" in text and "scikit-learn" in text
+    assert text.count("## Lift over") == 6
+
+
+def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
+    compared: Comparison, study_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "fedlit", "compare", str(study_file), "--out", str(out), "--jobs", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("runs/*/*/DONE")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(random.random() * 3)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
+    assert 0 < len(finished) < 8
+    assert not (out / "results.csv").exists()
+    again = fedlit("compare", str(study_file), "--out", str(out), "--jobs", "1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert f"{len(finished)} of 8 runs are done already" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert (out / "results.csv").read_bytes() == (compared.folder / "results.csv").read_bytes()
+    assert (out / "lift.csv").read_bytes() == (compared.folder / "lift.csv").read_bytes()
+
+
+def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, study_file: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared.folder, tmp_path / "out")
+    text = study_file.read_text(encoding="utf-8")
+    text = text.replace(
+        "methods:\n", "methods:\n  broken: {config: quickstart.yaml, set: {model.client.network: nowhere.Net}}\n", 1
+    )
+    study = tmp_path / "small.yaml"
+    # refused before the first run: the configuration itself is wrong
+    study.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"nowhere"):
+        compare(str(study), out=tmp_path / "out", quiet=True)
+    # found out in the run: more batches than rows
+    text = text.replace(
+        "model.client.network: nowhere.Net", "data.batches: 100000, data.source.init_args.clients: [wine]"
+    )
+    study.write_text(text, encoding="utf-8")
+    done = fedlit("compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "FAILED broken, seed 1: DataError: data.batches" in done.stderr and "Traceback" not in done.stderr
+    results = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert set(results["method"]) == {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE}
+    assert "broken, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    only = study.read_text(encoding="utf-8").replace("seeds: 1:2", "seeds: 1")
+    only = only[: only.index("  local:")] + only[only.index("baselines:") :].replace("gl: {wine", "broken: {wine")
+    study.write_text("reference: broken\n" + only, encoding="utf-8")
+    with pytest.raises(RunError, match=r"all failed:\n.*broken, seed 1: DataError"):
+        compare(str(study), out=tmp_path / "other", quiet=True, baselines=[])
+
+
+def test_another_configuration_is_run_again_and_rows_must_agree(
+    compared: Comparison, study_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(compared.folder, out)
+    before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
+    text = study_file.read_text(encoding="utf-8").replace(
+        "config: quickstart.yaml, set: {data", "config: quickstart.yaml, set: {data.source.init_args.test: 0.5, data", 1
+    )
+    (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
+    done = fedlit("compare", str(tmp_path / "small.yaml"), "--out", str(out), "--seeds", "1", cwd=tmp_path)
+    assert "1 runs were made with another configuration" in done.stdout
+    assert done.returncode == 1 and "expected the same test rows for all methods" in done.stderr
+    changed = [path.parent for path, then in before.items() if path.stat().st_mtime_ns != then]
+    assert changed == [out / "runs" / "gl" / "seed_1"]
+
+
+def test_an_incomplete_record_is_no_record(compared: Comparison, study_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(compared.folder, out)
+    (out / "runs" / "extra_trees" / "seed_2" / "DONE").write_text('{"digest": "', encoding="utf-8")
+    found = compare(str(study_file), out=out, quiet=True)
+    assert json.loads((out / "runs" / "extra_trees" / "seed_2" / "DONE").read_text())["method"] == "extra_trees"
+    pd.testing.assert_frame_equal(found.collected.results, compared.collected.results)
+
+
+def test_two_studies_cannot_write_to_one_folder(study_file: Path, tmp_path: Path) -> None:
+    with locked(tmp_path):
+        done = fedlit("compare", str(study_file), "--out", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2 and "expected no other study at work there" in done.stderr
+
+
+def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["nosuch"], "known by name are covertype.yaml, heart.yaml, quickstart.yaml"),
+        ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
+        ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),
+        ([str(study_file), "--jobs", "0"], "--jobs: expected at least 1, found 0"),
+        ([str(study_file), "--nonsense"], "unrecognized arguments: --nonsense"),
+    ):
+        assert main(["compare", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.startswith("fedlit: error: ") and error.count("\n") == 1

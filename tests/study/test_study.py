@@ -1,0 +1,103 @@
+"""What a study's file may say, and that the shipped ones can be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedlit.cli import load
+from fedlit.config import known_configs
+from fedlit.errors import ConfigError
+from fedlit.study.study import Study, load_study, parse_seeds
+
+SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
+
+
+def study(tmp_path: Path, text: str) -> Study:
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    return load_study(str(tmp_path / "mine.yaml"))
+
+
+def test_seeds_include_both_ends() -> None:
+    assert parse_seeds("8:28") == list(range(8, 29)) and len(parse_seeds("0:100")) == 101
+    assert parse_seeds("3") == parse_seeds(3) == [3] and parse_seeds("1, 5:6") == [1, 5, 6]
+    for wrong in ("", "8:", "28:8", "a", "-1", "1,1", []):
+        with pytest.raises(ConfigError, match="seeds: expected"):
+            parse_seeds(wrong)
+
+
+def test_seeds_of_a_file_are_not_taken_for_a_number_of_base_60(tmp_path: Path) -> None:
+    assert study(tmp_path, SMALL.replace("seeds: 1", "seeds: 8:28")).seeds == list(range(8, 29))
+    assert study(tmp_path, SMALL.replace("seeds: 1", "seeds: [4, 2]")).seeds == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds: 1\n", "methods"),
+        (SMALL + "nonsense: 1\n", "nonsense"),
+        (SMALL + "reference: alone\n", "reference: expected some of local, found 'alone'"),
+        (SMALL + "baselines: [extra_tree]\n", "Did you mean 'extra_trees'?"),
+        (SMALL + "metrics: [roc]\n", "metrics: expected some of auroc"),
+        (SMALL + "checkpoint: newest\n", "checkpoint"),
+        (SMALL.replace("local", "best_alone"), "that no baseline has"),
+        (SMALL.replace("local", "../x"), "expected names of letters"),
+        (SMALL.replace("seeds: 1", "seeds: 8-28"), "such as 8:28"),
+        (SMALL + "seeds: 2\n", "stands twice"),
+        (SMALL + "name: x\n", "named after its file"),
+    ],
+)
+def test_a_wrong_study_is_refused_with_its_file(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study(tmp_path, text)
+    assert message in str(caught.value) and str(tmp_path / "mine.yaml") in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+def test_configurations_beside_the_study_are_found(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("seed: 1\n", encoding="utf-8")
+    own = study(tmp_path, SMALL.replace("quickstart.yaml", "own.yaml"))
+    assert own.config("local") == tmp_path / "own.yaml"
+    with pytest.raises(ConfigError, match="nosuch"):
+        study(tmp_path, SMALL.replace("quickstart", "nosuch")).config("local")
+
+
+@pytest.mark.parametrize("name", known_configs(studies=True))
+def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
+    shipped = load_study(name)
+    alike = []
+    for method in shipped.methods:
+        run = load(str(shipped.config(method)), *shipped.methods[method].arguments(), "--seed=3")
+        assert run.seed == 3
+        assert run.settings is not None
+        alike.append(
+            {key: value for key, value in run.settings.items() if key.startswith(("data.source", "model.opt"))}
+        )
+    assert all(own == alike[0] for own in alike)  # on the same rows, with the same optimizer
+    assert {"covertype.yaml", "heart.yaml", "quickstart.yaml"} <= set(known_configs(studies=True))
+    if shipped.paper is not None:
+        assert set(shipped.paper.values) <= set(shipped.methods)
+        assert set(shipped.paper.remarks) <= {"all", *shipped.methods}
+
+
+@pytest.mark.parametrize("name", ["covertype", "heart"])
+def test_the_papers_figures_are_those_of_the_paper(name: str) -> None:
+    paper = load_study(name).paper
+    assert paper is not None
+    found = {
+        "covertype": (("gl", "neota", "auprc"), 83.11, ("fedavg", "poudre", "auroc"), 63.89),
+        "heart": (("local", "sa", "balanced_accuracy"), 62.43, ("gl", "faisalabad", "auroc"), 86.77),
+    }[name]
+    assert paper.value(*found[0]) == found[1] and paper.value(*found[2]) == found[3]
+    assert paper.value("gl", "nobody", "auroc") is None
+    for clients in paper.values.values():
+        for own in clients.values():
+            assert set(own) == {"auroc", "balanced_accuracy", "auprc"}
+            assert all(20 < value < 100 for value in own.values())
+
+
+def test_a_restricted_study_keeps_its_reference() -> None:
+    own = load_study("covertype").restricted(["gl"], ["extra_trees"])
+    assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"]
+    assert "best_alone" in own.labels and "best_alone" not in load_study("heart").restricted(None, []).labels
