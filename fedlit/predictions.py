@@ -100,6 +100,6 @@ def prediction_frame(
     """
     frame = pd.DataFrame(probabilities.numpy(), columns=[f"probability_{label}" for label in labels])
     frame.insert(0, "row", row)
-    frame.insert(1, "target", list(target))
+    frame.insert(1, "target", pd.Series(list(target), dtype=object))  # numbers stay what they are beside a None
     frame["predicted"] = [labels[position] for position in probabilities.argmax(1).tolist()]
     return frame

@@ -60,7 +60,7 @@ class Comparison:
             tables.append(f"Lift over {self.study.labels[reference]}, percentage points:")
             tables.append(str(lift_table(self.study, self.lift, metric, reference, self.clients)))
         lines = [f"{answer.client}: {': '.join(answer_words(self.study, answer))}" for answer in self.answers]
-        return "\n\n".join([*tables, "Should this client join?", "\n".join(lines)])
+        return "\n\n".join([*tables, *(["Should this client join?", "\n".join(lines)] if lines else [])])
 
 
 def compare(
@@ -93,6 +93,15 @@ def compare(
     Raises:
         ConfigError: the study cannot be run.
         RunError: no run came to its end, or methods were scored on different rows.
+
+    Example:
+        >>> import tempfile
+        >>> from fedlit.study.study import Method
+        >>> local = Method("quickstart.yaml", set={"exchange.federated": [], "trainer.max_epochs": 1})
+        >>> study = Study({"local": local}, seeds=[1], baselines={"logistic_regression": {"C": [1.0]}})
+        >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
+        >>> sorted(found.collected.results["method"].unique())
+        ['best_alone', 'local', 'logistic_regression']
     """
     study = load_study(study) if isinstance(study, str) else study
     study = study.restricted(methods, baselines)
@@ -146,7 +155,7 @@ def provenance(found: Comparison) -> list[str]:
     lines = [f"{len(records)} of {len(records) + len(found.failures)} runs, finished {first} to {last}"]
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
-    times = records.groupby("method", sort=False)["seconds"].mean()
+    times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
     shown = [
         f"{found.study.labels[str(method)]} {seconds:.1f} s"
         for method, seconds in times.items()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedlit.config import find_config
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
 from fedlit.study.study import BEST_ALONE, METRICS
@@ -123,8 +122,8 @@ def _configurations(found: Comparison) -> list[tuple[str, str]]:
     """The study's own file, and the resolved configuration of each method's first run."""
     study = found.study
     texts = []
-    if study.folder:
-        file = find_config(str(Path(study.folder) / f"{study.name}.yaml"))
+    file = Path(study.folder) / f"{study.name}.yaml"
+    if study.folder and file.is_file():
         texts.append((f"the study: {file.name}", file.read_text(encoding="utf-8")))
     for method in study.methods:
         for config in sorted((found.folder / "runs" / method).glob("seed_*/version_*/config.yaml"))[:1]:

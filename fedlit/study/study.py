@@ -110,8 +110,8 @@ class Study:
         keep_checkpoints: whether runs keep theirs.
         paper: published figures.
         search: what ``fedlit search`` varies.
-        name: set from the file's name.
-        folder: set to where the file lies; configurations are also looked for there.
+        name: what its folder is called; of a study in a file, the file's name.
+        folder: where configurations are also looked for; of a study in a file, beside it.
     """
 
     methods: dict[str, Method]
@@ -126,7 +126,7 @@ class Study:
     keep_checkpoints: bool = False
     paper: Paper | None = None
     search: Search | None = None
-    name: str = ""
+    name: str = "study"
     folder: str = ""
 
     def __post_init__(self) -> None:

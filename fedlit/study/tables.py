@@ -281,7 +281,7 @@ def markdown_tables(found: Comparison, footer: Sequence[str]) -> str:
     parts = [f"# {study.name}", study.about]
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores in %, on test rows.")
     answers = "\n".join("- **{}**: {}: {}.".format(own.client, *answer_words(study, own)) for own in found.answers)
-    parts += ["## Should this client join?", answers]
+    parts += ["## Should this client join?", answers] if answers else []
     for metric in study.metrics:
         parts += [f"## {METRICS[metric]}", score_table(study, found.estimates, metric, found.clients).markdown()]
     parts.append("\n".join(f"- {note}" for note in paper_notes(study)))

@@ -11,6 +11,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedlit.metrics import classification_metrics
+from fedlit.predictions import prediction_frame
 from fedlit.study.bootstrap import bootstrap_scores, weighted_scores
 
 
@@ -81,3 +82,10 @@ def test_the_spread_is_the_standard_error_of_a_share() -> None:
     drawn = bootstrap_scores(predictions(0), 600)["ash", "accuracy"]
     share = drawn.mean()
     assert drawn.std() == pytest.approx(math.sqrt(share * (1 - share) / 200), rel=0.1)
+
+
+def test_labels_that_are_numbers_stay_what_they_are_beside_unknown_ones() -> None:
+    frame = prediction_frame([3, 7], np.arange(3), [3, None, 7], torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]))
+    own = frame.astype({"target": "string", "predicted": "string"}).assign(client="ash")
+    assert own["target"].tolist() == ["3", pd.NA, "7"] and own["predicted"].tolist() == ["3", "3", "7"]
+    assert bootstrap_scores(own, 50)["ash", "accuracy"].max() == 1.0

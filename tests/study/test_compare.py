@@ -136,8 +136,13 @@ def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
     while not list(out.glob("runs/*/*/DONE")) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(random.random() * 3)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while any(Path("/proc", worker).exists() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert workers and not any(Path("/proc", worker).exists() for worker in workers)  # no orphan writes on
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
     assert 0 < len(finished) < 8
     assert not (out / "results.csv").exists()
@@ -147,6 +152,31 @@ def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert (out / "results.csv").read_bytes() == (compared.folder / "results.csv").read_bytes()
     assert (out / "lift.csv").read_bytes() == (compared.folder / "lift.csv").read_bytes()
+
+
+DYING = """\
+import os, signal
+from fedlit import FederatedClient
+
+class Dying(FederatedClient):
+    def training_step(self, batch, batch_idx):
+        print("last words")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_dies_takes_only_its_run_with_it(study_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "dying.py").write_text(DYING, encoding="utf-8")
+    text = study_file.read_text(encoding="utf-8").replace(
+        "methods:\n", "methods:\n  dying: {config: quickstart.yaml, set: {model.client: dying.Dying}}\n", 1
+    )
+    (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
+    arguments = ["--seeds", "1", "--jobs", "1", "--baselines", "none", "--out", "out"]
+    done = fedlit("compare", "small.yaml", *arguments, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "FAILED dying, seed 1: its process ended (signal 9); out of memory?" in done.stderr
+    assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local", "gl"}
+    assert (tmp_path / "out" / "runs" / "dying" / "seed_1.log").exists()
 
 
 def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, study_file: Path, tmp_path: Path) -> None:
