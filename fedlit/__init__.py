@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedlit.spec import ClientSpec
     from fedlit.study.compare import compare
     from fedlit.study.search import search
-    from fedlit.study.study import Study
+    from fedlit.study.study import Method, Study
     from fedlit.together import fit_seeds, fit_together, test_together
 
 _HOMES = {
@@ -34,6 +34,7 @@ _HOMES = {
     "Heart": "fedlit.data.sources",
     "MLP": "fedlit.nn",
     "Mean": "fedlit.aggregation",
+    "Method": "fedlit.study.study",
     "Network": "fedlit.nn",
     "Rule": "fedlit.aggregation",
     "Run": "fedlit.run",
@@ -61,6 +62,7 @@ __all__ = [
     "GlobalLayers",
     "Heart",
     "Mean",
+    "Method",
     "Network",
     "Rule",
     "Run",

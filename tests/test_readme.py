@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_readme_has_what_it_promises() -> None:
     files = [re.match(r"# file: (\S+)\n", block["text"]) for block in BLOCKS]
-    assert [match.group(1) for match in files if match] == ["mine.yaml", "mymethod.py"]
+    assert [match.group(1) for match in files if match] == ["mine.yaml", "mine_study.yaml", "mymethod.py"]
     method = next(block["text"] for block in BLOCKS if block["text"].startswith("# file: mymethod.py"))
     assert len(method.splitlines()) <= 40
     assert sum(block["reason"] is None for block in BLOCKS) >= 6
@@ -67,8 +67,9 @@ def test_every_block_runs(folder: Path) -> None:
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{block['text']}\n{done.stderr}"
     runs = folder / "lightning_logs"
-    assert {path.name for path in runs.iterdir()} == {"quickstart", "mine", "mine_local", "proximal"}
+    assert {path.name for path in runs.iterdir()} == {"quickstart", "mine", "studies", "proximal"}
     assert (runs / "mine" / "version_0" / "test.csv").is_file()
+    assert set(pd.read_csv(runs / "studies" / "mine_study" / "lift.csv")["method"]) == {"shared", "often"}
     config = (runs / "proximal" / "version_0" / "config.yaml").read_text(encoding="utf-8")
     assert "class_path: mymethod.Proximal" in config and "mu: 0.1" in config
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,18 @@ GRIDS: dict[str, dict[str, list[Any]]] = {
     "gradient_boosting": {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]},
     "logistic_regression": {"C": [0.01, 0.05, 0.2, 1.0, 10.0], "categories": ["codes", "one_hot"]},
 }
-# These give the same whatever the seed: on the same rows they are fitted once.
+MOST_CATEGORIES = 255  # of a column in gradient boosting
+# These are given no seed (on the same rows they differ by nothing that matters): they are fitted once.
 _SEEDLESS = ("gradient_boosting", "logistic_regression")
 
 
 def make_baseline(
-    name: str, settings: Mapping[str, Any], categorical: list[int], seed: int = 0, threads: int = 1
+    name: str,
+    settings: Mapping[str, Any],
+    categorical: list[int],
+    seed: int = 0,
+    threads: int = 1,
+    wide: Collection[int] = (),
 ) -> ClassifierMixin:
     """An untrained model.
 
@@ -52,6 +59,8 @@ def make_baseline(
         categorical: positions of the columns that hold category codes, −1 for missing or unseen.
         seed: of the model's own randomness.
         threads: how many it may use.
+        wide: which of these columns have more categories than scikit-learn's gradient boosting takes (255): there their
+            codes are numbers.
 
     Example:
         >>> make_baseline("extra_trees", {"n_estimators": 10}, [])
@@ -60,6 +69,7 @@ def make_baseline(
     if name == "extra_trees":
         return ExtraTreesClassifier(**settings, random_state=seed, n_jobs=threads)
     if name == "gradient_boosting":
+        categorical = [position for position in categorical if position not in wide]
         return HistGradientBoostingClassifier(
             **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
         )
@@ -98,16 +108,23 @@ def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame,
     made_of += [] if job.method in _SEEDLESS else [job.seed]
     key = hashlib.blake2b(json.dumps(made_of, default=str).encode(), digest_size=8).hexdigest()
     folder = cache / f"{job.method}-{client.spec.name}-{key}"
-    if not folder.is_dir():
-        predictions, scores, settings = _choose(job, client)
-        partial = cache / f"{folder.name}.{os.getpid()}.part"
-        partial.mkdir(parents=True, exist_ok=True)
-        predictions.to_parquet(partial / "predictions.parquet", index=False)
-        scores.to_csv(partial / "scores.csv", index=False)
-        (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        with suppress(OSError):  # another worker was as fast: it wrote the same
-            partial.rename(folder)
-    # read back even if just computed: a result does not depend on who computed it
+    if folder.is_dir():
+        try:
+            return _read(folder)
+        except (OSError, ValueError):  # cut short by more than a killed process, say a full disk
+            shutil.rmtree(folder)
+    predictions, scores, settings = _choose(job, client)
+    partial = cache / f"{folder.name}.{os.getpid()}.part"
+    partial.mkdir(parents=True, exist_ok=True)
+    predictions.to_parquet(partial / "predictions.parquet", index=False)
+    scores.to_csv(partial / "scores.csv", index=False)
+    (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    with suppress(OSError):  # another worker was as fast: it wrote the same
+        partial.rename(folder)
+    return _read(folder)  # even if just computed: a result does not depend on who computed it
+
+
+def _read(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     return (
         pd.read_parquet(folder / "predictions.parquet"),
         pd.read_csv(folder / "scores.csv", dtype={"client": str}),
@@ -120,9 +137,11 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
     features = client.spec.features
     categorical = [position for position, name in enumerate(features) if name in client.categorical]
     validation = client.sites[site]["validation"]
+    wide = [position for position in categorical if client.train.x[:, position].max() >= MOST_CATEGORIES]
+    seed = 0 if job.method in _SEEDLESS else job.seed
     best: tuple[float, Any, dict[str, Any]] | None = None
     for settings in ParameterGrid(job.grid):
-        model = make_baseline(job.method, settings, categorical, job.seed, threads=torch.get_num_threads())
+        model = make_baseline(job.method, settings, categorical, seed, torch.get_num_threads(), wide)
         model.fit(client.train.x.numpy(), client.train.y.numpy())
         value = float(_scores(model, validation)[1][job.choose]) if len(validation) else math.nan
         if best is None or value > best[0] or (math.isnan(best[0]) and not math.isnan(value)):

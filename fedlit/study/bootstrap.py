@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.seeding import derive_seed
+from fedlit.study.study import METRICS
 
 __all__ = ["bootstrap_scores", "weighted_scores"]
 
@@ -17,7 +18,7 @@ Numbers = NDArray[np.float64]
 
 
 def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
-    """AUROC, AUPRC, balanced accuracy and accuracy of rows drawn with replacement.
+    """The scores of :data:`fedlit.study.study.METRICS` of rows drawn with replacement.
 
     The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
     the same rows are scored on the same draws, so that their difference can be taken draw by draw.
@@ -46,7 +47,9 @@ def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
 
 def _labels(own: pd.DataFrame) -> list[str]:
     """The classes that the client has, in the order of the columns."""
-    found = own.columns[own.columns.str.startswith("probability_") & own.notna().any()]
+    columns = own.columns[own.columns.str.startswith("probability_")]
+    found = columns[own[columns].notna().any()]
+    found = found if len(found) else columns  # predictions that are not finite: no score, whatever the classes
     return [str(name).removeprefix("probability_") for name in found]
 
 
@@ -75,7 +78,8 @@ class weighted_scores:
         self.finite = bool(np.isfinite(probabilities).all()) and len(target) > 0
         self.target = target
         self.classes = probabilities.shape[1]
-        self.right = (probabilities.argmax(1) == target).astype(np.float64)
+        self.predicted = probabilities.argmax(1)
+        self.right = (self.predicted == target).astype(np.float64)
         # per class that is ranked: rows by falling score, whether each is positive, and the last of equal scores
         self._ranked = []
         for position in [1] if self.classes == 2 else range(self.classes):
@@ -91,7 +95,7 @@ class weighted_scores:
             weights: (n,) how often each row counts.
         """
         if not self.finite:
-            return dict.fromkeys(("auroc", "auprc", "balanced_accuracy", "accuracy"), float("nan"))
+            return dict.fromkeys(METRICS, float("nan"))
         auroc, auprc = [], []
         for order, positive, ends in self._ranked:
             counted = weights[order]
@@ -110,7 +114,13 @@ class weighted_scores:
         support = np.bincount(self.target[known], weights[known], minlength=self.classes)
         hit = np.bincount(self.target[known], (weights * self.right)[known], minlength=self.classes)
         present = support > 0
+        f1 = 2 * hit / np.maximum(support + np.bincount(self.predicted, weights, minlength=self.classes), 1e-300)
+        if self.classes == 2:
+            f1_score = float(f1[1]) if present[1] else float("nan")
+        else:
+            f1_score = float(f1[present].mean()) if present.any() else float("nan")
         return {
+            "f1": f1_score,
             "auroc": float(np.mean(auroc)) if auroc else float("nan"),
             "auprc": float(np.mean(auprc)) if auprc else float("nan"),
             "balanced_accuracy": float((hit[present] / support[present]).mean()) if present.any() else float("nan"),

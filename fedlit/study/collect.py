@@ -13,9 +13,9 @@ import pandas as pd
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
 from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished
-from fedlit.study.study import BEST_ALONE, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
-__all__ = ["Collected", "best_alone", "collect"]
+__all__ = ["Collected", "best_on_validation", "collect"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,8 @@ class Collected:
 
     Attributes:
         results: one row per value: study, method, seed, client, split, metric, value.
-        chosen: one row per seed and client: the go-alone model that is best on validation.
+        chosen: one row per seed, client and kind (``best``): the go-alone model, and the federated method, that is best
+            on validation.
         records: one row per run: method, seed, seconds, versions, machine, …
         bootstrap: (method, seed) → one row per resample, columns (client, metric).
         curves: validation scores over epochs: method, seed, client, metric, step, value.
@@ -72,25 +73,30 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
             own = pd.read_csv(folder / CURVES, dtype={"client": str})
             curves.append(own.assign(method=job.method, seed=job.seed))
     results = pd.concat(scores, ignore_index=True).assign(study=study.name)
-    chosen = best_alone(results, study.alone, study.choose) if study.baselines else _nothing_chosen()
-    as_chosen = results.merge(chosen, on=["seed", "client", "method"]).assign(method=BEST_ALONE)
-    results = pd.concat([results, as_chosen], ignore_index=True)
+    chosen = []
+    for best, candidates in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)):
+        own = best_on_validation(results, candidates, study.choose)
+        chosen.append(own.assign(best=best))
+        if best not in study.labels:
+            continue
+        as_chosen = results.merge(own, on=["seed", "client", "method"]).assign(method=best)
+        results = pd.concat([results, as_chosen], ignore_index=True)
+        for seed in own["seed"].unique().tolist():
+            picks = own[own["seed"] == seed]
+            parts = {
+                client: bootstrap[method, seed][client]
+                for method, client in picks[["method", "client"]].itertuples(index=False)
+                if (method, seed) in bootstrap
+            }
+            if len(parts) == len(picks):
+                bootstrap[best, seed] = pd.concat(parts, axis=1)
     order = {name: position for position, name in enumerate(study.labels)}
     results = results.sort_values(
         ["method", "seed", "client", "split", "metric"], key=lambda own: own.map(order) if own.name == "method" else own
     )
-    for seed in chosen["seed"].unique().tolist():
-        own = chosen[chosen["seed"] == seed]
-        parts = [
-            bootstrap[method, seed][client]
-            for method, client in own[["method", "client"]].itertuples(index=False)
-            if (method, seed) in bootstrap
-        ]
-        if parts and len(parts) == len(own):
-            bootstrap[BEST_ALONE, seed] = pd.concat(dict(zip(own["client"], parts, strict=True)), axis=1)
     return Collected(
         results[["study", "method", "seed", "client", "split", "metric", "value"]].reset_index(drop=True),
-        chosen,
+        pd.concat(chosen, ignore_index=True),
         pd.DataFrame([record for _, record in done]),
         bootstrap,
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["client", "metric", "step", "value"]),
@@ -99,50 +105,45 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     )
 
 
-def _nothing_chosen() -> pd.DataFrame:
-    return pd.DataFrame({"seed": pd.Series(dtype=int), "client": pd.Series(dtype=str), "method": pd.Series(dtype=str)})
-
-
-def best_alone(results: pd.DataFrame, alone: Sequence[str], choose: str) -> pd.DataFrame:
-    """Per seed and client the go-alone model of the largest value on validation, the first of equals.
+def best_on_validation(results: pd.DataFrame, candidates: Sequence[str], choose: str) -> pd.DataFrame:
+    """Per seed and client the candidate of the largest value on validation, the first of equals.
 
     Args:
         results: tidy, with the validation split.
-        alone: the candidates, in the order in which equals are preferred.
+        candidates: methods, in the order in which equals are preferred. Those without any result are left out.
         choose: the metric.
 
     Returns:
         Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not
-        be comparable. Where the metric is undefined on validation for all, the first candidate is taken.
+        be comparable. So are clients for which the metric is undefined for all candidates: there is no choice.
     """
     own = results[
-        (results["split"] == "validation")
-        & (results["metric"] == choose)
-        & results["method"].isin(alone)
-        & (results["client"] != UNION_SITE)
+        (results["split"] == "validation") & (results["metric"] == choose) & (results["client"] != UNION_SITE)
     ]
-    wide = own.pivot(index=["seed", "client"], columns="method", values="value").reindex(columns=list(alone))
-    complete = own.groupby(["seed", "client"])["method"].nunique().reindex(wide.index) == len(alone)
-    values = wide[complete].to_numpy(float)
-    position = np.argmax(np.where(np.isnan(values), -np.inf, values), axis=1) if len(values) else []
-    chosen = wide[complete].index.to_frame(index=False)
-    return chosen.assign(method=[alone[column] for column in position])
+    present = [name for name in candidates if (own["method"] == name).any()]
+    own = own[own["method"].isin(present)]
+    counts = own.groupby(["seed", "client"])["method"].nunique()
+    wide = own.pivot(index=["seed", "client"], columns="method", values="value").reindex(columns=present)
+    wide = wide[(counts.reindex(wide.index) == len(present)) & wide.notna().any(axis=1)]
+    position = np.argmax(wide.fillna(-np.inf).to_numpy(float), axis=1) if len(wide) else []
+    return wide.index.to_frame(index=False).assign(method=[present[column] for column in position])
 
 
 def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
     """Whether all seeds have the same test rows, and each client's test / training rows."""
-    seen: dict[tuple[int, str], tuple[str, str]] = {}
+    seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
     per_client: dict[str, set[str]] = {}
     ratios: dict[str, list[float]] = {}
     for job, record in done:
         for client, rows in record["rows"].items():
-            first, digest = seen.setdefault((job.seed, client), (job.method, rows["digest"]))
-            if digest != rows["digest"]:
+            digests = {split: own["digest"] for split, own in rows.items()}
+            first, expected = seen.setdefault((job.seed, client), (job.method, digests))
+            if digests != expected:
                 raise RunError(
-                    f"{client}, seed {job.seed}: expected the same test rows for all methods, found others for "
-                    f"{job.method} than for {first}; give their configurations the same data.source"
+                    f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
+                    f"others for {job.method} than for {first}; give their configurations the same data.source"
                 )
-            per_client.setdefault(client, set()).add(digest)
-            ratios.setdefault(client, []).append(rows["test"] / record["train_rows"][client])
+            per_client.setdefault(client, set()).add(digests["test"])
+            ratios.setdefault(client, []).append(rows["test"]["rows"] / record["train_rows"][client])
     fixed = all(len(digests) == 1 for digests in per_client.values())
     return fixed, {client: float(np.mean(own)) for client, own in ratios.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedlit.study.study import BEST_ALONE, METRICS, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 from fedlit.study.tables import client_label
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ _WIDTH = 4.6
 def method_colours(study: Study) -> dict[str, str]:
     """Method → colour: the reference black, federated methods in colours, go-alone models grey."""
     colours = {name: _COLOURS[position % len(_COLOURS)] for position, name in enumerate(study.federated)}
-    return {**{name: _GREY for name in study.labels}, **colours, study.reference: "#111111"}
+    alone = {name: "#111111" for name in study.methods if name in study.alone}
+    return {**{name: _GREY for name in study.labels}, **colours, **alone}
 
 
-def _svg(height: float, draw: Any) -> str:
+def _svg(height: float, draw: Any, title: str) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -38,7 +40,7 @@ def _svg(height: float, draw: Any) -> str:
     style: Any = {
         "svg.fonttype": "none", "svg.hashsalt": "fedlit", "font.family": "sans-serif", "font.size": 9,
         "font.sans-serif": ["DejaVu Sans"], "axes.spines.top": False, "axes.spines.right": False,
-        "axes.edgecolor": "#999", "xtick.color": "#444", "ytick.color": "#222",
+        "axes.edgecolor": "#999", "text.parse_math": False, "xtick.color": "#444", "ytick.color": "#222",
     }  # fmt: skip
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -47,7 +49,7 @@ def _svg(height: float, draw: Any) -> str:
         target = io.StringIO()
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = target.getvalue()
-    return text[text.index("<svg") :]
+    return text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
 
 
 def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: str) -> str:
@@ -65,7 +67,7 @@ def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: st
             mean, low, high = (100 * float(own[name][method]) for name in ("mean", "low", "high"))
             if np.isfinite(low + high):
                 axes.plot([low, high], [row, row], color=colours[method], lw=2.2, solid_capstyle="round", alpha=0.55)
-            axes.plot(mean, row, "D" if method == BEST_ALONE else "o", color=colours[method], ms=6)
+            axes.plot(mean, row, "D" if method in (BEST_ALONE, BEST_FEDERATED) else "o", color=colours[method], ms=6)
             axes.annotate(f"{mean:.1f}", (mean, row), (0, 6), textcoords="offset points", ha="center", fontsize=7.5)
             paper = study.paper.value(method, client, metric) if study.paper is not None else None
             if paper is not None:
@@ -73,7 +75,7 @@ def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: st
         _rows(axes, [study.labels[method] for method in methods])
         axes.set_xlabel(f"{METRICS[metric]}, %, test")
 
-    return _svg(0.42 * len(methods) + 0.7, draw)
+    return _svg(0.42 * len(methods) + 0.7, draw, f"{METRICS[metric]} of {client_label(client)} by method")
 
 
 def lift_figure(
@@ -83,7 +85,7 @@ def lift_figure(
     intervals; what lies right of zero is gained by federation.
     """
     own = lift[(lift["metric"] == metric) & (lift["method"] == method)]
-    references = [name for name in (study.reference, BEST_ALONE) if (own["reference"] == name).any()]
+    references = list(dict.fromkeys([study.reference_of(method), study.best_alone]))
     found = {(row["reference"], row["client"]): row for row in own.to_dict("records")}
 
     def draw(axes: Axes) -> None:
@@ -106,7 +108,7 @@ def lift_figure(
         axes.text(0.99, 1.01, "federation gains →", transform=axes.transAxes, ha="right", fontsize=7.5, color="#444")
         axes.text(0.01, 1.01, "← loses", transform=axes.transAxes, ha="left", fontsize=7.5, color="#444")
 
-    return _svg(0.45 * len(clients) + 0.9, draw)
+    return _svg(0.45 * len(clients) + 0.9, draw, f"Lift of {study.labels[method]} in {METRICS[metric]} by client")
 
 
 def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, alone: float | None) -> str:
@@ -143,7 +145,7 @@ def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, 
         axes.set_xlabel("aligned steps")
         axes.set_ylabel(f"{METRICS[metric]}, %, validation")
 
-    return _svg(3.0, draw)
+    return _svg(3.0, draw, f"{METRICS[metric]} of {client} on validation rows while training")
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:

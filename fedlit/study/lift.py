@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedlit.study.collect import Collected
 from fedlit.study.statistics import Estimate, estimate, holm, verdict, wilcoxon
-from fedlit.study.study import BEST_ALONE, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "count_verdicts", "estimates", "lifts"]
 
@@ -33,19 +33,24 @@ class Scores:
         self.collected = collected
         self.clients = [*collected.clients, *_OVER]
         self._values: dict[str, pd.DataFrame] = {}
-        self._resamples: dict[tuple[str, int, str, str], NDArray[np.float64]] = {}
+        accuracy = collected.values("accuracy")
+        # A share of right answers is undefined only where predictions are not finite.
+        self.lost = accuracy.isna() & collected.values("classes").reindex_like(accuracy).notna()
 
     def values(self, method: str, client: str, metric: str) -> pd.Series:
-        """By seed, without seeds for which the score is missing or undefined."""
+        """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
+        These are not left out: a method would look better for the seeds that it lost.
+        """
         if metric not in self._values:
             self._values[metric] = self.collected.values(metric)
         wide = self._values[metric]
-        if client in _OVER:
-            own = [(method, name) for name in self.collected.clients]
-            if not set(own) <= set(wide.columns):
-                return pd.Series(dtype=float)
-            return wide[own].dropna().agg(_OVER[client], axis=1)
-        return wide[method, client].dropna() if (method, client) in wide else pd.Series(dtype=float)
+        names = self.collected.clients if client in _OVER else [client]
+        own = [(method, name) for name in names]
+        if not set(own) <= set(wide.columns):
+            return pd.Series(dtype=float)
+        values = wide[own].min(axis=1) if client == WORST else wide[own].mean(axis=1)
+        lost = self.lost[own].any(axis=1)
+        return values.where(~lost)[values.notna() | lost]
 
     def resamples(self, method: str, client: str, metric: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
@@ -107,14 +112,19 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, reference, federated method and client: the lift, its intervals, p by Wilcoxon's test and
-    after Holm's correction (over the methods and clients of one metric and reference), the verdict.
+    """One row per metric, reference, federated method and client: the lift over its own reference and over the best
+    go-alone model, its intervals, p by Wilcoxon's test and after Holm's correction (over the methods and clients of
+    one metric and reference), the verdict.
     """
     rows: list[dict[str, Any]] = []
+    methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
+    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), study.best_alone])
     for metric in study.all_metrics:
-        for reference in [study.reference, *([BEST_ALONE] if study.baselines else [])]:
+        for reference in references:
             family: list[dict[str, Any]] = []
-            for method in study.federated:
+            for method in methods:
+                if reference not in (study.reference_of(method), study.best_alone):
+                    continue
                 for client in scores.clients:
                     own, differences = scores.lift(method, reference, client, metric)
                     if not own.n:
@@ -122,8 +132,9 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
                     key = {"metric": metric, "reference": reference, "method": method, "client": client}
                     p = wilcoxon(differences)
                     family.append({**key, **_flat(own), "p": p, "verdict": verdict(own.interval)})
-            # the mean and the worst of the same clients are no further questions
-            counted = [row["p"] if row["client"] not in _OVER else float("nan") for row in family]
+            # mean and worst of the same clients, and the best of the same methods, are no further questions
+            repeats = [row["client"] in _OVER or row["method"] == BEST_FEDERATED for row in family]
+            counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
             for row, adjusted in zip(family, holm(counted), strict=True):
                 row["p_holm"] = adjusted
             rows += family
@@ -133,53 +144,63 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether federation pays for one client.
+    """Whether federation pays for one client, by the metric to choose by.
 
     Attributes:
         client: whose question it is.
-        method: the federated method that is best for it on validation, by the mean over seeds.
-        score: that method's test score.
-        alone: what it would do alone: the best go-alone model, or the reference where there are no baselines.
-        alone_score: of that, on test.
-        usual: the go-alone model that was the best on validation most often.
-        lift: over going alone, on test.
+        federated: test score of the federated method that is best for it on validation, chosen per seed.
+        usual_federated: the one that was chosen most often.
+        alone: test score of what it would do alone, chosen in the same way.
+        usual_alone: the go-alone model that was chosen most often.
+        lift: of the first over the second.
         verdict: of the lift.
+        better_alone: a go-alone model whose mean test score is above the federated one's, though choosing on validation
+            does not find it reliably; None if there is none.
     """
 
     client: str
-    method: str
-    score: Estimate
-    alone: str
-    alone_score: Estimate
-    usual: str
+    federated: Estimate
+    usual_federated: str | None
+    alone: Estimate
+    usual_alone: str | None
     lift: Estimate
     verdict: str
+    better_alone: tuple[str, float] | None = None
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
-    """For each client, its best federated method against going alone, both chosen on validation, by the metric to
-    choose by. Methods that need all rows in one place are no candidates.
+    """For each client, its best federated method against its best go-alone model, both chosen per seed on validation.
+    None where the study has no federated method that leaves rows where they are.
     """
-    metric, collected = study.choose, scores.collected
-    alone = BEST_ALONE if study.baselines else study.reference
-    validation = collected.values(metric, "validation").mean()
+    if not study.candidates:
+        return []
+    metric = study.choose
     found = []
-    for client in collected.clients:
-        candidates = {
-            method: float(validation[method, client])
-            for method in study.federated
-            if not study.methods[method].pooled and (method, client) in validation
-        }
-        candidates = {method: value for method, value in candidates.items() if np.isfinite(value)}
-        if not candidates:
-            continue
-        method = max(candidates, key=candidates.__getitem__)
-        lift, _ = scores.lift(method, alone, client, metric)
-        chosen = collected.chosen.loc[collected.chosen["client"] == client, "method"]
-        usual = str(chosen.value_counts().idxmax()) if len(chosen) else study.reference
-        mine, theirs = (scores.estimate(name, client, metric) for name in (method, alone))
-        found.append(Answer(client, method, mine, alone, theirs, usual, lift, verdict(lift.interval)))
+    for client in scores.collected.clients:
+        lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
+        mine = scores.estimate(BEST_FEDERATED, client, metric)
+        single = {name: scores.estimate(name, client, metric).mean for name in study.alone}
+        best = max(single, key=lambda name: single[name] if np.isfinite(single[name]) else -np.inf)
+        theirs = scores.estimate(study.best_alone, client, metric)
+        hidden = single[best] > mine.mean and not lift.mean < 0
+        found.append(
+            Answer(
+                client,
+                mine,
+                _usual(scores.collected.chosen, BEST_FEDERATED, client),
+                theirs,
+                _usual(scores.collected.chosen, BEST_ALONE, client),
+                lift,
+                verdict(lift.interval),
+                (best, single[best]) if hidden else None,
+            )
+        )
     return found
+
+
+def _usual(chosen: pd.DataFrame, best: str, client: str) -> str | None:
+    own = chosen.loc[(chosen["best"] == best) & (chosen["client"] == client), "method"]
+    return str(own.value_counts().idxmax()) if len(own) else None
 
 
 def _flat(own: Estimate) -> dict[str, float]:

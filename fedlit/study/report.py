@@ -63,7 +63,7 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
                 ],
                 "forests": [
                     (study.labels[m], figures.lift_figure(study, lift, metric, m, clients, (-reach, reach)))
-                    for m in study.federated
+                    for m in study.labels
                     if (lift["method"] == m).any()
                 ],
                 "dots": [
@@ -89,11 +89,11 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
         "metrics": metrics,
         "choose": METRICS[study.choose],
         "legend": [(study.labels[method], colours[method]) for method in study.methods],
-        "references": [study.labels[reference] for reference in references],
         "alone": study.labels.get(BEST_ALONE),
+        "reference": study.labels[study.reference],
         "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
         "times": _times(found),
-        "words": words(study, collected.fixed, bool(collected.bootstrap)),
+        "words": words(found),
         "paper": paper_notes(study),
         "provenance": provenance,
         "failures": found.failures,

@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def default_jobs() -> int:
     return min(4, cores())
 
 
-def locked(folder: Path) -> FileLock:
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
     """Keep a second process out of a study's folder; the system lets go of the lock when this process ends, however.
 
     Raises:
@@ -48,7 +50,10 @@ def locked(folder: Path) -> FileLock:
         raise ConfigError(
             f"{folder}: expected no other study at work there, found one; wait for it, or give --out"
         ) from error
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Worker:
@@ -163,7 +168,7 @@ def run_jobs(
     if len(left) < len(jobs):
         say(f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
     if other:
-        say(f"{other} runs were made with another configuration, and are run again")
+        say(f"{other} runs were made with another configuration or data, or are damaged: they are run again")
     if not left:
         return {}
     slots = max(1, min(slots, len(left)))

@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 import yaml
 
-from fedlit.errors import FedlitError
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, FedlitError
 from fedlit.study.study import METRICS
 
 if TYPE_CHECKING:
@@ -88,16 +89,34 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
     Raises:
         ConfigError: a configuration is missing or not valid: refused before the first run.
     """
+    from fedlit.cli import load
     from fedlit.study.baselines import GRIDS
 
     jobs: dict[str, dict[str, Any]] = {}
+    sources: dict[str, Any] = {}
     for name, method in study.methods.items():
         config, arguments = str(study.config(name)), method.arguments()
-        settings = _settings(config, arguments)
+        run = load(config, *arguments)
+        settings = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not _free(key)}
+        sources[name] = {key: value for key, value in settings.items() if key.startswith("data.source")}
+        exchanges = bool(settings.get("exchange.federated"))
+        if not exchanges and not (name == study.reference or method.alone or method.pooled):
+            raise ConfigError(
+                f"methods.{name}: expected something in exchange.federated, found that nothing is shared; set alone: "
+                "true (each client by itself) or pooled: true (all rows in one place)"
+            )
         jobs[name] = {"config": config, "arguments": arguments, "grid": None}
         jobs[name]["made_of"] = [settings, study.checkpoint, study.choose if study.checkpoint == "best" else ""]
         if name == study.reference:
+            tables = _fingerprint(run.data.source.tables(0))
             data = {key: value for key, value in settings.items() if key.startswith("data.")}
+    for name, source in sources.items():
+        different = [key for key in source if source[key] != sources[study.reference].get(key)]
+        if different:
+            raise ConfigError(
+                f"methods.{name}: expected the rows of {study.reference}, found another {', '.join(different)}; "
+                "methods are compared on the same rows"
+            )
     for name, grid in study.baselines.items():
         grid = GRIDS[name] if grid is None else grid
         jobs[name] = {**jobs[study.reference], "grid": grid, "made_of": [data, grid, study.choose]}
@@ -107,7 +126,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
             name,
             seed,
             str(out / "runs" / name / f"seed_{seed}"),
-            _digest([name, seed, study.bootstrap, *made["made_of"]]),
+            _digest([name, seed, study.bootstrap, tables, *made["made_of"]]),
             made["config"],
             made["arguments"],
             grid=made["grid"],
@@ -118,12 +137,20 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
     ]
 
 
-def _settings(config: str, arguments: list[str]) -> dict[str, Any]:
-    """The resolved keys of a configuration that matter to its results; the seed is not among them."""
-    from fedlit.cli import load
+def _free(key: str) -> bool:
+    return key.startswith(_FREE)
 
-    settings = load(config, *arguments).settings or {}
-    return {key: value for key, value in settings.items() if key != "seed" and not key.startswith(_FREE)}
+
+def _fingerprint(tables: Sequence[ClientTable]) -> str:
+    """Changes with any value, label or split: an answer must not outlive the data that it was computed from."""
+    digest = hashlib.blake2b(digest_size=8)
+    for table in tables:
+        digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
+        for values in (table.features, table.target):
+            digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
+        for split, rows in sorted(table.splits.items()):
+            digest.update(split.encode() + rows.tobytes())
+    return digest.hexdigest()
 
 
 def _digest(value: Any) -> str:
@@ -132,11 +159,13 @@ def _digest(value: Any) -> str:
 
 def finished(job: Job) -> dict[str, Any] | None:
     """What a job's ``DONE`` says, None if it has not been run to the end in this form."""
+    folder = Path(job.folder)
     try:
-        record: dict[str, Any] = json.loads((Path(job.folder) / DONE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
+        complete = all((folder / name).stat().st_size == size for name, size in record["files"].items())
+        return record if complete and record["digest"] == job.digest else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # missing, cut short, or of another kind
         return None
-    return record if record.get("digest") == job.digest else None
 
 
 def versions() -> dict[str, str]:
@@ -171,7 +200,8 @@ def execute(job: Job) -> None:
         "digest": job.digest,
         "method": job.method,
         "seed": job.seed,
-        "rows": {str(client): _rows(own) for client, own in test.groupby("client")},
+        "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
+        "files": {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".csv", ".parquet")},
         **details,
         "versions": versions(),
         "machine": machine(),
@@ -202,12 +232,15 @@ def machine() -> dict[str, Any]:
     return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}
 
 
-def _rows(test: pd.DataFrame) -> dict[str, Any]:
+def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     """What tells whether two runs were scored on the same rows."""
-    rows = test.sort_values("row")
-    labels = "\n".join(rows["target"].fillna(""))
-    digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
-    return {"digest": digest.hexdigest(), "test": len(rows)}
+    found: dict[str, Any] = {}
+    for split, own in predictions.groupby("split"):
+        rows = own.sort_values("row")
+        labels = "\n".join(rows["target"].fillna(""))
+        digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
+        found[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}
+    return found
 
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
@@ -229,7 +262,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         begun = newest_run(folder.parent, folder.name)
     except FedlitError:  # it ended before its first checkpoint
         begun = None
-    if begun is None or not _same(begun, run):
+    if begun is None or not _same(begun, run, best):
         shutil.rmtree(folder, ignore_errors=True)
         begun = None
     trained = run.fit("last" if begun is not None else None, quiet=True)
@@ -255,14 +288,15 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
 
 
-def _same(folder: Path, run: Run) -> bool:
-    """Whether a run that was begun is of this configuration."""
+def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:
+    """Whether a run that was begun is of this configuration, and kept the checkpoints that are asked for."""
     from fedlit.run import flatten
 
     saved = folder / "config.yaml"
     before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
 
     def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in settings.items() if not key.startswith(_FREE)}
+        chosen = ("checkpoint.",) if best else ()
+        return {key: value for key, value in settings.items() if not _free(key) or key.startswith(chosen)}
 
     return relevant(before) == relevant(run.settings or {})

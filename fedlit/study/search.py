@@ -119,6 +119,7 @@ class Found:
         rows = [[str(one.number), _percent(one), *map(_text, one.params.values()), "own" * one.own] for one in shown]
         judged = "mean over clients" if what.judge == "mean" else "worst client"
         method = self.method
+        shares_nothing = self.best.params.get("exchange.federated", ...) == []
         config = method.config if method.config in known_configs() else str(self.study.config(what.method))
         command = ["fedlit", "fit", "--config", config, *method.arguments()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
@@ -133,8 +134,10 @@ class Found:
                 f"As a method of a study: best: {snippet}",
                 f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)",
                 f"Curves of every run: tensorboard --logdir {shlex.quote(str(self.folder / 'runs'))}",
-                "Note: the best of many trials flatters itself on the rows that it was chosen by. Test rows were not "
-                "looked at: put it into a study as a method, and let fedlit compare say what it is worth.",
+                *(["The best trial shares nothing: each client by itself."] if shares_nothing else []),
+                "Note: the best of many trials flatters itself on the rows that it was chosen by. No test rows were "
+                "scored: put it into a study as a method, let fedlit compare say what it is worth, with other seeds "
+                "than these. (Where seeds draw splits anew, even those share rows with the ones it was chosen by.)",
                 *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
             ]
         )
@@ -226,7 +229,7 @@ class _Work:
             "search.judge": self.search.judge,
             "choose": study.choose,
             "seeds": seeds,
-            "the configuration's settings": [job.digest for job in untouched],
+            "the configuration's settings or data": self.plan("own", {}, seeds=[0])[0].digest,
         }
         if "made_of" in self.trials.user_attrs:
             self._refuse_changes(self.trials.user_attrs["made_of"], json.loads(json.dumps(made_of)))
@@ -237,11 +240,11 @@ class _Work:
         if own is not None and not any("own" in trial.user_attrs for trial in self._known()):
             self.trials.enqueue_trial(own, user_attrs={"own": True})
 
-    def plan(self, name: str, params: Mapping[str, Any]) -> list[Job]:
+    def plan(self, name: str, params: Mapping[str, Any], seeds: list[int] | None = None) -> list[Job]:
         """The runs of a trial, one per seed; they never see test rows."""
-        method = replace(self.method, set={**self.method.set, **params})
+        method = replace(self.method, set={**self.method.set, **params}, reference=None)
         study = replace(self.study, methods={name: method}, reference=name, baselines={}, bootstrap=0, search=None)
-        return [replace(job, test=False) for job in plan_jobs(study, self.seeds, self.folder)]
+        return [replace(job, test=False) for job in plan_jobs(study, seeds or self.seeds, self.folder)]
 
     def ended(self) -> list[Trial]:
         """By number."""

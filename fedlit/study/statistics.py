@@ -61,12 +61,13 @@ class Estimate:
 
 
 def _around(mean: float, error: float, degrees: float, level: float) -> Interval:
-    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * error if error else 0.0
+    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * error
     return mean - reach, mean + reach
 
 
 def seeds_interval(values: ArrayLike, level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean of independent values; NaN for fewer than two.
+    """Student's t interval of the mean of independent values; NaN for fewer than two, and where all are equal: that
+    says nothing about how far others would be.
 
     Example:
         >>> low, high = seeds_interval([1.0, 2.0, 3.0])
@@ -86,7 +87,7 @@ def corrected_interval(values: ArrayLike, ratio: float, level: float = LEVEL) ->
         level: coverage.
     """
     own = np.asarray(values, float)
-    if len(own) < 2 or not np.isfinite(own).all():
+    if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
         return _NONE
     return _around(float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1, level)
 
@@ -113,7 +114,8 @@ def estimate(
         level: coverage.
 
     With fixed rows and resamples the variances of both add up; the degrees of freedom are Welch's and Satterthwaite's,
-    with the bootstrap's taken as infinite.
+    with the bootstrap's taken as infinite. For a few seeds that approximation is too bold, so the interval is never
+    narrower than either part.
     """
     own = np.asarray(values, float)
     n = len(own)
@@ -131,7 +133,13 @@ def estimate(
     if not math.isfinite(training + sampling):
         return Estimate(n, mean, sd, _NONE, seeds, rows)
     degrees = (training + sampling) ** 2 / (training**2 / (n - 1)) if training else math.inf
-    return Estimate(n, mean, sd, _around(mean, math.sqrt(training + sampling), degrees, level), seeds, rows)
+    parts = [
+        _around(mean, math.sqrt(training + sampling), degrees, level),
+        _around(mean, math.sqrt(training), n - 1, level),
+        _around(mean, math.sqrt(sampling), math.inf, level),
+    ]
+    interval = max(parts, key=lambda own: own[1] - own[0])
+    return Estimate(n, mean, sd, interval if sampling else _NONE, seeds, rows)
 
 
 def wilcoxon(differences: ArrayLike) -> float:

@@ -12,7 +12,18 @@ from typing import Any, Literal
 from fedlit.config import find_config, read_yaml
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["BASELINES", "BEST_ALONE", "METRICS", "Method", "Paper", "Search", "Study", "load_study", "parse_seeds"]
+__all__ = [
+    "BASELINES",
+    "BEST_ALONE",
+    "BEST_FEDERATED",
+    "METRICS",
+    "Method",
+    "Paper",
+    "Search",
+    "Study",
+    "load_study",
+    "parse_seeds",
+]
 
 # The go-alone models by name; fedlit.study.baselines has what they are.
 BASELINES = {
@@ -20,7 +31,7 @@ BASELINES = {
     "gradient_boosting": "Gradient boosting",
     "logistic_regression": "Logistic regression",
 }
-BEST_ALONE = "best_alone"
+BEST_ALONE, BEST_FEDERATED = "best_alone", "best_federated"
 METRICS = {
     "auroc": "AUROC",
     "auprc": "AUPRC",
@@ -39,13 +50,17 @@ class Method:
         config: its configuration: a name, or a path.
         label: how it is called in tables.
         set: keys of the configuration to change, by dotted name.
+        alone: whether each client trains by itself: it is then one of the go-alone models, and no lift is computed.
         pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
+        reference: the method that its lift is over, if not the study's: the same network trained alone.
     """
 
     config: str
     label: str = ""
     set: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False
     pooled: bool = False
+    reference: str | None = None
 
     def arguments(self) -> list[str]:
         """The changed keys as command-line arguments."""
@@ -104,7 +119,7 @@ class Study:
         choose: the metric, on validation, by which settings of baselines, the best go-alone model, best checkpoints
             and trials of a search are chosen.
         checkpoint: which state of a run is scored on the test split: ``last`` epoch, or the ``best`` by ``choose``.
-        metrics: what tables show, the main one first: verdicts are by it.
+        metrics: what tables show, the main one first.
         bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
             seeds draw splits anew, they are not used).
         keep_checkpoints: whether runs keep theirs.
@@ -122,7 +137,7 @@ class Study:
     choose: str = "auroc"
     checkpoint: Literal["last", "best"] = "last"
     metrics: list[str] = field(default_factory=lambda: ["auroc", "balanced_accuracy", "auprc"])
-    bootstrap: int = 1000
+    bootstrap: int = 300
     keep_checkpoints: bool = False
     paper: Paper | None = None
     search: Search | None = None
@@ -133,11 +148,15 @@ class Study:
         if not self.methods:
             raise ConfigError("methods: expected at least one, found none")
         for name in self.methods:
-            if not _NAME.fullmatch(name) or name in (*BASELINES, BEST_ALONE):
+            if not _NAME.fullmatch(name) or name in (*BASELINES, BEST_ALONE, BEST_FEDERATED):
                 raise ConfigError(
                     f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
                 )
+        object.__setattr__(self, "seeds", parse_seeds(self.seeds))
         _known("reference", [self.reference], self.methods)
+        for name, method in self.methods.items():
+            alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
+            _known(f"methods.{name}.reference", [method.reference or self.reference], alone)
         _known("baselines", self.baselines, BASELINES)
         _known("choose", [self.choose], METRICS)
         _known("metrics", self.metrics, METRICS)
@@ -155,20 +174,38 @@ class Study:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Name → label, of methods, baselines and the best go-alone model, in the order of tables."""
+        """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
         methods = {name: method.label or name for name, method in self.methods.items()}
         baselines = {name: BASELINES[name] for name in self.baselines}
-        return {**methods, **baselines, **({BEST_ALONE: "Best go-alone"} if baselines else {})}
+        best = {BEST_ALONE: "Best go-alone"} if len(self.alone) > 1 else {}
+        best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
+        return {**methods, **baselines, **best}
 
     @property
     def alone(self) -> list[str]:
-        """What a client can do without others: the reference and the baselines."""
-        return [self.reference, *self.baselines]
+        """What a client can do without others: the reference, other methods without exchange, and the baselines."""
+        others = [name for name, method in self.methods.items() if method.alone and name != self.reference]
+        return [self.reference, *others, *self.baselines]
 
     @property
     def federated(self) -> list[str]:
-        """The methods in which clients gain from each other: all but the reference."""
-        return [name for name in self.methods if name != self.reference]
+        """The methods in which clients gain from each other."""
+        return [name for name in self.methods if name not in self.alone]
+
+    @property
+    def candidates(self) -> list[str]:
+        """What a client could join: the federated methods that leave rows where they are."""
+        return [name for name in self.federated if not self.methods[name].pooled]
+
+    @property
+    def best_alone(self) -> str:
+        """What a client would do alone: the best go-alone model, or the reference where there is no other."""
+        return BEST_ALONE if len(self.alone) > 1 else self.reference
+
+    def reference_of(self, method: str) -> str:
+        """What a method's lift is over."""
+        own = self.methods.get(method)
+        return own.reference if own is not None and own.reference is not None else self.reference
 
     def config(self, method: str) -> Path:
         """The file of a method's configuration."""
@@ -184,10 +221,12 @@ class Study:
         alone = list(self.baselines if baselines is None else baselines)
         _known("--methods", chosen, self.methods)
         _known("--baselines", alone, self.baselines)
+        kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
         return replace(
             self,
-            methods={name: own for name, own in self.methods.items() if name in (*chosen, self.reference)},
+            methods={name: own for name, own in self.methods.items() if name in kept},
             baselines={name: own for name, own in self.baselines.items() if name in alone},
+            search=self.search if self.search is not None and self.search.method in kept else None,
         )
 
 
@@ -220,9 +259,9 @@ def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
             first, last = int(match[1]), int(match[2] or match[1])
             seeds += range(first, last + 1)
     else:
-        seeds = [int(seed) for seed in text]
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds: expected at least one and none twice, found {text!r}")
+        seeds = list(text)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int and 0 <= s < 2**32 for s in seeds):
+        raise ConfigError(f"seeds: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
     return seeds
 
 

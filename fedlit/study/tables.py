@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedlit.plan import text_table
 from fedlit.study.lift import MEAN, WORST, Answer, count_verdicts
-from fedlit.study.study import BEST_ALONE, METRICS, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 
 if TYPE_CHECKING:
     from fedlit.study.compare import Comparison
@@ -20,7 +20,7 @@ __all__ = [
     "Cell",
     "Table",
     "answer_words",
-    "best_methods",
+    "best_means",
     "chosen_table",
     "client_label",
     "lift_table",
@@ -72,7 +72,7 @@ class Table:
             lines.append(
                 [label, *(_joined(cell, bold="**") + (f"<br>{cell.paper}" if cell.paper else "") for cell in cells)]
             )
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
     def __str__(self) -> str:
         """For a terminal; the marked values have a star."""
@@ -113,13 +113,10 @@ def _cells(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     return {(own["method"], own["client"]): own for own in records}
 
 
-def best_methods(estimates: pd.DataFrame, metric: str) -> dict[str, str]:
-    """Client → the method of the largest mean, without the best go-alone model, which repeats one of the others."""
-    best: dict[str, tuple[float, str]] = {}
-    for (method, client), own in _cells(estimates[estimates["metric"] == metric]).items():
-        if method != BEST_ALONE and own["mean"] > best.get(client, (-math.inf, ""))[0]:
-            best[client] = own["mean"], method
-    return {client: method for client, (_, method) in best.items()}
+def best_means(estimates: pd.DataFrame, metric: str) -> dict[str, float]:
+    """Client → the largest mean, as it is printed."""
+    own = estimates[(estimates["metric"] == metric) & ~estimates["method"].isin([BEST_ALONE, BEST_FEDERATED])]
+    return {str(client): round(float(value), 4) for client, value in own.groupby("client")["mean"].max().items()}
 
 
 def score_table(
@@ -135,7 +132,8 @@ def score_table(
         clients: the columns.
         short: mean ± sd only.
     """
-    best = best_methods(estimates, metric)
+    best = best_means(estimates, metric)
+    most = estimates["n"].max()
     found = _cells(estimates[estimates["metric"] == metric])
     rows = []
     for method, label in study.labels.items():
@@ -146,11 +144,14 @@ def score_table(
                 cells.append(Cell())
                 continue
             spread = f"± {_percent(own['sd'])}" if math.isfinite(own["sd"]) else ""
+            spread = spread if math.isfinite(own["mean"]) else "not finite"
             if not short:
                 spread = f"{spread} {_interval(own)}".strip()
             paper = "" if short else _beside_paper(study, method, client, metric, own["mean"])
-            cells.append(Cell(_percent(own["mean"]), spread, paper, best.get(client) == method))
-        if any(cell.value != NOTHING for cell in cells):
+            spread += f" n = {own['n']}" if own["n"] < most else ""
+            marked = method not in (BEST_ALONE, BEST_FEDERATED) and round(own["mean"], 4) == best.get(client)
+            cells.append(Cell(_percent(own["mean"]), spread, paper, marked))
+        if any(cell != Cell() for cell in cells):
             rows.append((label, cells))
     return Table([client_label(client) for client in clients], rows)
 
@@ -176,7 +177,7 @@ def lift_table(study: Study, lift: pd.DataFrame, metric: str, reference: str, cl
     it helped, left unchanged, harmed.
     """
     own = lift[(lift["metric"] == metric) & (lift["reference"] == reference)]
-    found, counts = _cells(own), count_verdicts(lift, metric, reference)
+    found, counts, most = _cells(own), count_verdicts(lift, metric, reference), own["n"].max()
     rows = []
     for method in own["method"].unique():
         cells = []
@@ -186,7 +187,8 @@ def lift_table(study: Study, lift: pd.DataFrame, metric: str, reference: str, cl
                 cells.append(Cell())
                 continue
             p = _p(cell["p_holm"]) if math.isfinite(cell["p_holm"]) else ""
-            spread = ", ".join(part for part in (_interval(cell, signed=True), p) if part)
+            fewer = f"n = {cell['n']}" if cell["n"] < most else ""
+            spread = ", ".join(part for part in (_interval(cell, signed=True), p, fewer) if part)
             clear = cell["verdict"] in ("helped", "harmed")
             cells.append(Cell(_percent(cell["mean"], signed=True), spread, marked=clear, kind=cell["verdict"]))
         count = counts.loc[method]
@@ -197,13 +199,15 @@ def lift_table(study: Study, lift: pd.DataFrame, metric: str, reference: str, cl
 
 
 def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:
-    """How often each go-alone model was a client's best on validation."""
-    counts = chosen.groupby("client")["method"].value_counts().unstack(fill_value=0)
-    rows = [
-        (study.labels[method], [Cell(str(counts.loc[client].get(method, 0))) for client in counts.index])
-        for method in study.alone
-    ]
-    return Table([str(client) for client in counts.index], rows)
+    """How often each model was a client's best of its kind on validation."""
+    clients = sorted(chosen["client"].unique())
+    rows = []
+    for best, kind in ((BEST_ALONE, "alone"), (BEST_FEDERATED, "federated")):
+        counts = chosen[chosen["best"] == best].groupby(["method", "client"]).size().to_dict()
+        for method in study.alone if best == BEST_ALONE else study.candidates:
+            cells = [Cell(str(counts.get((method, client), 0))) for client in clients]
+            rows.append((f"{kind}: {study.labels[method]}", cells))
+    return Table([str(client) for client in clients], rows)
 
 
 def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
@@ -212,20 +216,40 @@ def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
         "helped": "Federation pays",
         "harmed": "Better alone",
         "unchanged": "No clear difference",
-        "unknown": "Not known: more than one seed is needed",
+        "unknown": "Not known",
     }[answer.verdict]
+    if answer.verdict == "unknown":
+        title += f": {_why_unknown(answer)}"
     low, high = answer.lift.interval
     interval = f", interval {_percent(low, True)} to {_percent(high, True)}" if math.isfinite(low + high) else ""
-    alone = study.labels[answer.alone] + (
-        f" (mostly {study.labels[answer.usual]})" if answer.alone == BEST_ALONE else ""
+    text = (
+        f"{METRICS[study.choose]}: best federated{_mostly(study, answer.usual_federated)} "
+        f"{_percent(answer.federated.mean)}, best go-alone{_mostly(study, answer.usual_alone)} "
+        f"{_percent(answer.alone.mean)}; lift {_percent(answer.lift.mean, True)} points{interval}"
     )
-    return title, (
-        f"{study.labels[answer.method]} {_percent(answer.score.mean)}, {alone} {_percent(answer.alone_score.mean)}: "
-        f"lift {_percent(answer.lift.mean, True)} points{interval}"
-    )
+    if answer.better_alone is not None:
+        name, value = answer.better_alone
+        text += f". Always {study.labels[name]}, alone, would have been {_percent(value)}"
+    return title, text
 
 
-def _interval_words(fixed: bool, bootstrap: bool) -> str:
+def _mostly(study: Study, method: str | None) -> str:
+    return "" if method is None else f" (mostly {study.labels[method]})"
+
+
+def _why_unknown(answer: Answer) -> str:
+    if answer.lift.n == 0:
+        return "its validation rows allow no choice, or runs are missing"
+    if answer.lift.n == 1:
+        return "more than one seed is needed"
+    if not math.isfinite(answer.lift.mean):
+        return "predictions were not finite"
+    return "all seeds gave the same lift"
+
+
+def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:
+    if seeds == 1:
+        return "one seed says nothing about how much another would differ: there is none"
     if not fixed:
         return (
             "each seed draws its own test rows from the same table. Such re-splits share rows and are not independent, "
@@ -244,34 +268,45 @@ def _interval_words(fixed: bool, bootstrap: bool) -> str:
     )
 
 
-def words(study: Study, fixed: bool, bootstrap: bool) -> dict[str, str]:
+def words(found: Comparison) -> dict[str, str]:
     """Word → what it means in this study."""
-    candidates = ", ".join(study.labels[name] for name in study.alone)
+    study, collected = found.study, found.collected
+    metric = METRICS[study.choose]
     state = "after the last epoch" if study.checkpoint == "last" else "at the best checkpoint"
-    dependent = "" if fixed else ". Re-splits are not independent: take it for too small"
+    dependent = "" if collected.fixed else ". Re-splits are not independent: take it for too small"
     meaning = {
         "mean ± sd": "mean and standard deviation over seeds, in %; the best mean of a client is marked",
-        "interval": _interval_words(fixed, bootstrap),
+        "interval": _interval_words(len(found.seeds), collected.fixed, bool(collected.bootstrap)),
         study.labels[study.reference]: "each client's network trained on its own rows, without exchange",
     }
-    if study.baselines:
+    if BEST_ALONE in study.labels:
+        candidates = ", ".join(study.labels[name] for name in study.alone)
         meaning["best go-alone"] = (
-            f"per seed and client the one of {candidates} that has the largest {METRICS[study.choose]} on validation "
-            "rows: what a client can have without asking anyone"
+            f"per seed and client the one of {candidates} that has the largest {metric} on validation rows: what a "
+            "client can have without asking anyone. Where validation rows are few, it can be worse than always taking "
+            "one"
         )
+    if BEST_FEDERATED in study.labels:
+        candidates = ", ".join(study.labels[name] for name in study.candidates)
+        meaning["best federated"] = f"chosen in the same way, of {candidates}"
     return {
         **meaning,
-        "lift": "a method's score minus the reference's, seed by seed, in percentage points",
-        "helped, harmed": "the interval of the lift excludes zero. Harmed is negative transfer: this client does "
-        "better by staying out",
+        "lift": "a method's score minus another's, seed by seed, in percentage points",
+        "helped, harmed": "the interval of the lift excludes zero. Harmed in comparison with the same network trained "
+        "alone is negative transfer: the others' influence does damage. Harmed in comparison with the best go-alone "
+        "model: this client does better by staying out. Each interval stands for itself: where nothing differs, about "
+        "one in twenty still excludes zero",
         "unchanged": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
         "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
         "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
         f"{dependent}",
         "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in another "
         "seed",
-        "validation, test": "settings, checkpoints and the best go-alone model are chosen on validation rows; the test "
-        f"rows are scored once per run, {state}",
+        "n": "the number of seeds, where it is smaller than elsewhere: runs failed, or the score is undefined",
+        "not finite": "a run lost its numbers on the way (it diverged): it has no score, and so the mean has none",
+        "validation, test": f"settings, checkpoints and the best of each kind are chosen by {metric} on a run's "
+        f"validation rows; its test rows are scored once, {state}"
+        + ("" if collected.fixed else ". Validation rows of one seed are test rows of others"),
     }
 
 
@@ -290,10 +325,9 @@ def markdown_tables(found: Comparison, footer: Sequence[str]) -> str:
             parts.append(f"## Lift over {study.labels[reference]}: {METRICS[metric]}, percentage points")
             parts.append(lift_table(study, found.lift, metric, reference, found.clients).markdown())
     if len(collected.chosen):
-        parts.append("## How often each model was the best go-alone one on validation")
+        parts.append("## How often each model was the best of its kind on validation")
         parts.append(chosen_table(study, collected.chosen).markdown())
-    meaning = words(study, collected.fixed, bool(collected.bootstrap))
-    parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}." for word, text in meaning.items())]
+    parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}." for word, text in words(found).items())]
     parts += ["## How this was made", "\n".join(f"- {line}" for line in footer)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

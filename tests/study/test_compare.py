@@ -18,10 +18,10 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, ro
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
-from fedlit.study.collect import best_alone
+from fedlit.study.collect import best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.runner import locked
-from fedlit.study.study import BEST_ALONE
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md"]
 
@@ -35,7 +35,8 @@ def test_what_is_written(compared: Comparison) -> None:
     assert all((compared.folder / name).is_file() for name in FILES)
     results = pd.read_csv(compared.folder / "results.csv")
     assert list(results) == ["study", "method", "seed", "client", "split", "metric", "value"]
-    assert set(results["method"]) == {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    assert set(results["method"]) == models
     assert set(results["split"]) == {"validation", "test"} and set(results["seed"]) == {1, 2}
     assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
     pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
@@ -88,14 +89,18 @@ def test_best_go_alone_is_chosen_on_validation_whatever_the_test_says() -> None:
             rows.append((method, seed, client, "validation", "auroc", value))
             rows.append((method, seed, client, "test", "auroc", 1 - value))
     rows.append(("local", 3, "a", "validation", "auroc", 0.9))  # seed 3: the others are missing
+    rows += [(method, 2, "b", "validation", "auroc", np.nan) for method in ("local", "trees", "linear")]  # no choice
     results = pd.DataFrame(rows, columns=["method", "seed", "client", "split", "metric", "value"])
-    chosen = best_alone(results, ["local", "trees", "linear"], "auroc").set_index(["seed", "client"])["method"]
+    chosen = best_on_validation(results, ["local", "never_ran", "trees", "linear"], "auroc")
+    chosen = chosen.set_index(["seed", "client"])["method"]
     assert chosen.to_dict() == {(1, "a"): "trees", (1, "b"): "local", (2, "a"): "linear"}
 
 
 def test_the_best_go_alone_rows_are_those_of_the_chosen(compared: Comparison) -> None:
     results = compared.collected.results
-    for own in compared.collected.chosen.itertuples():
+    chosen = compared.collected.chosen
+    assert set(chosen.loc[chosen["best"] == BEST_FEDERATED, "method"]) == {"gl"}
+    for own in chosen[chosen["best"] == BEST_ALONE].itertuples():
         part = results[(results["seed"] == own.seed) & (results["client"] == own.client)]
         columns = ["split", "metric", "value"]
         best, model = (
@@ -168,14 +173,15 @@ class Dying(FederatedClient):
 def test_a_process_that_dies_takes_only_its_run_with_it(study_file: Path, tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING, encoding="utf-8")
     text = study_file.read_text(encoding="utf-8").replace(
-        "methods:\n", "methods:\n  dying: {config: quickstart.yaml, set: {model.client: dying.Dying}}\n", 1
+        "methods:\n", "methods:\n  dying: {config: quickstart.yaml, set: {CLIENTS, model.client: dying.Dying}}\n", 1
     )
+    text = text.replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
     (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
     arguments = ["--seeds", "1", "--jobs", "1", "--baselines", "none", "--out", "out"]
     done = fedlit("compare", "small.yaml", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "FAILED dying, seed 1: its process ended (signal 9); out of memory?" in done.stderr
-    assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local", "gl"}
+    assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local", "gl", BEST_FEDERATED}
     assert (tmp_path / "out" / "runs" / "dying" / "seed_1.log").exists()
 
 
@@ -192,14 +198,16 @@ def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, st
         compare(str(study), out=tmp_path / "out", quiet=True)
     # found out in the run: more batches than rows
     text = text.replace(
-        "model.client.network: nowhere.Net", "data.batches: 100000, data.source.init_args.clients: [wine]"
+        "model.client.network: nowhere.Net",
+        "data.batches: 100000, data.source.init_args.clients: [wine, breast_cancer]",
     )
     study.write_text(text, encoding="utf-8")
     done = fedlit("compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1", cwd=tmp_path)
     assert done.returncode == 1
     assert "FAILED broken, seed 1: DataError: data.batches" in done.stderr and "Traceback" not in done.stderr
     results = pd.read_csv(tmp_path / "out" / "results.csv")
-    assert set(results["method"]) == {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    assert set(results["method"]) == models
     assert "broken, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     only = study.read_text(encoding="utf-8").replace("seeds: 1:2", "seeds: 1")
     only = only[: only.index("  local:")] + only[only.index("baselines:") :].replace("gl: {wine", "broken: {wine")
@@ -214,21 +222,68 @@ def test_another_configuration_is_run_again_and_rows_must_agree(
     out = tmp_path / "out"
     shutil.copytree(compared.folder, out)
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
-    text = study_file.read_text(encoding="utf-8").replace(
-        "config: quickstart.yaml, set: {data", "config: quickstart.yaml, set: {data.source.init_args.test: 0.5, data", 1
-    )
-    (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
+    text, gl = study_file.read_text(encoding="utf-8"), 'gl: {label: "Shared <core>", config: quickstart.yaml, set: {'
+    assert gl in text
+    (tmp_path / "small.yaml").write_text(text.replace(gl, f"{gl}exchange.rate: 0.5, "), encoding="utf-8")
     done = fedlit("compare", str(tmp_path / "small.yaml"), "--out", str(out), "--seeds", "1", cwd=tmp_path)
-    assert "1 runs were made with another configuration" in done.stdout
-    assert done.returncode == 1 and "expected the same test rows for all methods" in done.stderr
+    assert done.returncode == 0 and "1 runs were made with another configuration or data" in done.stdout
     changed = [path.parent for path, then in before.items() if path.stat().st_mtime_ns != then]
     assert changed == [out / "runs" / "gl" / "seed_1"]
+    for change in ("data.source.init_args.test: 0.5, ", "data.source.init_args.validation: 0.5, "):
+        (tmp_path / "small.yaml").write_text(text.replace(gl, gl + change), encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"methods.gl: expected the rows of local, found another data.source"):
+            compare(str(tmp_path / "small.yaml"), out=out, quiet=True)
+    (tmp_path / "small.yaml").write_text(text.replace(gl, f"{gl}exchange.federated: [], "), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"methods.gl: expected something in exchange.federated"):
+        compare(str(tmp_path / "small.yaml"), out=out, quiet=True)
+
+
+OWN = """\
+seed: 1
+data:
+  source: {class_path: fedlit.Tables, init_args: {files: {north: north.csv, south: south.csv}, target: y}}
+  batches: 2
+model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}
+exchange: {federated: [core]}
+trainer: {max_epochs: 1}
+"""
+
+
+def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def write(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for name in ("north", "south"):
+            x = rng.normal(size=60)
+            # a column of more categories than gradient boosting takes stands for a hospital's codes
+            codes = [f"code{number}" for number in rng.permutation(60)]
+            frame = pd.DataFrame({"x": x, "code": codes, "y": np.where(x + rng.normal(size=60) > 0, "ill", "well")})
+            frame.to_csv(f"{name}.csv", index=False)
+
+    (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        "seeds: 1\nmethods: {local: {config: own.yaml, set: {exchange.federated: []}}, gl: {config: own.yaml}}\n"
+        "baselines: {logistic_regression: {C: [1.0]}, gradient_boosting: {max_iter: [3]}}\n",
+        encoding="utf-8",
+    )
+    write(1)
+    first = compare("mine.yaml", quiet=True, jobs=1)
+    assert first.folder == tmp_path / "lightning_logs" / "studies" / "mine" and not first.failures
+    assert compare("mine.yaml", quiet=True).collected.results.equals(first.collected.results)
+    write(2)
+    second = compare("mine.yaml", quiet=True, jobs=1)
+    assert not second.failures and not second.collected.results.equals(first.collected.results)
+    assert [answer.verdict for answer in second.answers] == ["unknown", "unknown"]
 
 
 def test_an_incomplete_record_is_no_record(compared: Comparison, study_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(compared.folder, out)
+    (out / "runs" / "extra_trees" / "seed_1" / "DONE").write_text("null", encoding="utf-8")
     (out / "runs" / "extra_trees" / "seed_2" / "DONE").write_text('{"digest": "', encoding="utf-8")
+    (out / "runs" / "gl" / "seed_2" / "scores.csv").write_text("split,client,metric,value\n", encoding="utf-8")
+    next(out.glob("baselines/extra_trees-wine-*/predictions.parquet")).write_bytes(b"PAR1")
     found = compare(str(study_file), out=out, quiet=True)
     assert json.loads((out / "runs" / "extra_trees" / "seed_2" / "DONE").read_text())["method"] == "extra_trees"
     pd.testing.assert_frame_equal(found.collected.results, compared.collected.results)

@@ -80,8 +80,8 @@ def test_it_holds_what_a_person_looks_for(compared: Comparison) -> None:
     ):  # fmt: skip
         assert word in text, word
     assert "Shared <core>" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
-    # per metric: two clients and the mean, one forest plot, two learning curves
-    assert text.count("<figure>") == 3 * (3 + 1 + 2) == text.count("<svg")
+    # per metric: two clients and the mean, two forest plots (the method, and the best), two learning curves
+    assert text.count("<figure>") == 3 * (3 + 2 + 2) == text.count("<svg")
     value = compared.estimates.set_index(["metric", "method", "client"]).loc[("auroc", "gl", "wine"), "mean"]
     assert f"{100 * value:.2f}" in text
 
@@ -108,5 +108,5 @@ def test_a_browser_shows_it_on_a_desk_and_on_a_phone(compared: Comparison, width
     found = json.loads(html.unescape(title[1]))
     assert found["width"] == width and found["page"] <= width and found["wide"] == 0
     assert found["first"] == "block,none,none" and found["second"] == "none,block,none"
-    assert found["figures"] == 6 and found["smallest"] > 100 and found["text"] > 7
+    assert found["figures"] == 7 and found["smallest"] > 100 and found["text"] > 7
     assert found["answers"] == 2 and found["requests"] == 0

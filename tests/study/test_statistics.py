@@ -89,7 +89,25 @@ def test_the_parts_of_a_fixed_interval_add_up() -> None:
 def test_without_training_noise_the_interval_is_that_of_the_rows() -> None:
     resamples = np.random.default_rng(4).normal(0.1, 0.01, 4000)
     found = estimate([0.1] * 6, resamples=resamples)
+    assert math.isnan(found.seeds[0])
     np.testing.assert_allclose(found.interval, stats.norm.interval(0.95, 0.1, resamples.std(ddof=1)))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_few_seeds_do_not_make_bold(n: int) -> None:
+    rng, wrong = np.random.default_rng(8), 0
+    for _ in range(2 * TRIALS):
+        values = rng.normal(0, 0.25) + rng.normal(size=n)
+        found = estimate(values, resamples=values.mean() + rng.normal(0, 0.25, 100))
+        assert found.interval[0] <= found.seeds[0] + 1e-9 and found.seeds[1] - 1e-9 <= found.interval[1]
+        wrong += verdict(found.interval) != "unchanged"
+    assert wrong / (2 * TRIALS) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / (2 * TRIALS))
+
+
+def test_equal_values_are_no_certainty() -> None:
+    assert verdict(estimate([0.02, 0.02], ratio=0.5).interval) == "unknown"
+    assert verdict(estimate([0.02, 0.02, 0.02]).interval) == "unknown"
+    assert verdict(estimate([0.1, math.nan, 0.2]).interval) == "unknown"
 
 
 def test_one_seed_says_nothing_about_seeds() -> None:

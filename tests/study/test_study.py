@@ -9,7 +9,7 @@ import pytest
 from fedlit.cli import load
 from fedlit.config import known_configs
 from fedlit.errors import ConfigError
-from fedlit.study.study import Study, load_study, parse_seeds
+from fedlit.study.study import Method, Study, load_study, parse_seeds
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
 
@@ -98,6 +98,22 @@ def test_the_papers_figures_are_those_of_the_paper(name: str) -> None:
 
 
 def test_a_restricted_study_keeps_its_reference() -> None:
-    own = load_study("covertype").restricted(["gl"], ["extra_trees"])
-    assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"]
-    assert "best_alone" in own.labels and "best_alone" not in load_study("heart").restricted(None, []).labels
+    whole = load_study("covertype")
+    own = whole.restricted(["gl"], ["extra_trees"])
+    assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"] and own.search is not None
+    assert "best_alone" in own.labels and "best_federated" in own.labels
+    assert "best_alone" not in own.restricted(None, []).labels
+    frozen = whole.restricted(["gl_frozen"], [])  # with what its lift is over; the search's method is gone
+    assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
+    assert frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
+
+
+def test_who_is_alone_and_who_could_be_joined() -> None:
+    whole = load_study("heart")
+    assert whole.alone == ["local", "local_frozen", "extra_trees", "gradient_boosting", "logistic_regression"]
+    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
+    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]
+    with pytest.raises(ConfigError, match=r"methods\.gl\.reference: expected some of local, found 'gl'"):
+        Study({"local": Method("a"), "gl": Method("b", reference="gl")}, seeds=[1])
+    with pytest.raises(ConfigError, match="seeds: expected"):
+        Study({"local": Method("a")}, seeds=[-1])

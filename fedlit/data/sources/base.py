@@ -22,6 +22,7 @@ __all__ = ["Source", "check_client_name", "check_fractions", "check_tables", "ch
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _RESERVED = {
     "federation": "the run of the whole federation",
+    "all": "the union of pooled rows",
     **dict.fromkeys(("train", "val", "test"), "the tags of a split"),
     **dict.fromkeys(("exchange", "drift", "epoch", "plan"), "a tag of the logs"),
     **dict.fromkeys(("checkpoints", "predictions"), "a folder of each run"),
