@@ -141,7 +141,8 @@ def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
     while not list(out.glob("runs/*/*/DONE")) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(random.random() * 3)
-    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")  # each thread has the processes that it started
+    workers = [worker for task in tasks for worker in task.read_text().split()]
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     deadline = time.monotonic() + 20
