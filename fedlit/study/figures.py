@@ -65,6 +65,9 @@ def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: st
             axes.axvline(100 * float(own["mean"][BEST_ALONE]), color=_GREY, lw=0.8, ls=":")
         for row, method in enumerate(methods):
             mean, low, high = (100 * float(own[name][method]) for name in ("mean", "low", "high"))
+            if not np.isfinite(mean):
+                axes.text(0.02, row, "predictions not finite", transform=axes.get_yaxis_transform(), fontsize=7.5)
+                continue
             if np.isfinite(low + high):
                 axes.plot([low, high], [row, row], color=colours[method], lw=2.2, solid_capstyle="round", alpha=0.55)
             axes.plot(mean, row, "D" if method in (BEST_ALONE, BEST_FEDERATED) else "o", color=colours[method], ms=6)
@@ -98,6 +101,9 @@ def lift_figure(
                 if cell is None:
                     continue
                 mean, low, high = (100 * float(cell[name]) for name in ("mean", "low", "high"))
+                if not np.isfinite(mean):
+                    axes.text(0.02, row, "predictions not finite", transform=axes.get_yaxis_transform(), fontsize=7.5)
+                    continue
                 if np.isfinite(low + high):
                     axes.plot([low, high], [row + shift] * 2, color=colour, lw=2, alpha=0.6, solid_capstyle="round")
                 clear = cell["verdict"] in ("helped", "harmed")
@@ -124,6 +130,8 @@ def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, 
     own = curves[(curves["client"] == client) & (curves["metric"] == f"val/{metric}")]
     colours = method_colours(study)
 
+    late = own["step"].max() / 2  # the first epochs, or a method that breaks, would flatten all others
+
     def draw(axes: Axes) -> None:
         ends: list[float] = []
         for method in study.methods:
@@ -135,11 +143,12 @@ def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, 
             upper = (mean + sd).clip(upper=100)
             axes.fill_between(values.index, mean - sd, upper, color=colours[method], alpha=0.15, lw=0)
             axes.plot(values.index, mean, color=colours[method], lw=1.4)
-            ends += [float((mean - sd).iloc[len(mean) // 5 :].min()), float(upper.max())]
+            shown = values.index >= late
+            ends += [*(mean - sd)[shown], *upper[shown]]
         if alone is not None and np.isfinite(alone):
             axes.axhline(100 * alone, color=_GREY, lw=1, ls=":")
             ends.append(100 * alone)
-        if ends and np.isfinite(ends).all():  # the first epochs would flatten all others
+        if ends and np.isfinite(ends).all():
             margin = max(0.05 * (max(ends) - min(ends)), 0.1)
             axes.set_ylim(min(ends) - margin, max(ends) + margin)
         axes.set_xlabel("aligned steps")

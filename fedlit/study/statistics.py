@@ -129,7 +129,9 @@ def estimate(
         return Estimate(n, mean, sd, seeds, seeds)
     drawn: NDArray[np.float64] = np.asarray(resamples, float)
     rows = rows_interval(drawn, level)
-    training, sampling = sd**2 / n if n > 1 else math.nan, float(np.nanvar(drawn, ddof=1))
+    drawn = drawn[np.isfinite(drawn)]
+    training = sd**2 / n if n > 1 else math.nan
+    sampling = float(drawn.var(ddof=1)) if len(drawn) > 1 else math.nan
     if not math.isfinite(training + sampling):
         return Estimate(n, mean, sd, _NONE, seeds, rows)
     degrees = (training + sampling) ** 2 / (training**2 / (n - 1)) if training else math.inf

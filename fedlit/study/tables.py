@@ -159,7 +159,8 @@ def score_table(
 def _beside_paper(study: Study, method: str, client: str, metric: str, mean: float) -> str:
     if study.paper is None or (value := study.paper.value(method, client, metric)) is None:
         return ""
-    return f"paper {value:.2f} ({100 * mean - value:+.2f})" + ("†" if method in study.paper.remarks else "")
+    difference = f" ({100 * mean - value:+.2f})" if math.isfinite(mean) else ""
+    return f"paper {value:.2f}{difference}" + ("†" if method in study.paper.remarks else "")
 
 
 def paper_notes(study: Study) -> list[str]:
