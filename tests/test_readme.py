@@ -69,7 +69,8 @@ def test_every_block_runs(folder: Path) -> None:
     runs = folder / "lightning_logs"
     assert {path.name for path in runs.iterdir()} == {"quickstart", "mine", "studies", "proximal"}
     assert (runs / "mine" / "version_0" / "test.csv").is_file()
-    assert set(pd.read_csv(runs / "studies" / "mine_study" / "lift.csv")["method"]) == {"shared", "often"}
+    lift = pd.read_csv(runs / "studies" / "mine_study" / "lift.csv")
+    assert set(lift["method"]) == {"shared", "often", "best_federated"}
     config = (runs / "proximal" / "version_0" / "config.yaml").read_text(encoding="utf-8")
     assert "class_path: mymethod.Proximal" in config and "mu: 0.1" in config
 

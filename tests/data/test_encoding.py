@@ -448,9 +448,11 @@ def test_pool_needs_a_common_space(align: Any) -> None:
 
 
 def test_pool_keeps_the_name_of_the_union_for_itself() -> None:
-    tables = [table("all", {"x": numbers()}), table("b", {"x": numbers(2)})]
+    with pytest.raises(ConfigError, match="client 'all': this name is taken by the union of pooled rows"):
+        encode([table("all", {"x": numbers()}), table("b", {"x": numbers(2)})])
+    tables = [table("centralized", {"x": numbers()}), table("b", {"x": numbers(2)})]
     assert len(encode(tables, align="both")) == 2
-    with pytest.raises(DataError, match="client 'all': pool: true needs the names all, centralized"):
+    with pytest.raises(DataError, match="client 'centralized': pool: true needs the names all, centralized"):
         encode(tables, align="both", pool=True)
 
 
