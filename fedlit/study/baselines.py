@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from fedlit.data.encoding import EncodedClient
 from fedlit.data.table import Split
 from fedlit.metrics import classification_metrics
 from fedlit.predictions import prediction_frame
-from fedlit.study.runs import Job
+from fedlit.study.runs import Job, digest_of, score_rows, tidy
 
 __all__ = ["GRIDS", "fit_baseline", "make_baseline"]
 
@@ -106,8 +105,7 @@ def fit_baseline(job: Job) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
 def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     made_of = [client.fingerprint(), client.categorical, job.method, job.grid, job.choose, sklearn.__version__]
     made_of += [] if job.method in _SEEDLESS else [job.seed]
-    key = hashlib.blake2b(json.dumps(made_of, default=str).encode(), digest_size=8).hexdigest()
-    folder = cache / f"{job.method}-{client.spec.name}-{key}"
+    folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     if folder.is_dir():
         try:
             return _read(folder)
@@ -156,11 +154,8 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
         probabilities, own = _scores(best[1], rows)
         labels = list(client.spec.classes)
         target = [labels[position] if position >= 0 else None for position in rows.y.tolist()]
-        frame = prediction_frame(labels, rows.row, target, probabilities)
-        frame.insert(0, "client", site)
-        frame.insert(1, "split", split)
-        predictions.append(frame.astype({"target": "string", "predicted": "string"}))
-        scores += [{"split": split, "client": site, "metric": metric, "value": value} for metric, value in own.items()]
+        predictions.append(tidy(prediction_frame(labels, rows.row, target, probabilities), site, split))
+        scores += score_rows(own, site, split)
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
 
 

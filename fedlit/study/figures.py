@@ -65,11 +65,8 @@ def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: st
             axes.axvline(100 * float(own["mean"][BEST_ALONE]), color=_GREY, lw=0.8, ls=":")
         for row, method in enumerate(methods):
             mean, low, high = (100 * float(own[name][method]) for name in ("mean", "low", "high"))
-            if not np.isfinite(mean):
-                axes.text(0.02, row, "predictions not finite", transform=axes.get_yaxis_transform(), fontsize=7.5)
+            if not _bar(axes, row, mean, low, high, colours[method]):
                 continue
-            if np.isfinite(low + high):
-                axes.plot([low, high], [row, row], color=colours[method], lw=2.2, solid_capstyle="round", alpha=0.55)
             axes.plot(mean, row, "D" if method in (BEST_ALONE, BEST_FEDERATED) else "o", color=colours[method], ms=6)
             axes.annotate(f"{mean:.1f}", (mean, row), (0, 6), textcoords="offset points", ha="center", fontsize=7.5)
             paper = study.paper.value(method, client, metric) if study.paper is not None else None
@@ -101,11 +98,8 @@ def lift_figure(
                 if cell is None:
                     continue
                 mean, low, high = (100 * float(cell[name]) for name in ("mean", "low", "high"))
-                if not np.isfinite(mean):
-                    axes.text(0.02, row, "predictions not finite", transform=axes.get_yaxis_transform(), fontsize=7.5)
+                if not _bar(axes, row + shift, mean, low, high, colour):
                     continue
-                if np.isfinite(low + high):
-                    axes.plot([low, high], [row + shift] * 2, color=colour, lw=2, alpha=0.6, solid_capstyle="round")
                 clear = cell["verdict"] in ("helped", "harmed")
                 axes.plot(mean, row + shift, marker, color=colour, mfc=colour if clear else "white", ms=6)
         _rows(axes, [client_label(client) for client in clients])
@@ -155,6 +149,16 @@ def curves_figure(study: Study, curves: pd.DataFrame, metric: str, client: str, 
         axes.set_ylabel(f"{METRICS[metric]}, %, validation")
 
     return _svg(3.0, draw, f"{METRICS[metric]} of {client} on validation rows while training")
+
+
+def _bar(axes: Axes, row: float, mean: float, low: float, high: float, colour: str) -> bool:
+    """Draw an interval, or say that there is nothing to draw; whether there is a mean."""
+    if not np.isfinite(mean):
+        axes.text(0.02, row, "predictions not finite", transform=axes.get_yaxis_transform(), fontsize=7.5)
+        return False
+    if np.isfinite(low + high):
+        axes.plot([low, high], [row, row], color=colour, lw=2.1, alpha=0.6, solid_capstyle="round")
+    return True
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:

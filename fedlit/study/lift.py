@@ -101,13 +101,10 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
             for client in scores.clients:
                 own = scores.estimate(method, client, metric)
                 if own.n:
+                    row = _flat(own)
                     # a score cannot leave 0 to 1, a symmetric interval can
-                    ends = {
-                        name: min(max(end, 0.0), 1.0)
-                        for name, end in _flat(own).items()
-                        if "low" in name or "high" in name
-                    }
-                    rows.append({"metric": metric, "method": method, "client": client, **_flat(own), **ends})
+                    ends = {name: min(max(row[name], 0.0), 1.0) for name in row if name.endswith(("low", "high"))}
+                    rows.append({"metric": metric, "method": method, "client": client, **row, **ends})
     return pd.DataFrame(rows)
 
 

@@ -54,7 +54,6 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
         reach = 1.08 * float(np.abs(finite).max()) if len(finite) and np.abs(finite).max() else 1.0
         metrics.append(
             {
-                "name": metric,
                 "label": METRICS[metric],
                 "scores": score_table(study, found.estimates, metric, clients),
                 "lifts": [

@@ -107,7 +107,6 @@ class Progress:
         self, jobs: Sequence[Job], left: Iterable[Job], seconds: dict[str, list[float]], slots: int, quiet: bool
     ) -> None:
         self.left, self.seconds, self.slots = [job.method for job in left], seconds, slots
-        self.running: dict[str, float] = {}
         self.bar = tqdm(
             total=len(jobs),
             initial=len(jobs) - len(self.left),

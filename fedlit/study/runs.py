@@ -17,7 +17,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedlit.run import Run
     from fedlit.study.study import Study
 
-__all__ = ["DONE", "Job", "execute", "finished", "plan_jobs", "versions"]
+__all__ = ["DONE", "Job", "digest_of", "execute", "finished", "plan_jobs", "score_rows", "tidy", "versions"]
 
 DONE = "DONE"
 PREDICTIONS, SCORES, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
@@ -77,10 +77,6 @@ class Job:
     def name(self) -> str:
         """As it is spoken of."""
         return f"{self.method}, seed {self.seed}"
-
-    def to_json(self) -> str:
-        """In one line."""
-        return json.dumps(asdict(self))
 
 
 def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
@@ -126,7 +122,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
             name,
             seed,
             str(out / "runs" / name / f"seed_{seed}"),
-            _digest([name, seed, study.bootstrap, tables, *made["made_of"]]),
+            digest_of([name, seed, study.bootstrap, tables, *made["made_of"]]),
             made["config"],
             made["arguments"],
             grid=made["grid"],
@@ -153,7 +149,8 @@ def _fingerprint(tables: Sequence[ClientTable]) -> str:
     return digest.hexdigest()
 
 
-def _digest(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """Changes with whatever the value is made of."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
 
 
@@ -243,6 +240,18 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
+def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
+    """A client's predictions on a split as rows of :data:`PREDICTIONS`; labels are text, for clients' types differ."""
+    predictions.insert(0, "client", client)
+    predictions.insert(1, "split", split)
+    return predictions.astype({"target": "string", "predicted": "string"})
+
+
+def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
+    """A client's scores on a split as rows of :data:`SCORES`."""
+    return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]
+
+
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     from fedlit.cli import load
     from fedlit.folders import newest_run
@@ -271,15 +280,10 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     predictions, scores = [], []
     for results in splits:
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():
-            frame.insert(0, "client", client)
-            frame.insert(1, "split", results.split)
-            predictions.append(frame.astype({"target": "string", "predicted": "string"}))
-        scores += [
-            {"split": results.split, "client": client, "metric": metric, "value": value}
-            for client, own in results.scores.items()
-            for metric, value in own.items()
-            if metric in METRICS or metric in ("loss", "classes")
-        ]
+            predictions.append(tidy(frame, client, results.split))
+        for client, own in results.scores.items():
+            known = {metric: own[metric] for metric in own if metric in METRICS or metric in ("loss", "classes")}
+            scores += score_rows(known, client, results.split)
     assert run.folder is not None
     curves = read_curves(run.folder, list(splits[-1].scores))
     curves.to_csv(folder / CURVES, index=False)
