@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from fedlit.cli import load
     from fedlit.client import FederatedClient
     from fedlit.data.module import FederatedData
+    from fedlit.data.mutations import Mutation
+    from fedlit.data.partition import Partition
     from fedlit.data.sources import Bundled, Covertype, Heart, Tables
     from fedlit.loop import FederatedLoop
+    from fedlit.methods import APFL, IFedAvg
     from fedlit.nn import MLP, GlobalLayers, Network
     from fedlit.run import Run
     from fedlit.spec import ClientSpec
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from fedlit.together import fit_seeds, fit_together, test_together
 
 _HOMES = {
+    "APFL": "fedlit.methods",
     "Bundled": "fedlit.data.sources",
     "Checkpoints": "fedlit.callbacks",
     "ClientSpec": "fedlit.spec",
@@ -32,10 +36,13 @@ _HOMES = {
     "FederatedLoop": "fedlit.loop",
     "GlobalLayers": "fedlit.nn",
     "Heart": "fedlit.data.sources",
+    "IFedAvg": "fedlit.methods",
     "MLP": "fedlit.nn",
     "Mean": "fedlit.aggregation",
     "Method": "fedlit.study.study",
+    "Mutation": "fedlit.data.mutations",
     "Network": "fedlit.nn",
+    "Partition": "fedlit.data.partition",
     "Rule": "fedlit.aggregation",
     "Run": "fedlit.run",
     "Study": "fedlit.study.study",
@@ -50,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "APFL",
     "MLP",
     "Bundled",
     "Checkpoints",
@@ -61,9 +69,12 @@ __all__ = [
     "FederatedLoop",
     "GlobalLayers",
     "Heart",
+    "IFedAvg",
     "Mean",
     "Method",
+    "Mutation",
     "Network",
+    "Partition",
     "Rule",
     "Run",
     "Study",

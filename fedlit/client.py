@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -20,7 +20,24 @@ from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec, Site
 
-__all__ = ["FederatedClient"]
+__all__ = ["FederatedClient", "balanced"]
+
+
+def balanced(rows: Sequence[int]) -> Tensor:
+    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
+    classes; 0 for one without rows.
+
+    Args:
+        rows: training rows of each class.
+
+    Example:
+        >>> balanced([30, 10, 0])
+        tensor([0.5000, 1.5000, 0.0000])
+    """
+    count = torch.tensor(rows, dtype=torch.float32)
+    present = count > 0
+    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
+    return inverse * present.sum() / inverse.sum()
 
 
 class FederatedClient(LightningModule):
@@ -41,8 +58,12 @@ class FederatedClient(LightningModule):
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
+        class_weights: whether classes count alike in the loss (``balanced``): each row is weighted by the inverse of
+            its class's share of the client's training rows, weights scaled to sum to the number of its classes.
 
     Attributes:
+        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
+            ``exchange.federated`` says; set in a class whose method keeps a part at home.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.
         stackable: whether alike clients may be stepped as one (:mod:`fedlit.stack`). A subclass has to say so again,
@@ -57,10 +78,14 @@ class FederatedClient(LightningModule):
         torch.Size([4, 2])
     """
 
+    private: tuple[str, ...] = ()
     side_by_side = True
     stackable = True
+    class_weight: Tensor | None
 
-    def __init__(self, spec: ClientSpec, network: NetworkFactory) -> None:
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
+    ) -> None:
         super().__init__()
         self.spec = spec
         if not callable(network):
@@ -73,6 +98,8 @@ class FederatedClient(LightningModule):
         self.core: nn.Module = built.core
         self.head: nn.Module = built.head
         self.state: dict[str, Any] = {}
+        weight = balanced(spec.class_rows) if class_weights == "balanced" else None
+        self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
         self.scheduler_factory: Callable[[Optimizer], Any] | None = None
@@ -95,16 +122,19 @@ class FederatedClient(LightningModule):
         return logits
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy.
+        """Mean cross-entropy, weighted by class if ``class_weights`` says so.
 
         Shape:
             - logits: as ``forward`` gives them
             - y: (n,) int64, positions in the client's classes
             - output: scalar
         """
-        if logits.shape[1] == 1:
+        if logits.shape[1] > 1:
+            return functional.cross_entropy(logits, y, self.class_weight)
+        if self.class_weight is None:
             return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype))
-        return functional.cross_entropy(logits, y)
+        weight = self.class_weight[y]  # normalised as cross_entropy does it
+        return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype), weight / weight.mean())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """What the client minimises on one batch of its own: a scalar."""
@@ -136,7 +166,18 @@ class FederatedClient(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one."""
-        optimizer = self.optimizer_factory(self.parameters())
+        return self.optimizer_of(self.parameters())
+
+    def optimizer_of(self, parameters: Iterable, lr_factors: Sequence[float] = ()) -> Any:
+        """The configuration's optimizer and schedule over some parameters.
+
+        Args:
+            parameters: tensors, or groups as torch's optimizers take them.
+            lr_factors: what to multiply the learning rate of each group by.
+        """
+        optimizer = self.optimizer_factory(parameters)
+        for group, factor in zip(optimizer.param_groups, lr_factors, strict=False):
+            group["lr"] = factor * group["lr"]
         if self.scheduler_factory is None:
             return optimizer
         scheduler = self.scheduler_factory(optimizer)

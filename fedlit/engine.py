@@ -64,7 +64,8 @@ class Task:
         step: the step, on its own.
         accumulate: batches per optimizer step.
         update: whether its optimizers step now.
-        dry: whether it is known to draw no random numbers.
+        dry: whether it is known to draw no random numbers from torch's own generators.
+        seed: of the random numbers that it draws.
     """
 
     client: FederatedClient
@@ -73,6 +74,7 @@ class Task:
     accumulate: int = 1
     update: bool = True
     dry: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -274,15 +276,17 @@ class StackedEngine(Engine):
         for label, (names, stack) in self._stacks.items():
             members = [tasks[name] for name in names]
             rows = Batch(torch.cat([task.batch.x for task in members]), torch.cat([task.batch.y for task in members]))
-            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members[0]), dry=True)
+            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members), dry=True)
             stacked.update(names)
         self.inner.run(joint | {name: task for name, task in tasks.items() if name not in stacked})
 
-    def _step_of(self, stack: Stack, rows: Batch, task: Task) -> Step:
+    def _step_of(self, stack: Stack, rows: Batch, tasks: Sequence[Task]) -> Step:
+        seeds = [task.seed for task in tasks]
+
         def step(seeded: bool) -> bool:
             try:
                 with self.scope():
-                    stack.step(rows, task.accumulate, task.update)
+                    stack.step(rows, tasks[0].accumulate, tasks[0].update, seeds)
             except Exception as error:
                 names = ", ".join(client.spec.name for client in stack.clients)
                 raise RunError(f"clients {names}, stepped as one: {type(error).__name__}: {error}") from error

@@ -167,11 +167,12 @@ class FederatedLoop(LightningModule):
                 raise ConfigError(
                     f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
                     f"found {rows} training rows in "
-                    f"{data.batches} batches; set data.batches to at most {rows // 2}, or leave the client out"
+                    f"{data.train_loaders[name].batches} batches; set data.batches to at most {rows // 2}, or leave "
+                    "the client out"
                 )
             self.clients[name] = client
             self.batch_sizes[name] = size
-        self.notes = tuple(note for client in data.clients for note in client.notes)
+        self.notes = (*map(str, data.planted), *(note for client in data.clients for note in client.notes))
 
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""
@@ -240,7 +241,7 @@ class FederatedLoop(LightningModule):
         """
         if self.kernels == "auto":
             epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
-            rows = runs * sum(self.batch_sizes.values()) * self.data.batches * epochs
+            rows = runs * self.data.rows_per_epoch * epochs
             worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
@@ -256,39 +257,47 @@ class FederatedLoop(LightningModule):
 
     # ------------------------------------------------------------------ training
 
-    def training_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+    def training_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> None:
         """One aligned step."""
         tasks = self.begin_step(batch, batch_idx)
         self.engine.run(tasks)
         count_aligned_step(self.trainer)
         self.end_step(batch, batch_idx)
 
-    def begin_step(self, batch: Mapping[str, Batch], batch_idx: int) -> dict[str, Task]:
+    def begin_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> dict[str, Task]:
         """What there is to do in an aligned step, by client."""
-        clients = self.active
-        for name, client in clients.items():
-            self._call(client, "on_train_batch_start", batch[name], batch_idx)
-        update = (batch_idx + 1) % self.accumulate == 0 or self.trainer.is_last_batch
-        return {
-            name: Task(
-                client, batch[name], partial(self._step_client, client, batch[name], batch_idx), self.accumulate, update
-            )
-            for name, client in clients.items()
-        }
+        tasks = {}
+        for name, client in self.active.items():
+            own = batch[name]
+            if own is None:
+                continue  # it waits for others
+            self._call(client, "on_train_batch_start", own, batch_idx)
+            # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
+            seed = derive_seed(self.seed, "step", name, self.trainer.global_step)
+            step = partial(self._step_client, client, own, batch_idx, seed)
+            tasks[name] = Task(client, own, step, self.accumulate, self._updates(name, batch_idx), seed=seed)
+        return tasks
 
-    def end_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+    def _updates(self, name: str, batch_idx: int) -> bool:
+        """Whether a client's optimizers step behind this batch."""
+        last = self.trainer.is_last_batch or self.data.train_loaders[name].ends(batch_idx)
+        return last or (batch_idx + 1) % self.accumulate == 0
+
+    def end_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> None:
         """Schedules and hooks after an aligned step, which has been counted."""
         last = self.trainer.is_last_batch
-        steps_now = (batch_idx + 1) % self.accumulate == 0 or last
         for name, client in self.active.items():
+            own = batch[name]
+            updated = own is not None and self._updates(name, batch_idx)
             for config in client._scheduler_configs:
-                if not config.reduce_on_plateau and (steps_now if config.interval == "step" else last):
+                if not config.reduce_on_plateau and (updated if config.interval == "step" else last):
                     count = self.trainer.global_step if config.interval == "step" else self.current_epoch + 1
                     if count % config.frequency == 0:
                         config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
-            self._call(client, "on_train_batch_end", None, batch[name], batch_idx)
+            if own is not None:
+                self._call(client, "on_train_batch_end", None, own, batch_idx)
 
-    def _step_client(self, client: FederatedClient, batch: Batch, batch_idx: int, seeded: bool) -> bool:
+    def _step_client(self, client: FederatedClient, batch: Batch, batch_idx: int, seed: int, seeded: bool) -> bool:
         """One client's step (see :data:`fedlit.engine.Step`)."""
         step = self.trainer.global_step
         try:
@@ -297,8 +306,7 @@ class FederatedLoop(LightningModule):
                 if not seeded:
                     self.step_client(client, batch, batch_idx)
                     return False
-                # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
-                with isolated_rng(derive_seed(self.seed, "step", client.spec.name, step), self.device) as drawn:
+                with isolated_rng(seed, self.device) as drawn:
                     self.step_client(client, batch, batch_idx)
                     return drawn()
         except FedlitError:
@@ -309,7 +317,7 @@ class FederatedLoop(LightningModule):
     def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
         """One client's share of an aligned step: loss, gradient, clipping, optimizer."""
         loss = client.training_step(batch, batch_idx)
-        steps_now = (batch_idx + 1) % self.accumulate == 0 or self.trainer.is_last_batch
+        steps_now = self._updates(client.spec.name, batch_idx)
         if loss is not None:
             client.log("loss", loss)
         elif client.automatic_optimization:

@@ -20,7 +20,7 @@ def fixed_settings(loop: FederatedLoop) -> dict[str, Any]:
         "kernels": loop.kernels,
         "threads": loop.threads,
         "data": {client.spec.name: client.fingerprint() for client in loop.data.clients},
-        "batches": loop.data.batches,
+        "pace": loop.data.pace.to_dict(),
         "seed": loop.seed,
     }
 
@@ -34,7 +34,7 @@ def refuse_other_runs(loop: FederatedLoop, saved: Mapping[str, Any] | None) -> N
             fedlit did not write.
 
     Raises:
-        ConfigError: other clients, another seed, other rows or splits, another number of batches.
+        ConfigError: other clients, another seed, other rows or splits, another pace of batches.
     """
     names = set(loop.clients)
     if saved is None or set(saved["clients"]) != names:
@@ -51,8 +51,9 @@ def refuse_other_runs(loop: FederatedLoop, saved: Mapping[str, Any] | None) -> N
     changed = [
         client.spec.name for client in loop.data.clients if client.fingerprint() != saved["data"][client.spec.name]
     ]
-    if changed or saved["batches"] != loop.data.batches:
-        what = f"other rows or splits of {', '.join(changed)}" if changed else f"data.batches {saved['batches']}"
+    if changed or saved["pace"] != loop.data.pace.to_dict():
+        pace = ", ".join(f"{name} {value}" for name, value in saved["pace"].items() if value is not None)
+        what = f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
         raise ConfigError(
             f"checkpoint: expected one that was trained on this data, found {what}; rows that it was "
             "trained on could be scored as test rows. Use the run's own config.yaml, or start a new run"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["derive_seed", "initialise", "isolated_rng"]
+__all__ = ["derive_seed", "initialise", "isolated_rng", "repeat_draws"]
 
 
 def derive_seed(seed: int, *keys: str | int) -> int:
@@ -57,6 +57,31 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
             module.set_rng_state(other)
 
 
+def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
+    """Remember the state of the default generators of the CPU and of ``device``; the call that is returned puts it
+    back, so that what follows it draws the same numbers again (the same units fall to dropout).
+
+    Example:
+        >>> again = repeat_draws()
+        >>> first = torch.rand(2)
+        >>> again()
+        >>> torch.equal(torch.rand(2), first)
+        True
+    """
+    cpu = torch.default_generator.get_state()
+    module = torch.get_device_module(device) if device is not None and device.type != "cpu" else None
+    other = module.get_rng_state() if module is not None else None
+
+    def again() -> None:
+        # A generator belongs to all threads: where nothing was drawn there is nothing to put back.
+        if not torch.equal(torch.default_generator.get_state(), cpu):
+            torch.default_generator.set_state(cpu)
+        if module is not None:
+            module.set_rng_state(other)
+
+    return again
+
+
 @torch.no_grad()
 def initialise(module: nn.Module, seed: int) -> None:
     """Draw every parameter again, each as a function of (seed, its name).
@@ -66,6 +91,9 @@ def initialise(module: nn.Module, seed: int) -> None:
 
     NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width). Clients whose input
     widths differ could then not start equal; here these biases start at zero.
+
+    A submodule with an attribute ``initialised_as`` starts equal to the one of that name (the empty name is the module
+    itself): a second copy of a network, say.
 
     Args:
         module: a client; changed in place.
@@ -84,7 +112,17 @@ def initialise(module: nn.Module, seed: int) -> None:
         reset = getattr(child, "reset_parameters", None) or getattr(child, "_reset_parameters", None)
         if not callable(reset):
             continue
-        with isolated_rng(derive_seed(seed, "initial", name)):
+        with isolated_rng(derive_seed(seed, "initial", _initial_name(module, name))):
             reset()
         if isinstance(child, nn.Linear | nn.modules.conv._ConvNd) and child.bias is not None:
             child.bias.zero_()
+
+
+def _initial_name(module: nn.Module, name: str) -> str:
+    """The name by which a submodule's parameters are drawn."""
+    parts = name.split(".")
+    for depth in range(len(parts), 0, -1):
+        alias = getattr(module.get_submodule(".".join(parts[:depth])), "initialised_as", None)
+        if alias is not None:
+            return ".".join([*([alias] if alias else []), *parts[depth:]])
+    return name

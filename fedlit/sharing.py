@@ -91,6 +91,11 @@ class Sharing:
         return list(dict.fromkeys(name for names in self.names.values() for name in names))
 
 
+def kept_private(module: nn.Module) -> set[str]:
+    """Names of the tensors that a client keeps to itself, whatever is to be federated: what its ``private`` matches."""
+    return set(select(named_tensors(module), getattr(module, "private", ())))
+
+
 def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: Buffers = "private") -> Sharing:
     """Apply the patterns to every client and check that the result can be averaged.
 
@@ -104,7 +109,10 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
         ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
             problems in one message.
     """
-    tensors = {client: named_tensors(module) for client, module in sorted(clients.items())}
+    tensors = {
+        client: {name: value for name, value in named_tensors(module).items() if name not in kept_private(module)}
+        for client, module in sorted(clients.items())
+    }
     parameters = {
         client: {name for name, _ in module.named_parameters(remove_duplicate=False)}
         for client, module in clients.items()

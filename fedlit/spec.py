@@ -41,6 +41,9 @@ class ClientSpec:
             positive class.
         rows: number of rows per split.
         sites: where the client is scored.
+        class_rows: training rows of each class.
+        input_mean: mean of each input over the training rows.
+        input_scale: standard deviation of each input over the training rows, 1 where it is 0.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -53,6 +56,9 @@ class ClientSpec:
     classes: tuple[Any, ...]
     rows: Mapping[str, int]
     sites: tuple[Site, ...]
+    class_rows: tuple[int, ...] = ()
+    input_mean: tuple[float, ...] = ()
+    input_scale: tuple[float, ...] = ()
 
     @property
     def num_features(self) -> int:

@@ -14,14 +14,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.func import functional_call, vmap
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
+from fedlit.nn.native.build import stack_first
 from fedlit.nn.native.linear import StackedLinear
 from fedlit.nn.native.norm import StackedNorm
+from fedlit.seeding import isolated_rng
 
 __all__ = ["MAX_ROWS", "Stack", "Stacked", "stack_key"]
 
@@ -119,6 +122,7 @@ class Stack:
             gradients = [own[name].grad for own in parameters]
             if any(gradient is not None for gradient in gradients):  # accumulated so far
                 joint.grad = torch.stack([torch.zeros_like(parameter) if g is None else g for g in gradients])
+        self._twins = [(self.parameters[name], own) for mine in parameters for name, own in mine.items()]
         for client in clients:
             client.stacked = True
         self._optimizer: Optimizer | None = None
@@ -134,7 +138,7 @@ class Stack:
         try:
             copies = [_copy(client) for client in clients]
             with torch.enable_grad():
-                with Stacked(compiled):
+                with Stacked(compiled, [0] * len(copies)):
                     losses = _losses(_copy(clients[0]), parameters, buffers, x, y)
                 losses.sum().backward()
         except Exception as error:
@@ -142,7 +146,7 @@ class Stack:
             return f"{type(error).__name__}: {reason[0] if reason else ''}"
         for position, alone in enumerate(copies):
             alone.zero_grad()
-            with torch.enable_grad():
+            with torch.enable_grad(), isolated_rng(0):
                 loss = alone.loss(alone(batch.x), batch.y)
                 loss.backward()
             found = {"loss": losses[position], **{name: value[position] for name, value in buffers.items()}}
@@ -183,16 +187,17 @@ class Stack:
 
     # ------------------------------------------------------------------ a step
 
-    def step(self, rows: Batch, accumulate: int = 1, update: bool = True) -> None:
+    def step(self, rows: Batch, accumulate: int = 1, update: bool = True, seeds: Sequence[int] = ()) -> None:
         """One step of every client.
 
         Args:
             rows: the clients' batches, of equal length, one after another.
+            seeds: of each client's dropout in this step.
             accumulate: batches per optimizer step.
             update: whether the optimizers step now.
         """
         x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
-        with self._lending() as template, Stacked(self.compiled):
+        with self._lending() as template, Stacked(self.compiled, seeds):
             losses = _losses(template, self.parameters, self.buffers, x, y)
         # The sum's gradient with respect to each client is that of its own loss.
         (losses.sum() / accumulate if accumulate > 1 else losses.sum()).backward()
@@ -228,10 +233,13 @@ class Stack:
 
     @property
     def consistent(self) -> bool:
-        """Whether the clients' optimizers still agree: with the same settings, and none has lost its state."""
+        """Whether the clients' optimizers still agree, with the same settings and none that has lost its state, and
+        no parameter has been frozen or freed since.
+        """
         groups = [[{**g, "params": None} for g in client._optimizers[0].param_groups] for client in self.clients]
         states = [bool(client._optimizers[0].state) for client in self.clients]
-        return all(group == groups[0] for group in groups) and len(set(states)) == 1
+        same = all(group == groups[0] for group in groups) and len(set(states)) == 1
+        return same and all(joint.requires_grad == own.requires_grad for joint, own in self._twins)
 
     def _build_optimizer(self) -> Optimizer:
         """The clients' optimizer over the stacked parameters, with their state if they have any."""
@@ -307,20 +315,37 @@ def _losses(
     client: FederatedClient, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
 ) -> Tensor:
     """Each client's loss; ``client`` lends its modules."""
+    objective = _Objective(client)
 
-    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return client.loss(functional_call(client, (parameters, buffers), (x,)), y)
+    def one(tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = functional_call(objective, tensors, (x, y))
+        return loss
 
-    losses: Tensor = vmap(one)(parameters, buffers, x, y)
+    tensors = {f"client.{name}": value for name, value in (parameters | buffers).items()}
+    losses: Tensor = vmap(one)(tensors, x, y)
     return losses
 
 
-class Stacked(TorchFunctionMode):
-    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`)."""
+class _Objective(nn.Module):
+    """A client's loss as a module, so that a loss which reads the client's tensors (class weights) reads its own."""
 
-    def __init__(self, compiled: bool) -> None:
+    def __init__(self, client: FederatedClient) -> None:
+        super().__init__()
+        self.client = client
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.client.loss(self.client(x), y)
+
+
+class Stacked(TorchFunctionMode):
+    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`), and
+    dropout drawn for each client as it would be drawn alone.
+    """
+
+    def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
         super().__init__()
         self.compiled = compiled
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -330,7 +355,49 @@ class Stacked(TorchFunctionMode):
             arguments = _batch_norm(*args, **kwargs)
             if StackedNorm.fits(*arguments[:5]):
                 return StackedNorm.apply(*arguments)[0]
+        if func is nn.functional.dropout and self._generators:
+            x, share, training = _dropout(*args, **kwargs)
+            if training and 0 < share < 1 and x.device.type == "cpu":
+                return StackedDropout.apply(x, share, self._generators)[0]
         return func(*args, **kwargs)
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> tuple[Tensor, float, bool]:
+    """What matters of the arguments of ``torch.nn.functional.dropout``."""
+    return input, p, training
+
+
+class StackedDropout(Function):
+    """Under ``vmap`` it takes the place of ``torch.nn.functional.dropout``, with a generator for each of the stack.
+
+    The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
+    """
+
+    @staticmethod
+    def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+        """(stack, …) → what remains of it, and by how much each number was multiplied."""
+        kept = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for own, generator in zip(kept, generators, strict=True):
+            own.bernoulli_(1 - p, generator=generator)
+        kept.div_(1 - p)
+        return x * kept, kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what backward needs."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of x."""
+        (kept,) = ctx.saved_tensors
+        return gradients[0] * kept, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
+        """The stack is the first dimension."""
+        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
 
 
 def _batch_norm(

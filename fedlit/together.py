@@ -53,7 +53,7 @@ def fit_together(runs: Sequence[Run]) -> list[Results]:
     rounding, which training amplifies: expect scores to differ by less than they do between seeds.
 
     Args:
-        runs: with equal Trainer options, batches per epoch, engine and threads.
+        runs: with equal Trainer options, pace of batches, engine and threads.
 
     Returns:
         Each run's scores on its validation split after the last epoch.
@@ -110,7 +110,7 @@ def _check(runs: Sequence[Run], trained: bool) -> None:
             f"{name} {mine!r} and {other!r}"
             for name, mine, other in (
                 ("trainer options", first.trainer_options, run.trainer_options),
-                ("data.batches", first.data.batches, run.data.batches),
+                ("data: batches, batch_size and steps", first.data.pace.to_dict(), run.data.pace.to_dict()),
                 ("model.kernels", first.loop.arguments["kernels"], run.loop.arguments["kernels"]),
                 ("model.engine", first.loop.engine_name, run.loop.engine_name),
                 ("model.threads", first.loop.threads, run.loop.threads),
@@ -189,7 +189,7 @@ class _Together(LightningModule):
         optimizers, schedulers = zip(*(run.loop.configure_optimizers() for run in self.runs), strict=True)
         return [own for each in optimizers for own in each], [own for each in schedulers for own in each]
 
-    def training_step(self, batch: Mapping[str, Mapping[str, Batch]], batch_idx: int) -> None:
+    def training_step(self, batch: Mapping[str, Mapping[str, Batch | None]], batch_idx: int) -> None:
         assert self._engine is not None
         tasks = {
             f"{number}/{name}": task

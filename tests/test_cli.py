@@ -253,7 +253,7 @@ def test_a_refused_resume_changes_nothing_and_an_accepted_one_keeps_the_earlier_
     before = saved_config(here)
     for change in (
         ["--seed", "7"],
-        ["--model.client.network.width", "32"],
+        ["--model.client.network.hidden", "[32, 32]"],
         ["--data.source.test", "0.5"],
         ["--model.optimizer.lr", "1"],
     ):

@@ -306,7 +306,7 @@ def test_client_names_that_torch_uses_are_refused(name: str) -> None:
 
 
 def test_a_network_that_cannot_be_built_is_named(tmp_path: Path) -> None:
-    client = partial(FederatedClient, network=partial(MLP, width=-1))
+    client = partial(FederatedClient, network=partial(MLP, hidden=[-1]))
     with pytest.raises(ConfigError, match=r"client 'ash': its network could not be built for 5 features and 3 outputs"):
         make_run(tmp_path, loop={"client": client}).describe()
 

@@ -93,8 +93,8 @@ PAIRS = [
     (lambda: GlobalLayers(5, 3, **SMALL), lambda: GlobalLayers(9, 1, **SMALL)),
     (lambda: GlobalLayers(5, 3, **SMALL), lambda: GlobalLayers(5, 7, **SMALL)),
     (lambda: GlobalLayers(5, 3, **SMALL), lambda: GlobalLayers(5, 3, **SMALL, gated=False, input_norm=False)),
-    (lambda: MLP(5, 3, width=8), lambda: MLP(13, 1, width=8)),
-    (lambda: MLP(5, 3, width=8), lambda: MLP(5, 3, width=8, depth=4)),
+    (lambda: MLP(5, 3, hidden=[8, 8, 8]), lambda: MLP(13, 1, hidden=[8, 8, 8])),
+    (lambda: MLP(5, 3, hidden=[8, 8, 8]), lambda: MLP(5, 3, hidden=[8] * 5)),
 ]
 
 
@@ -110,7 +110,7 @@ def test_equal_names_and_shapes_start_equal_on_clients_that_differ_elsewhere(one
     assert [name for name in common if not torch.equal(mine[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, width=8)], ids=["gl", "mlp"])
+@pytest.mark.parametrize("build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, hidden=[8, 8, 8])], ids=["gl", "mlp"])
 def test_seeds_give_different_weights(build: type) -> None:
     states = [initialised(build(), seed) for seed in (0, 1, 8)]
     matrices = [name for name, tensor in states[0].items() if tensor.dim() == 2]
@@ -151,7 +151,7 @@ def test_initialise_resets_statistics_and_leaves_the_global_generator() -> None:
 
 def test_initialise_keeps_the_tensors() -> None:
     """In place: an optimizer that was given the parameters before still has them."""
-    network = MLP(5, 3, width=8)
+    network = MLP(5, 3, hidden=[8, 8, 8])
     before = list(network.parameters())
     initialise(network, 8)
     assert all(one is other for one, other in zip(before, network.parameters(), strict=True))

@@ -13,18 +13,30 @@ import numpy as np
 import pandas as pd
 import torch
 from pandas.api.types import is_numeric_dtype
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OrdinalEncoder
 from torch import Tensor
 
+from fedlit.data.moments import Moments
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
 from fedlit.spec import ClientSpec, Site
 
-__all__ = ["POOLED_CLIENT", "UNION_SITE", "Align", "EncodedClient", "Rows", "Scaling", "encode"]
+__all__ = [
+    "POOLED_CLIENT",
+    "UNION_SITE",
+    "Align",
+    "Categories",
+    "EncodedClient",
+    "Rows",
+    "Scaling",
+    "encode",
+    "told_before",
+]
 
 Align = Literal["none", "features", "classes", "both"]
-Scaling = Literal["client", "pooled"]
+Scaling = Literal["client", "pooled", "none"]
+Categories = Literal["codes", "indicators"]
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"
@@ -75,23 +87,31 @@ class EncodedClient:
 
 
 def encode(
-    tables: Sequence[ClientTable], *, align: Align = "none", scaling: Scaling = "client", pool: bool = False
+    tables: Sequence[ClientTable],
+    *,
+    align: Align = "none",
+    scaling: Scaling = "client",
+    pool: bool = False,
+    categories: Categories = "codes",
 ) -> list[EncodedClient]:
     """Encode tables with what is learnt from training rows alone.
 
     Numbers are standardised over the observed training rows and missing ones set to the training mean (0); a column
     without any observed number becomes 0 throughout. Categories become ordinal codes, −1 where missing or unseen in
-    training. Labels become positions in the sorted list of training labels.
+    training, or indicators. Labels become positions in the sorted list of training labels.
 
     Args:
         tables: one per client, in any order; the result is ordered by name.
         align: whether clients get a common input space (``features``: the union of columns by name, 0 where a client
             has no such column, category codes from the union), a common label encoder (``classes``), ``both`` or
             ``none``.
-        scaling: whether numbers are standardised by each client's own training rows or by those of all clients that
-            have the column.
+        scaling: whether numbers are standardised by each client's own training rows (``client``), by the count, mean
+            and variance that all clients who have the column tell of theirs (``pooled``), or stay what they are
+            (``none``; missing ones become the client's mean).
         pool: put the rows of all clients into one, named ``centralized``, scored on each of them and on ``all``.
             Needs ``align="both"``.
+        categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
+            for each category (``name=category``), a single one where there are two; 0.5 where missing.
 
     Raises:
         DataError: a table that cannot be encoded; names the client and the column.
@@ -106,20 +126,9 @@ def encode(
 
     train = {table.name: table.features.iloc[table.splits["train"]] for table in tables}
     labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
-    columns = sorted({column for table in tables for column in table.features.columns}) if common_features else None
     all_labels = _labels_union(tables, labels) if common_classes else None
 
-    encoded = []
     for table in tables:
-        # A column without any value is of the kind that it has where clients meet, else of the client's own.
-        meets = [other for other in tables if other is table or common_features]
-        filled = {column for other in meets for column in other.features if train[other.name][column].notna().any()}
-        categories = {
-            column for other in meets for column in other.categorical if train[other.name][column].notna().any()
-        }
-        categories |= {column for column in table.categorical if column not in filled}
-        fit_numbers = [train[table.name]] if scaling == "client" else list(train.values())
-        fit_codes = list(train.values()) if common_features else [train[table.name]]
         classes = all_labels if all_labels is not None else labels[table.name]
         if len(classes) < 2:
             raise DataError(
@@ -128,24 +137,23 @@ def encode(
                 "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
                 "with align: classes"
             )
-        x = np.empty((len(table.features), len(table.features.columns)), np.float32)
-        for position, column in enumerate(table.features.columns):
-            if column in (categories if train[table.name][column].isna().all() else table.categorical):
-                x[:, position] = _codes(
-                    table.features[column], [frame[column] for frame in fit_codes if column in frame]
-                )
-            else:
-                x[:, position] = _standardised(
-                    table.features[column], [frame[column] for frame in fit_numbers if column in frame]
-                )
-        features = list(table.features.columns)
-        bad = ~np.isfinite(x).all(axis=0)
-        if bad.any():
-            raise DataError(
-                f"client {table.name!r}: column {features[int(bad.argmax())]!r} is not finite after "
-                "standardisation: expected numbers "
-                "within the range of float32; rescale the column or mark the outliers as missing"
-            )
+    encoded_rows = {
+        table.name: _inputs(
+            table,
+            train,
+            tables if common_features else [table],
+            tables if scaling == "pooled" else [table],
+            scaling,
+            categories,
+        )
+        for table in tables
+    }
+    columns = sorted({name for features, _ in encoded_rows.values() for name in features}) if common_features else None
+
+    encoded = []
+    for table in tables:
+        features, x = encoded_rows[table.name]
+        classes = all_labels if all_labels is not None else labels[table.name]
         if columns is not None:
             wide = np.zeros((len(x), len(columns)), np.float32)
             wide[:, [columns.index(feature) for feature in features]] = x
@@ -159,10 +167,105 @@ def encode(
         }
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
-        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,))
+        told = _training(splits["train"], len(classes))
+        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,), **told)
         notes = _notes(table, train[table.name], splits)
-        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, tuple(table.categorical)))
+        codes = tuple(table.categorical) if categories == "codes" else ()
+        encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))
     return [_pool(encoded)] if pool else encoded
+
+
+def _inputs(
+    table: ClientTable,
+    train: Mapping[str, pd.DataFrame],
+    met: Sequence[ClientTable],
+    pooled: Sequence[ClientTable],
+    scaling: Scaling,
+    categories: Categories,
+) -> tuple[list[str], np.ndarray]:
+    """Names of the inputs, and all rows of a table as (n, inputs) float32.
+
+    Args:
+        table: whose rows.
+        train: client → its training rows.
+        met: whose categories count.
+        pooled: whose numbers count for the scaling.
+        scaling: see :func:`encode`.
+        categories: see :func:`encode`.
+    """
+    coded = _categorical(table, met, train)
+    blocks: dict[str, np.ndarray] = {}
+    for column in table.features.columns:
+        own = table.features[column]
+        among = met if column in coded else pooled
+        fit = [train[other.name][column] for other in among if column in other.features]
+        if column not in coded:
+            blocks[column] = _numbers(own, fit, scaling)
+        elif categories == "codes":
+            blocks[column] = _codes(own, fit)
+        else:
+            blocks |= _indicators(own, fit)
+    features = list(blocks)
+    x = np.empty((len(table.features), len(features)), np.float32)
+    for position, block in enumerate(blocks.values()):
+        x[:, position] = block
+    bad = ~np.isfinite(x).all(axis=0)
+    if bad.any():
+        raise DataError(
+            f"client {table.name!r}: column {features[int(bad.argmax())]!r} is not finite after "
+            "standardisation: expected numbers "
+            "within the range of float32; rescale the column or mark the outliers as missing"
+        )
+    return features, x
+
+
+def told_before(tables: Sequence[ClientTable], align: Align, scaling: Scaling) -> list[dict[str, Any]]:
+    """What clients tell each other before the first step, so that their inputs and outputs fit.
+
+    Returns:
+        For each kind: ``what`` is told, by reason of which ``key``, of which ``columns``, and, where numbers are sent,
+        ``numbers``: client → how many.
+    """
+    told: list[dict[str, Any]] = []
+    if align in ("features", "both"):
+        names = {str(name) for table in tables for name in table.features}
+        what = "names of columns and categories"
+        told.append({"what": what, "key": f"data.align: {align}", "columns": sorted(names)})
+    if align in ("classes", "both"):
+        told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(tables[0].target.name)]})
+    if scaling == "pooled":
+        own = {table.name: [str(c) for c in table.features if c not in table.categorical] for table in tables}
+        told.append(
+            {
+                "what": "count, mean and variance",
+                "key": "data.scaling: pooled",
+                "columns": sorted({name for names in own.values() for name in names}),
+                "numbers": {client: 3 * len(names) for client, names in own.items()},
+            }
+        )
+    return told
+
+
+def _categorical(table: ClientTable, met: Sequence[ClientTable], train: Mapping[str, pd.DataFrame]) -> set[str]:
+    """The table's columns that hold categories. One without any value is of the kind that it has where clients meet,
+    else of the client's own.
+    """
+    filled = {column for other in met for column in other.features if train[other.name][column].notna().any()}
+    categories = {column for other in met for column in other.categorical if train[other.name][column].notna().any()}
+    categories |= {column for column in table.categorical if column not in filled}
+    empty = {column for column in train[table.name] if train[table.name][column].isna().all()}
+    return {name for name in map(str, table.features) if name in (categories if name in empty else table.categorical)}
+
+
+def _training(train: Rows, classes: int) -> dict[str, Any]:
+    """What a description says of the training rows: of each input, and of each class."""
+    x, y = train.x.double(), train.y[train.y >= 0]
+    scale = x.std(0, correction=0)
+    return {
+        "input_mean": tuple(x.mean(0).tolist()),
+        "input_scale": tuple(torch.where(scale > 0, scale, 1.0).tolist()),
+        "class_rows": tuple(torch.bincount(y, minlength=classes).tolist()),
+    }
 
 
 def _notes(table: ClientTable, train: pd.DataFrame, splits: Mapping[Split, Rows]) -> tuple[str, ...]:
@@ -246,19 +349,36 @@ def _labels_union(tables: Sequence[ClientTable], labels: Mapping[str, list[Any]]
     return _labels(union, positives.pop() if len(positives) == 1 else None)
 
 
-def _standardised(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
-    if column.isna().all():
-        return np.zeros(len(column))
-    observed = pd.concat(fit).to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(observed).all():
+def _numbers(column: pd.Series, fit: list[pd.Series], scaling: Scaling) -> np.ndarray:
+    moments = [Moments.of(part.to_numpy(np.float64, na_value=np.nan)) for part in fit]
+    known = Moments.pooled([own for own in moments if own is not None])
+    if column.isna().all() or known is None:
         return np.zeros(len(column))
     values = column.to_numpy(np.float64, na_value=np.nan)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the caller
-        scaler = StandardScaler().fit(observed.reshape(-1, 1))
-        if not np.isfinite([scaler.mean_, scaler.scale_]).all():
-            return np.full(len(column), np.inf)
-        scaled: np.ndarray = scaler.transform(values.reshape(-1, 1))[:, 0]
-    return np.where(np.isnan(values), 0.0, scaled)
+    if not np.isfinite([known.mean, known.variance]).all():
+        return np.full(len(column), np.inf)  # what overflows is refused by the caller
+    if scaling == "none":
+        return np.where(np.isnan(values), known.mean, values)
+    return np.where(np.isnan(values), 0.0, known.standardise(values))
+
+
+def _indicators(column: pd.Series, fit: list[pd.Series]) -> dict[str, np.ndarray]:
+    """A column of 0 and 1 for each category, a single one (for the second) where there are two; 0.5 where missing."""
+    observed = pd.concat([part for part in fit if part.notna().any()] or fit)
+    numeric = is_numeric_dtype(observed)
+    known = pd.Series(_categories(observed, numeric)[:, 0]).dropna()
+    labels = sorted(known.unique().tolist())
+    values = _categories(column, numeric)[:, 0]
+    missing = pd.isna(values)
+    if len(labels) <= 2:
+        found = np.where(missing, 0.5, (values == labels[-1]).astype(float) if len(labels) == 2 else 0.0)
+        if len(labels) == 2:  # a third category is neither
+            found = np.where(missing | np.isin(values, labels), found, 0.5)
+        return {str(column.name): found}
+    return {
+        f"{column.name}={label:g}" if numeric else f"{column.name}={label}": np.where(missing, 0.5, values == label)
+        for label in labels
+    }
 
 
 def _codes(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
@@ -300,7 +420,12 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
     seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
     union = Site(UNION_SITE, seen, sizes, union=True)
     spec = ClientSpec(
-        POOLED_CLIENT, first.features, first.classes, sizes, (*(client.spec.sites[0] for client in clients), union)
+        POOLED_CLIENT,
+        first.features,
+        first.classes,
+        sizes,
+        (*(client.spec.sites[0] for client in clients), union),
+        **_training(train, len(first.classes)),
     )
     notes = tuple(note for client in clients for note in client.notes)
     sites = {client.spec.name: client.sites[client.spec.name] for client in clients}

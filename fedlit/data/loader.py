@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import fnmatch
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedlit.data.encoding import Rows
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.seeding import derive_seed
 
-__all__ = ["Batch", "ClientLoader", "EvalLoader"]
+__all__ = ["Batch", "ClientLoader", "EvalLoader", "Pace", "Steps"]
+
+Steps = int | list[int] | dict[str, int | list[int]]
+"""A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by client's name or
+pattern."""
 
 
 class Batch(NamedTuple):
@@ -27,66 +33,170 @@ class Batch(NamedTuple):
     y: Tensor
 
 
-class ClientLoader:
-    """A client's training batches: the same number for every client, so their size is ``rows // batches``.
+@dataclass(frozen=True)
+class Pace:
+    """How an epoch is cut into steps: a number of batches that is the same for all clients, or a size that is.
 
-    The order of rows is a function of (seed, client, epoch); the ``rows % batches`` last rows of that order are left
-    out of the epoch. The position within an epoch is saved with a checkpoint, so a run resumed in the middle of an
-    epoch goes on with the next batch.
+    Attributes:
+        batches: B, batches per epoch; a client's batch size is its training rows // B.
+        batch_size: rows per batch; a client has training rows // size batches, and one of all its rows where it has
+            fewer than that.
+        steps: how many steps a client takes in an epoch, where not its number of batches: one with more steps goes
+            through its rows again, in another order.
+    """
+
+    batches: int | None = None
+    batch_size: int | None = None
+    steps: Steps | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batches", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"data.{name}: expected at least 1, found {value}")
+        if (self.batches is None) == (self.batch_size is None):
+            raise ConfigError(
+                "data: expected one of batches (equal for all clients) and batch_size (a client has as many batches as "
+                f"its rows give), found {'neither' if self.batches is None else 'both'}; set the other to null"
+            )
+        for each in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
+            bounds = [each, each] if isinstance(each, int) else each
+            if bounds is not None and not (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0):
+                raise ConfigError(
+                    f"data.steps: expected a number of at least 1, or [least, most], found {each}; per client: "
+                    "{name or pattern: number}"
+                )
+
+    def check(self, rows: Mapping[str, int]) -> None:
+        """Refuse clients without a row for each batch, and steps for clients that there are not.
+
+        Args:
+            rows: client → training rows.
+
+        Raises:
+            DataError: too few rows.
+            ConfigError: a pattern that matches no client.
+        """
+        few = [f"{client} ({own})" for client, own in rows.items() if own < (self.batches or 1)]
+        if few:
+            raise DataError(
+                "data.batches: expected at most as many batches as the smallest client has training rows, "
+                f"found {self.batches} batches and fewer rows at {', '.join(few)}; set data.batches to at most "
+                f"{min(rows.values())}, or leave these clients out"
+            )
+        for pattern in self.steps if isinstance(self.steps, dict) else ():
+            if not fnmatch.filter(rows, pattern):
+                raise ConfigError(
+                    f"data.steps: expected the name or pattern of a client, found {pattern!r}; clients are "
+                    f"{', '.join(rows)}." + did_you_mean(pattern, rows)
+                )
+
+    def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
+        """(batch size, batches in one pass over the rows, least and most steps of an epoch) of a client."""
+        size = rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
+        number = self.batches if self.batches is not None else rows // size
+        own = self.steps
+        if isinstance(own, dict):
+            own = next((value for name, value in own.items() if fnmatch.fnmatchcase(client, name)), None)
+        if own is None:
+            return size, number, (number, number)
+        return size, number, (own, own) if isinstance(own, int) else (own[0], own[1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what a resumed run must have in common."""
+        return {"batches": self.batches, "batch_size": self.batch_size, "steps": self.steps}
+
+
+class ClientLoader:
+    """A client's training batches of an epoch, and None for each aligned step in which it waits for others.
+
+    The order of rows is a function of (seed, client, epoch); what of it does not fill a batch is left out. The position
+    within an epoch is saved with a checkpoint, so a run resumed in the middle of an epoch goes on with the next batch.
 
     Args:
         rows: the client's training rows.
-        batches: number of batches per epoch.
+        pace: how many steps of how many rows.
         seed: the run's seed.
         client: the client's name.
+
+    Attributes:
+        batch_size: rows per batch.
+        batches: in one pass over the rows.
+        most: steps that the client may take in an epoch.
+        length: aligned steps of an epoch; at first ``most``.
 
     Example:
         >>> import numpy as np
         >>> rows = Rows(torch.randn(25, 3), torch.zeros(25, dtype=torch.long), np.arange(25))
-        >>> loader = ClientLoader(rows, 10, seed=8, client="a")
-        >>> [len(batch.y) for batch in loader]
+        >>> [len(batch.y) for batch in ClientLoader(rows, Pace(batches=10), seed=8, client="a")]
         [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+        >>> loader = ClientLoader(rows, Pace(batch_size=8), seed=8, client="a")
+        >>> loader.length = 5  # another client has five batches
+        >>> [len(batch.y) if batch else None for batch in loader]
+        [8, 8, 8, None, None]
     """
 
-    def __init__(self, rows: Rows, batches: int, seed: int, client: str) -> None:
-        self.rows, self.batches, self.seed, self.client = rows, batches, seed, client
-        self.batch_size = len(rows) // batches
+    def __init__(self, rows: Rows, pace: Pace, seed: int, client: str) -> None:
+        self.rows, self.pace, self.seed, self.client = rows, pace, seed, client
+        self.batch_size, self.batches, (self._least, self.most) = pace.of(client, len(rows))
+        self.length = self.most
         self.epoch = 0
         self._position = 0
         self._resume_at = 0
 
     def __len__(self) -> int:
-        return self.batches
+        return self.length
 
-    def __iter__(self) -> Iterator[Batch]:
+    @property
+    def steps(self) -> int:
+        """How many steps the client takes in this epoch."""
+        if self._least == self.most:
+            return self.most
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "steps", self.client, self.epoch))
+        return int(torch.randint(self._least, self.most + 1, (), generator=generator))
+
+    def ends(self, position: int) -> bool:
+        """Whether the batch at this position of the epoch is the client's last one."""
+        return position + 1 == self.steps
+
+    def _order(self, again: int) -> Tensor:
+        keys = (self.epoch, again) if again else (self.epoch,)
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "rows", self.client, *keys))
+        return torch.randperm(len(self.rows), generator=generator).to(self.rows.x.device)
+
+    def __iter__(self) -> Iterator[Batch | None]:
         # A generator: the order is drawn at the first `next`, after the loop has set the epoch.
         self._position, self._resume_at = self._resume_at, 0
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "rows", self.client, self.epoch))
-        order = torch.randperm(len(self.rows), generator=generator).to(self.rows.x.device)
-        while self._position < self.batches:
-            start = self._position * self.batch_size
-            index = order[start : start + self.batch_size]
+        steps, drawn, order = self.steps, -1, torch.empty(0)
+        while self._position < self.length:
+            again, place = divmod(self._position, self.batches)
             self._position += 1
+            if self._position > steps:
+                yield None
+                continue
+            if again != drawn:
+                order, drawn = self._order(again), again
+            index = order[place * self.batch_size : (place + 1) * self.batch_size]
             yield Batch(self.rows.x[index], self.rows.y[index])
 
     def state_dict(self) -> dict[str, int]:
         """How many batches of this epoch have been handed out."""
-        return {"epoch": self.epoch, "position": self._position, "batches": self.batches}
+        return {"epoch": self.epoch, "position": self._position, "length": self.length}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Go on behind the batches that were handed out.
 
         Raises:
-            ConfigError: the state was saved with another number of batches per epoch.
+            ConfigError: the state was saved with another number of steps per epoch.
         """
-        if state["batches"] != self.batches:
+        if state["length"] != self.length:
             raise ConfigError(
-                f"client {self.client!r}: expected a checkpoint with {self.batches} batches per epoch, found "
-                f"{state['batches']}; set data.batches to {state['batches']} or start a new run"
+                f"client {self.client!r}: expected a checkpoint with {self.length} steps per epoch, found "
+                f"{state['length']}; set data.batches, batch_size and steps as they were, or start a new run"
             )
         # saved after an epoch's last batch: the next one's first may be drawn before the loop says which epoch it is
-        self.epoch = state["epoch"] + state["position"] // self.batches
-        self._resume_at = state["position"] % self.batches
+        self.epoch = state["epoch"] + state["position"] // self.length
+        self._resume_at = state["position"] % self.length
         self._position = self._resume_at
 
 

@@ -8,11 +8,12 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.encoding import Align, EncodedClient, Rows, Scaling, encode
-from fedlit.data.loader import ClientLoader, EvalLoader
+from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling, encode, told_before
+from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
+from fedlit.data.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source
-from fedlit.data.table import Split
-from fedlit.errors import ConfigError, DataError
+from fedlit.data.table import ClientTable, Split
+from fedlit.errors import ConfigError
 from fedlit.spec import ClientSpec
 
 __all__ = ["FederatedData"]
@@ -23,15 +24,29 @@ class FederatedData(LightningDataModule):
 
     Args:
         source: where the tables come from.
-        batches: B, batches per epoch, equal for all clients; a client's batch size is its training rows // B.
+        batches: B, batches per epoch, equal for all clients; a client's batch size is its training rows // B. 10 if
+            neither this nor ``batch_size`` is given.
+        batch_size: rows per batch, equal for all clients, instead: a client then has training rows // size batches, and
+            waits at the end of the epoch for those that have more.
+        steps: how many steps a client takes in an epoch where not its number of batches: a number, or [least, most] to
+            be drawn for each client and epoch; for all, or by client's name or pattern.
         align: common input space and label encoder for all clients (see :func:`fedlit.data.encoding.encode`):
             ``none`` for Global Layers and Local, ``both`` for FedAvg.
-        scaling: numbers are standardised by each client's own training rows (``client``) or by those of all
-            (``pooled``).
+        scaling: numbers are standardised by each client's own training rows (``client``) or by what all tell of theirs
+            (``pooled``), or stay as they are (``none``).
+        categories: whether categories become ordinal ``codes`` or 0/1 ``indicators``.
         pool: put all rows into one client (the centralized baseline).
+        mutations: faults to plant in chosen clients (see :class:`fedlit.data.mutations.Mutation`).
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
         seed: the run's seed, for the splits that are random and the order of rows.
+
+    Attributes:
+        clients: encoded, ordered by name; known after ``setup``, like all that follows.
+        planted: the faults in their tables.
+        told_before: what clients tell each other before the first step (see :func:`fedlit.data.encoding.told_before`).
+        train_loaders: by client.
+        steps: aligned steps of an epoch: those of the client that takes most.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -44,10 +59,14 @@ class FederatedData(LightningDataModule):
     def __init__(
         self,
         source: Source,
-        batches: int = 10,
+        batches: int | None = None,
+        batch_size: int | None = None,
+        steps: Steps | None = None,
         align: Align = "none",
         scaling: Scaling = "client",
+        categories: Categories = "codes",
         pool: bool = False,
+        mutations: list[Mutation] | None = None,
         eval_batch_size: int = 1024,
         predict: Split = "test",
         seed: int = 0,
@@ -55,37 +74,52 @@ class FederatedData(LightningDataModule):
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
         self.arguments: dict[str, Any] = arguments
-        for name, value in (("batches", batches), ("eval_batch_size", eval_batch_size)):
-            if value < 1:
-                raise ConfigError(f"data.{name}: expected at least 1, found {value}")
-        self.source, self.batches, self.align, self.scaling, self.pool = source, batches, align, scaling, pool
+        if eval_batch_size < 1:
+            raise ConfigError(f"data.eval_batch_size: expected at least 1, found {eval_batch_size}")
+        self.pace = Pace(10 if batches is None and batch_size is None else batches, batch_size, steps)
+        self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
+        self.categories: Categories = categories
+        self.mutations = list(mutations or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.clients: list[EncodedClient] = []
+        self.planted: list[Planted] = []
+        self.told_before: list[dict[str, Any]] = []
         self.train_loaders: dict[str, ClientLoader] = {}
+        self.steps = 0
         self._moved: dict[int, Rows] = {}
 
     def setup(self, stage: str | None = None) -> None:
         """Read and encode, once."""
         if self.clients:
             return
-        self.clients = encode(self.source.tables(self.seed), align=self.align, scaling=self.scaling, pool=self.pool)
-        few = [f"{c.spec.name} ({len(c.train)})" for c in self.clients if len(c.train) < self.batches]
-        if few:
-            smallest = min(len(client.train) for client in self.clients)
-            raise DataError(
-                "data.batches: expected at most as many batches as the smallest client has training rows, "
-                f"found {self.batches} batches and "
-                f"fewer rows at {', '.join(few)}; set data.batches to at most {smallest}, or leave these clients out"
-            )
+        tables = self.tables()
+        self.clients = encode(
+            tables, align=self.align, scaling=self.scaling, pool=self.pool, categories=self.categories
+        )
+        self.told_before = [] if self.pool else told_before(tables, self.align, self.scaling)
+        self.pace.check({client.spec.name: len(client.train) for client in self.clients})
         self.train_loaders = {
-            client.spec.name: ClientLoader(client.train, self.batches, self.seed, client.spec.name)
+            client.spec.name: ClientLoader(client.train, self.pace, self.seed, client.spec.name)
             for client in self.clients
         }
+        self.steps = max(loader.length for loader in self.train_loaders.values())
+        for loader in self.train_loaders.values():
+            loader.length = self.steps
+
+    def tables(self) -> list[ClientTable]:
+        """The source's tables, with the faults that are planted in them."""
+        tables, self.planted = mutate(self.source.tables(self.seed), self.mutations, self.seed)
+        return tables
 
     @property
     def specs(self) -> list[ClientSpec]:
         """The clients' descriptions, ordered by name; known after ``setup``."""
         return [client.spec for client in self.clients]
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Training rows that all clients step on in an epoch, at most."""
+        return sum(loader.batch_size * loader.most for loader in self.train_loaders.values())
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
         """(client, site, rows) in the order of the evaluation loaders."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 __all__ = [
     "FC",
+    "Affine",
     "FeatureEmbedding",
     "FrozenBatchNorm",
     "GatedFeedForward",
@@ -41,6 +43,49 @@ def make_norm(size: int, mode: NormMode = "batch") -> nn.BatchNorm1d:
             mode).
     """
     return FrozenBatchNorm(size) if mode == "frozen" else nn.BatchNorm1d(size)
+
+
+class Affine(nn.Module):
+    """``w ⊙ (x + b)``: a scale and a shift for each column (Roschewitz et al. 2021, Section 3).
+
+    Shape:
+        - input and output: (rows, size), float32
+
+    Args:
+        size: columns.
+        weight: a scale for each column (``vector``), one for all (``scalar``), or ``none``.
+        bias: whether there is a shift.
+        mean: of each column, (size,): the shift starts at its negative; at 0 if None.
+        scale: of each column, (size,): a vector of scales starts at its inverse; at 1 if None.
+
+    Example:
+        >>> x = torch.randn(4, 3)
+        >>> torch.equal(Affine(3)(x), x)
+        True
+        >>> Affine(1, mean=[5.0], scale=[2.0])(torch.tensor([[9.0]]))
+        tensor([[2.]], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        weight: Literal["vector", "scalar", "none"] = "vector",
+        bias: bool = True,
+        mean: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        start = torch.ones(size if weight == "vector" else 1)
+        if scale is not None and weight == "vector":
+            start = 1 / torch.tensor(scale)
+        self.weight = nn.Parameter(start) if weight != "none" else None
+        shift = torch.zeros(size) if mean is None else -torch.tensor(mean)
+        self.bias = nn.Parameter(shift) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shift, then scale."""
+        x = x if self.bias is None else x + self.bias
+        return x if self.weight is None else x * self.weight
 
 
 class FeatureEmbedding(nn.Module):

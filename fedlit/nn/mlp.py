@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
 from torch import nn
 
 from fedlit.nn.network import Network
 
 __all__ = ["MLP"]
 
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "tanh": nn.Tanh}
+
 
 class MLP(Network):
-    """Linear layers with SELU; the layers between equal widths are the core.
+    """Linear layers with an activation in between: the first hidden layer is the encoder, the others are the core.
 
     Args:
         num_features: width of the input.
         num_outputs: width of the output.
-        width: width of the hidden layers.
-        depth: number of hidden layers in the core.
+        hidden: widths of the hidden layers, at least one.
+        activation: ``selu``, ``relu`` or ``tanh``.
         dropout: probability with which a hidden unit is set to zero in training.
+        input_dropout: the same for an input.
 
     Example:
         >>> import torch
-        >>> MLP(13, 3, width=8)(torch.zeros(2, 13)).shape
+        >>> MLP(13, 3, hidden=[128, 64], activation="tanh", dropout=0.2)(torch.zeros(2, 13)).shape
         torch.Size([2, 3])
     """
 
     def __init__(
-        self, num_features: int, num_outputs: int, width: int = 64, depth: int = 2, dropout: float = 0.0
+        self,
+        num_features: int,
+        num_outputs: int,
+        hidden: Sequence[int] = (64, 64, 64),
+        activation: Literal["selu", "relu", "tanh"] = "selu",
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
     ) -> None:
-        def layer(inputs: int) -> list[nn.Module]:
-            return [nn.Linear(inputs, width), nn.SELU(), *([nn.Dropout(dropout)] if dropout else [])]
+        if not hidden:
+            raise ValueError("expected the width of at least one hidden layer, found none")
+
+        def layer(inputs: int, outputs: int) -> list[nn.Module]:
+            drop = [nn.Dropout(dropout)] if dropout else []
+            return [nn.Linear(inputs, outputs), _ACTIVATIONS[activation](), *drop]
 
         super().__init__(
-            encoder=nn.Sequential(*layer(num_features)),
-            core=nn.Sequential(*(part for _ in range(depth) for part in layer(width))),
-            head=nn.Linear(width, num_outputs),
+            encoder=nn.Sequential(
+                *([nn.Dropout(input_dropout)] if input_dropout else []), *layer(num_features, hidden[0])
+            ),
+            core=nn.Sequential(*(part for inputs, outputs in pairwise(hidden) for part in layer(inputs, outputs))),
+            head=nn.Linear(hidden[-1], num_outputs),
         )

@@ -61,6 +61,7 @@ class Covertype(Source):
         clients: the areas to read, among rawah, neota, comanche and poudre; all four if null.
         columns: ``derived`` for 11 columns (7 measures without hillshade; soil type, its climatic zone, its geologic
             zone and the wilderness area as categories), ``raw`` for the file's 54 columns, all as numbers.
+        positive: cover types that count as 1, all others as 0; null for the seven types themselves.
 
     Example::
 
@@ -91,12 +92,15 @@ class Covertype(Source):
         root: str | None = None,
         clients: Sequence[str] | None = None,
         columns: Literal["derived", "raw"] = "derived",
+        positive: Sequence[int] | None = None,
     ) -> None:
         self.root = root
         self.clients = choose_clients(clients, AREAS, self.name)
         if columns not in ("derived", "raw"):
             raise ConfigError(f"{self.name}: columns: expected 'derived' or 'raw', found {columns!r}.")
-        self.columns = columns
+        if positive is not None and not 0 < len(set(positive) & set(range(1, 8))) == len(positive) < 7:
+            raise ConfigError(f"{self.name}: positive: expected some of the cover types 1 to 7, found {positive}.")
+        self.columns, self.positive = columns, positive
 
     @classmethod
     def files(cls) -> tuple[RemoteFile, ...]:
@@ -119,6 +123,7 @@ class Covertype(Source):
         area = _position_of_one(frame, _AREA_COLUMNS, "wilderness area", path)
         soil = _position_of_one(frame, _SOIL_COLUMNS, "soil type", path)
         features = frame[list(_NAMES[:-1])] if self.columns == "raw" else _derive(frame, area, soil)
+        target = frame[_LABEL] if self.positive is None else frame[_LABEL].isin(self.positive)
         tables = []
         for client in self.clients:
             rows = np.flatnonzero(area == AREAS.index(client))
@@ -128,7 +133,7 @@ class Covertype(Source):
                 ClientTable(
                     name=client,
                     features=features.iloc[rows],
-                    target=frame[_LABEL].iloc[rows].astype(np.int64),
+                    target=target.iloc[rows].astype(np.int64),
                     splits={"train": train, "validation": validation, "test": test},
                     categorical=_CATEGORICAL if self.columns == "derived" else (),
                 )

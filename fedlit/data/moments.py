@@ -1,0 +1,64 @@
+"""Count, mean and variance of a column: what clients tell of it so that all can standardise it alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import StandardScaler
+
+__all__ = ["Moments"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the numbers in one column.
+
+    Attributes:
+        count: how many.
+        mean: their mean.
+        variance: their mean squared distance from it.
+
+    Example:
+        >>> first, second = Moments.of(np.array([1.0, 3.0])), Moments.of(np.array([8.0, np.nan]))
+        >>> Moments.pooled([first, second])
+        Moments(count=3, mean=4.0, variance=8.666666666666666)
+        >>> bool(np.isclose(np.var([1, 3, 8]), 8 + 2 / 3))
+        True
+    """
+
+    count: int
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> Moments | None:
+        """Of what is not missing (NaN) among values (n,); None if nothing is left."""
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
+            scaler = StandardScaler().fit(values.reshape(-1, 1))
+        return cls(len(values), float(scaler.mean_[0]), float(scaler.var_[0]))
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Moments]) -> Moments | None:
+        """Of all parts together (Chan, Golub and LeVeque 1983, Eq. 2.1); None of none."""
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        count = sum(part.count for part in parts)
+        mean = sum(part.count * part.mean for part in parts) / count
+        variance = sum(part.count * (part.variance + (part.mean - mean) ** 2) for part in parts) / count
+        return cls(count, mean, variance)
+
+    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(values − mean) / standard deviation, any shape; a column that is constant up to rounding keeps its unit."""
+        # scikit-learn's bound for the error of a variance of equal numbers
+        epsilon = np.finfo(np.float64).eps
+        rounding = self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
+        scale = 1.0 if self.variance <= rounding else math.sqrt(self.variance)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (values - self.mean) / scale

@@ -1,0 +1,199 @@
+"""Faults that are planted in chosen clients' tables, to see whether a method finds them and what they cost.
+
+A fault is in all rows of a client, whatever their split: a wrong unit or a flipped label is a matter of how its table
+was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.seeding import derive_seed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Mutation", "Planted", "mutate"]
+
+Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
+_DEFAULTS: dict[Kind, float] = {"scale": 10.0, "shift": 2.0, "clip": 0.25, "missing": 0.8, "swap": 0.0, "flip": 0.0}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A fault to plant in one client.
+
+    Attributes:
+        kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard deviations of the
+            column over all clients' training rows (another protocol); ``clip``, no lower than the client's quantile
+            ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
+            ``missing``, values of rows with the positive label are lost with probability ``by``; ``flip``, the two
+            labels exchanged.
+        client: where; drawn by the run's seed among clients without a fault if None.
+        feature: a column of numbers; drawn if None; of no use with ``flip``.
+        other: the column to swap with; drawn if None.
+        by: how much; 10, 2, 0.25 and 0.8 for scale, shift, clip and missing if None.
+    """
+
+    kind: Kind
+    client: str | None = None
+    feature: str | None = None
+    other: str | None = None
+    by: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _DEFAULTS:
+            raise ConfigError(f"data.mutations: kind: expected one of {', '.join(_DEFAULTS)}, found {self.kind!r}")
+        limits = {"clip": (0, 0.5), "missing": (0, 1)}.get(self.kind)
+        if self.by is not None and limits and not limits[0] < self.by <= limits[1]:
+            raise ConfigError(
+                f"data.mutations: {self.kind}: expected by above {limits[0]} and at most {limits[1]}, found {self.by}"
+            )
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault as it was planted.
+
+    Attributes:
+        kind: see :class:`Mutation`.
+        client: where.
+        features: the columns that are not what they were; empty for flipped labels.
+        by: how much.
+    """
+
+    kind: Kind
+    client: str
+    features: tuple[str, ...]
+    by: float
+
+    def __str__(self) -> str:
+        named = " and ".join(self.features)
+        what = {
+            "scale": f"{named} times {self.by:g}",
+            "shift": f"{named} plus {self.by:g} standard deviations",
+            "clip": f"{named} clipped at its quantiles {self.by:g} and {1 - self.by:g}",
+            "swap": f"{named} swapped",
+            "missing": f"{named} missing in {100 * self.by:g} % of the rows with the positive label",
+            "flip": "labels flipped",
+        }[self.kind]
+        return f"{self.client}: a fault was planted: {what}"
+
+
+def mutate(
+    tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int
+) -> tuple[list[ClientTable], list[Planted]]:
+    """Plant faults.
+
+    Args:
+        tables: one per client; left as they are.
+        mutations: in this order; what they leave open is drawn by (seed, position in this list).
+        seed: the run's seed.
+
+    Returns:
+        The tables with their faults, and what was planted.
+
+    Raises:
+        ConfigError: a client or column that there is not, labels to flip that are not two, more faults than clients.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> tables = Bundled(clients=["wine", "iris"]).tables(seed=0)
+        >>> changed, planted = mutate(tables, [Mutation("scale", client="wine", feature="ash")], seed=0)
+        >>> float(changed[0].features["ash"].iloc[0] / tables[0].features["ash"].iloc[0]), str(planted[0])
+        (10.0, 'wine: a fault was planted: ash times 10')
+    """
+    original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
+    changed, planted = dict(original), list[Planted]()
+    for position, mutation in enumerate(mutations):
+        rng = np.random.default_rng(derive_seed(seed, "mutation", position))
+        named = {own.client for own in mutations} | {own.client for own in planted}
+        client = mutation.client or _draw(rng, [name for name in original if name not in named], "clients")
+        if client not in original:
+            raise ConfigError(
+                f"data.mutations: expected one of the clients {', '.join(original)}, found {client!r}."
+                + did_you_mean(client, original)
+            )
+        by = _DEFAULTS[mutation.kind] if mutation.by is None else mutation.by
+        if mutation.kind == "flip":
+            changed[client] = _flip(changed[client])
+            planted.append(Planted("flip", client, (), by))
+            continue
+        # chosen by (and measured in units of) the tables as they were
+        features = _columns(original[client], mutation, rng)
+        changed[client] = _change(changed[client], mutation.kind, features, by, list(original.values()), rng)
+        planted.append(Planted(mutation.kind, client, features, by))
+    return [changed[table.name] for table in tables], planted
+
+
+def _draw(rng: np.random.Generator, among: Sequence[str], what: str) -> str:
+    if not among:
+        raise ConfigError(f"data.mutations: expected at most as many faults as there are {what}, found more")
+    return among[int(rng.integers(len(among)))]
+
+
+def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -> tuple[str, ...]:
+    """The columns to change: as named, else drawn among the numbers that vary in training."""
+    train = table.features.iloc[table.splits["train"]]
+    numbers = [str(name) for name in train if name not in table.categorical]
+    varying = [name for name in numbers if train[name].nunique() > 2]
+    chosen: list[str] = []
+    for name in [mutation.feature, mutation.other] if mutation.kind == "swap" else [mutation.feature]:
+        if name is not None and (name not in numbers or name in chosen):
+            raise ConfigError(
+                f"data.mutations: {mutation.kind}: expected a column of numbers of {table.name}, found {name!r}; these "
+                f"are {', '.join(numbers)}." + did_you_mean(name, numbers)
+            )
+        taken = (*chosen, mutation.other)
+        chosen.append(name or _draw(rng, [own for own in varying if own not in taken], f"columns at {table.name}"))
+    return tuple(chosen)
+
+
+def _flip(table: ClientTable) -> ClientTable:
+    labels = sorted(table.target.unique().tolist())
+    if len(labels) != 2:
+        raise ConfigError(
+            f"data.mutations: flip: expected two labels at {table.name}, found {len(labels)}; choose another client or "
+            "fault"
+        )
+    return replace(table, target=table.target.map({labels[0]: labels[1], labels[1]: labels[0]}))
+
+
+def _change(
+    table: ClientTable,
+    kind: Kind,
+    features: tuple[str, ...],
+    by: float,
+    everywhere: Sequence[ClientTable],
+    rng: np.random.Generator,
+) -> ClientTable:
+    frame = table.features.copy()
+    own = frame[features[0]].astype(np.float64)
+    if kind == "scale":
+        frame[features[0]] = own * by
+    elif kind == "shift":
+        frame[features[0]] = own + by * _deviation(everywhere, features[0])
+    elif kind == "clip":
+        low, high = own.iloc[table.splits["train"]].quantile([by, 1 - by])
+        frame[features[0]] = own.clip(low, high)
+    elif kind == "swap":
+        first, second = features
+        frame[first], frame[second] = table.features[second], table.features[first]
+    else:
+        positive = table.positive if table.positive is not None else sorted(table.target.unique().tolist())[-1]
+        lost = (table.target == positive).to_numpy() & (rng.random(len(frame)) < by)
+        frame[features[0]] = own.mask(lost)
+    return replace(table, features=frame)
+
+
+def _deviation(tables: Sequence[ClientTable], column: str) -> float:
+    parts: list[pd.Series] = [
+        table.features[column].iloc[table.splits["train"]] for table in tables if column in table.features
+    ]
+    return float(np.nanstd(np.concatenate([part.to_numpy(np.float64, na_value=np.nan) for part in parts])))

@@ -1,0 +1,86 @@
+"""Federations cut from tables that came in other pieces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
+
+__all__ = ["Partition"]
+
+
+class Partition(Source):
+    """The rows of all clients of another source, dealt at random to new ones: alike clients, for experiments in which
+    what differs between clients is planted.
+
+    Each split is dealt by itself, so that no row changes its split; who gets what is drawn by the run's seed. Clients
+    are called ``c01``, ``c02``, …
+
+    Args:
+        source: whose clients have the same columns.
+        clients: how many there shall be.
+        rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> tables = Partition(Bundled(clients=["digits"]), clients=3).tables(seed=0)
+        >>> [(table.name, len(table.features)) for table in tables]
+        [('c01', 600), ('c02', 599), ('c03', 598)]
+    """
+
+    name: ClassVar[str] = "partition"
+    about: ClassVar[str] = "the rows of another source, dealt to new clients"
+
+    def __init__(self, source: Source, clients: int, rows: dict[Split, int] | None = None) -> None:
+        if clients < 2:
+            raise ConfigError(f"partition: clients: expected at least 2, found {clients}")
+        for split, number in (rows or {}).items():
+            if split not in SPLITS or number < clients:
+                raise ConfigError(
+                    f"partition: rows: expected at least one row a client for some of {', '.join(SPLITS)}, found "
+                    f"{split}: {number}"
+                )
+        self.source, self.clients, self.rows = source, clients, rows or {}
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
+        import pandas as pd
+
+        tables = self.source.tables(seed)
+        columns = set(tables[0].features)
+        for table in tables:
+            if set(table.features) != columns or table.categorical != tables[0].categorical:
+                raise DataError(
+                    f"partition: expected the columns of {tables[0].name} at {table.name}, found others; choose "
+                    "clients that have the same columns"
+                )
+        features = pd.concat([table.features for table in tables])
+        target = pd.concat([table.target for table in tables])
+        starts = np.cumsum([0, *(len(table.features) for table in tables)])
+        dealt: dict[Split, list[np.ndarray]] = {}
+        for split in SPLITS:
+            rows = np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
+            order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
+            dealt[split] = [np.sort(part) for part in np.array_split(order[: self.rows.get(split)], self.clients)]
+        digits = max(2, len(str(self.clients)))
+        made = []
+        for number in range(self.clients):
+            parts = [dealt[split][number] for split in SPLITS]
+            own = np.concatenate(parts)
+            bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
+            made.append(
+                replace(
+                    tables[0],
+                    name=f"c{number + 1:0{digits}d}",
+                    features=features.iloc[own],
+                    target=target.iloc[own],
+                    splits=dict(zip(SPLITS, bounds, strict=True)),
+                )
+            )
+        return check_tables(made)

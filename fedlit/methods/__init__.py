@@ -1,0 +1,6 @@
+"""Methods that are more than a configuration: one paper, one file."""
+
+from fedlit.methods.apfl import APFL
+from fedlit.methods.ifedavg import IFedAvg
+
+__all__ = ["APFL", "IFedAvg"]

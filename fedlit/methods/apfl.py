@@ -1,0 +1,108 @@
+"""Adaptive personalised federated learning (Deng, Kamani and Mahdavi 2020, arXiv:2003.13461)."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.nn import NetworkFactory
+from fedlit.seeding import repeat_draws
+from fedlit.spec import ClientSpec
+
+__all__ = ["APFL"]
+
+
+class APFL(FederatedClient):
+    """A global copy w of the network, which is federated, and a local one v, which is not; predicts by the network
+    whose parameters are v̄ = α v + (1 − α) w.
+
+    On each batch (Algorithm 1) w takes a step on its own loss, and v one on the loss of v̄ with w held fixed. With α = 0
+    the client predicts as under FedAvg, with α = 1 as Local. Both losses see the same dropout.
+
+    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the local one is
+    ``personal``. Buffers of the mixture (statistics of normalisation) are the local copy's own.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        alpha: α in [0, 1], for all clients or by name or pattern.
+        learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without weight decay, and is
+            kept within [0, 1].
+        class_weights: see :class:`~fedlit.client.FederatedClient`.
+
+    Raises:
+        ConfigError: an α outside [0, 1], or none for this client.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> client = APFL(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, alpha={"cleve*": 0.25})
+        >>> float(client.alpha), client(torch.zeros(4, 2)).shape
+        (0.25, torch.Size([4, 1]))
+    """
+
+    private = ("personal", "alpha")
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        alpha: float | dict[str, float] = 0.5,
+        learn_alpha: bool = False,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if isinstance(alpha, dict):
+            found = [value for pattern, value in alpha.items() if fnmatch.fnmatchcase(spec.name, pattern)]
+            if not found:
+                raise ConfigError(f"alpha: expected a value for client {spec.name!r}, found {alpha}; add '*': 0.5")
+            alpha = found[0]
+        if not 0 <= alpha <= 1:
+            raise ConfigError(f"alpha: expected a share in [0, 1], found {alpha}")
+        self.personal = network(spec.num_features, spec.num_outputs)
+        self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
+        value = torch.tensor(float(alpha))
+        self.learn_alpha = learn_alpha
+        if learn_alpha:
+            self.alpha: Tensor = nn.Parameter(value)
+        else:
+            self.register_buffer("alpha", value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the mixture; gradients reach v, and α if it is learnt, but not w."""
+        own = dict(self.named_parameters())
+        mixture = {
+            name: self.alpha * value + (1 - self.alpha) * own[name].detach()
+            for name, value in self.personal.named_parameters()
+        }
+        logits: Tensor = functional_call(self.personal, mixture, (x,))
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The sum of both losses, whose gradients have no parameter in common."""
+        again = repeat_draws(self.device)
+        federated = self.loss(super().forward(batch.x), batch.y)
+        again()
+        mixed = self.loss(self(batch.x), batch.y)
+        self.log("loss_federated", federated)
+        if self.learn_alpha:
+            self.log("alpha", self.alpha)
+        return federated + mixed
+
+    def configure_optimizers(self) -> Any:
+        """As any client's, without weight decay on α."""
+        if not self.learn_alpha:
+            return super().configure_optimizers()
+        rest = [value for name, value in self.named_parameters() if name != "alpha"]
+        return self.optimizer_of([{"params": rest}, {"params": [self.alpha], "weight_decay": 0.0}])
+
+    def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep α a share, behind each step."""
+        if self.learn_alpha:
+            self.alpha.data.clamp_(0, 1)

@@ -1,0 +1,121 @@
+"""iFedAvg (Roschewitz, Hartley, Corinzia and Jaggi 2021, "iFedAvg: Interpretable Data-Interoperability for Federated
+Learning", arXiv:2107.06580).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.nn import NetworkFactory
+from fedlit.nn.blocks import Affine
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+
+__all__ = ["IFedAvg"]
+
+Parts = Literal["both", "weight", "bias", "none"]
+
+
+class IFedAvg(FederatedClient):
+    """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the identity.
+
+    φ_in corrects what a client's columns are off by, φ_out its outputs; around them any network, Global Layers too,
+    whose federated part is the exchange's matter (in the paper everything but φ). A person can read w and b
+    (``fedlit explain``).
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
+        outputs: the same of φ_out.
+        output_weight: a scale for each output (``vector``), or one for all (``scalar``).
+        hot_start: whether φ_in starts at w = 1/σ, b = −μ of the client's training rows, which standardises raw inputs
+            (``data.scaling: none``).
+        start_round: exchanges before which φ stays as it is.
+        lr_factor: learning rate of φ, as a multiple of the network's. Weight decay, which pulls towards 0 and not
+            towards the identity, never applies to φ.
+        class_weights: see :class:`~fedlit.client.FederatedClient`.
+
+    Example:
+        >>> import torch
+        >>> from fedlit.nn import MLP
+        >>> client = IFedAvg(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
+        >>> sum(value.numel() for name, value in client.named_parameters() if name.startswith(client.private))
+        6
+    """
+
+    private = ("affine_in", "affine_out")
+    stackable = True
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        inputs: Parts = "both",
+        outputs: Parts = "both",
+        output_weight: Literal["vector", "scalar"] = "vector",
+        hot_start: bool = False,
+        start_round: int = 0,
+        lr_factor: float = 1.0,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        bias, weight = ("both", "bias"), ("both", "weight")
+        known = {"mean": spec.input_mean, "scale": spec.input_scale} if hot_start else {}
+        self.affine_in = Affine(
+            spec.num_features, "vector" if inputs in weight else "none", bias=inputs in bias, **known
+        )
+        self.affine_out = Affine(spec.num_outputs, output_weight if outputs in weight else "none", bias=outputs in bias)
+        self.start_round, self.lr_factor = start_round, lr_factor
+        self._let_move(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits; see :meth:`fedlit.FederatedClient.forward`."""
+        logits: Tensor = self.affine_out(super().forward(self.affine_in(x)))
+        return logits
+
+    def configure_optimizers(self) -> Any:
+        """The configuration's optimizer with two groups: the network, and φ with its own learning rate."""
+        network = [value for name, value in self.named_parameters() if not name.startswith(self.private)]
+        affine = [value for name, value in self.named_parameters() if name.startswith(self.private)]
+        if not affine:
+            return super().configure_optimizers()
+        groups = [{"params": network}, {"params": affine, "weight_decay": 0.0}]
+        return self.optimizer_of(groups, lr_factors=[1.0, self.lr_factor])
+
+    def on_receive(self, received: State) -> None:
+        """Count rounds, where φ starts later."""
+        if self.start_round:
+            self.state["rounds"] = self.state.get("rounds", -1) + 1  # the first call is before the first step
+            self._let_move(self.state["rounds"])
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on where φ was."""
+        self._let_move(self.state.get("rounds", 0))
+
+    def _let_move(self, rounds: int) -> None:
+        for layer in (self.affine_in, self.affine_out):
+            layer.requires_grad_(rounds >= self.start_round)
+
+    @property
+    def corrections(self) -> Mapping[str, Mapping[str, float]]:
+        """What φ does to each column: part (``input scale``, ``input shift``, ``output scale``, ``output shift``) →
+        name of the input, or of the class that the output is for → value.
+        """
+        labels = [str(label) for label in self.spec.classes]
+        outputs = labels if self.spec.num_outputs > 1 else labels[-1:]
+        found: dict[str, Mapping[str, float]] = {}
+        for side, names, layer in (
+            ("input", self.spec.features, self.affine_in),
+            ("output", outputs, self.affine_out),
+        ):
+            for kind, value in (("scale", layer.weight), ("shift", layer.bias)):
+                if value is not None:
+                    own = value.detach().cpu().tolist()
+                    names_of = names if len(own) == len(names) else ["all"]
+                    found[f"{side} {kind}"] = dict(zip(names_of, own, strict=True))
+        return found
