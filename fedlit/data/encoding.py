@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import torch
 from pandas.api.types import is_numeric_dtype
-from sklearn.preprocessing import OrdinalEncoder
 from torch import Tensor
 
-from fedlit.data.moments import Moments
+from fedlit.data.columns import Categories, Learnt, Scaling, inputs
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
@@ -35,8 +34,6 @@ __all__ = [
 ]
 
 Align = Literal["none", "features", "classes", "both"]
-Scaling = Literal["client", "pooled", "none"]
-Categories = Literal["codes", "indicators"]
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"
@@ -124,7 +121,6 @@ def encode(
     check_tables(tables)
     _check_kinds(tables, across=common_features or scaling == "pooled")
 
-    train = {table.name: table.features.iloc[table.splits["train"]] for table in tables}
     labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
     all_labels = _labels_union(tables, labels) if common_classes else None
 
@@ -137,17 +133,8 @@ def encode(
                 "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
                 "with align: classes"
             )
-    encoded_rows = {
-        table.name: _inputs(
-            table,
-            train,
-            tables if common_features else [table],
-            tables if scaling == "pooled" else [table],
-            scaling,
-            categories,
-        )
-        for table in tables
-    }
+    learnt = Learnt(tables, common=common_features, pooled=scaling == "pooled")
+    encoded_rows = {table.name: inputs(table, learnt, scaling, categories) for table in tables}
     columns = sorted({name for features, _ in encoded_rows.values() for name in features}) if common_features else None
 
     encoded = []
@@ -169,54 +156,10 @@ def encode(
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         told = _training(splits["train"], len(classes))
         spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,), **told)
-        notes = _notes(table, train[table.name], splits)
+        notes = _notes(table, learnt.train[table.name], splits)
         codes = tuple(table.categorical) if categories == "codes" else ()
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))
     return [_pool(encoded)] if pool else encoded
-
-
-def _inputs(
-    table: ClientTable,
-    train: Mapping[str, pd.DataFrame],
-    met: Sequence[ClientTable],
-    pooled: Sequence[ClientTable],
-    scaling: Scaling,
-    categories: Categories,
-) -> tuple[list[str], np.ndarray]:
-    """Names of the inputs, and all rows of a table as (n, inputs) float32.
-
-    Args:
-        table: whose rows.
-        train: client → its training rows.
-        met: whose categories count.
-        pooled: whose numbers count for the scaling.
-        scaling: see :func:`encode`.
-        categories: see :func:`encode`.
-    """
-    coded = _categorical(table, met, train)
-    blocks: dict[str, np.ndarray] = {}
-    for column in table.features.columns:
-        own = table.features[column]
-        among = met if column in coded else pooled
-        fit = [train[other.name][column] for other in among if column in other.features]
-        if column not in coded:
-            blocks[column] = _numbers(own, fit, scaling)
-        elif categories == "codes":
-            blocks[column] = _codes(own, fit)
-        else:
-            blocks |= _indicators(own, fit)
-    features = list(blocks)
-    x = np.empty((len(table.features), len(features)), np.float32)
-    for position, block in enumerate(blocks.values()):
-        x[:, position] = block
-    bad = ~np.isfinite(x).all(axis=0)
-    if bad.any():
-        raise DataError(
-            f"client {table.name!r}: column {features[int(bad.argmax())]!r} is not finite after "
-            "standardisation: expected numbers "
-            "within the range of float32; rescale the column or mark the outliers as missing"
-        )
-    return features, x
 
 
 def told_before(tables: Sequence[ClientTable], align: Align, scaling: Scaling) -> list[dict[str, Any]]:
@@ -244,17 +187,6 @@ def told_before(tables: Sequence[ClientTable], align: Align, scaling: Scaling) -
             }
         )
     return told
-
-
-def _categorical(table: ClientTable, met: Sequence[ClientTable], train: Mapping[str, pd.DataFrame]) -> set[str]:
-    """The table's columns that hold categories. One without any value is of the kind that it has where clients meet,
-    else of the client's own.
-    """
-    filled = {column for other in met for column in other.features if train[other.name][column].notna().any()}
-    categories = {column for other in met for column in other.categorical if train[other.name][column].notna().any()}
-    categories |= {column for column in table.categorical if column not in filled}
-    empty = {column for column in train[table.name] if train[table.name][column].isna().all()}
-    return {name for name in map(str, table.features) if name in (categories if name in empty else table.categorical)}
 
 
 def _training(train: Rows, classes: int) -> dict[str, Any]:
@@ -347,59 +279,6 @@ def _labels_union(tables: Sequence[ClientTable], labels: Mapping[str, list[Any]]
     positives = {table.positive for table in tables if table.positive is not None}
     union = pd.Series([label for own in labels.values() for label in own], name=tables[0].target.name, dtype=object)
     return _labels(union, positives.pop() if len(positives) == 1 else None)
-
-
-def _numbers(column: pd.Series, fit: list[pd.Series], scaling: Scaling) -> np.ndarray:
-    moments = [Moments.of(part.to_numpy(np.float64, na_value=np.nan)) for part in fit]
-    known = Moments.pooled([own for own in moments if own is not None])
-    if column.isna().all() or known is None:
-        return np.zeros(len(column))
-    values = column.to_numpy(np.float64, na_value=np.nan)
-    if not np.isfinite([known.mean, known.variance]).all():
-        return np.full(len(column), np.inf)  # what overflows is refused by the caller
-    if scaling == "none":
-        return np.where(np.isnan(values), known.mean, values)
-    return np.where(np.isnan(values), 0.0, known.standardise(values))
-
-
-def _indicators(column: pd.Series, fit: list[pd.Series]) -> dict[str, np.ndarray]:
-    """A column of 0 and 1 for each category, a single one (for the second) where there are two; 0.5 where missing."""
-    observed = pd.concat([part for part in fit if part.notna().any()] or fit)
-    numeric = is_numeric_dtype(observed)
-    known = pd.Series(_categories(observed, numeric)[:, 0]).dropna()
-    labels = sorted(known.unique().tolist())
-    values = _categories(column, numeric)[:, 0]
-    missing = pd.isna(values)
-    if len(labels) <= 2:
-        found = np.where(missing, 0.5, (values == labels[-1]).astype(float) if len(labels) == 2 else 0.0)
-        if len(labels) == 2:  # a third category is neither
-            found = np.where(missing | np.isin(values, labels), found, 0.5)
-        return {str(column.name): found}
-    return {
-        f"{column.name}={label:g}" if numeric else f"{column.name}={label}": np.where(missing, 0.5, values == label)
-        for label in labels
-    }
-
-
-def _codes(column: pd.Series, fit: list[pd.Series]) -> np.ndarray:
-    observed = pd.concat([part for part in fit if part.notna().any()] or fit)
-    if column.isna().all() or observed.isna().all():
-        return np.full(len(column), -1.0)
-    numeric = is_numeric_dtype(observed)
-    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
-    encoder.fit(_categories(observed, numeric))
-    codes: np.ndarray = encoder.transform(_categories(column, numeric))[:, 0]
-    return codes
-
-
-def _categories(column: pd.Series, numeric: bool) -> np.ndarray:
-    """Floats where categories are numbers, else strings; NaN where missing: what OrdinalEncoder sorts without
-    surprise.
-    """
-    if numeric:
-        return column.to_numpy(np.float64, na_value=np.nan).reshape(-1, 1)
-    text = column.astype(object)
-    return text.where(text.isna(), text.astype(str)).where(~text.isna(), np.nan).to_numpy(object).reshape(-1, 1)
 
 
 def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:

@@ -12,7 +12,7 @@ from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling
 from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
 from fedlit.data.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source
-from fedlit.data.table import ClientTable, Split
+from fedlit.data.table import ClientTable, Split, choose_columns
 from fedlit.errors import ConfigError
 from fedlit.spec import ClientSpec
 
@@ -36,6 +36,8 @@ class FederatedData(LightningDataModule):
             (``pooled``), or stay as they are (``none``).
         categories: whether categories become ordinal ``codes`` or 0/1 ``indicators``.
         pool: put all rows into one client (the centralized baseline).
+        columns: names or patterns of the columns to use (see :func:`fedlit.sharing.select`: ``!`` takes out); all if
+            None.
         mutations: faults to plant in chosen clients (see :class:`fedlit.data.mutations.Mutation`).
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
@@ -66,6 +68,7 @@ class FederatedData(LightningDataModule):
         scaling: Scaling = "client",
         categories: Categories = "codes",
         pool: bool = False,
+        columns: list[str] | None = None,
         mutations: list[Mutation] | None = None,
         eval_batch_size: int = 1024,
         predict: Split = "test",
@@ -79,6 +82,7 @@ class FederatedData(LightningDataModule):
         self.pace = Pace(10 if batches is None and batch_size is None else batches, batch_size, steps)
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
         self.categories: Categories = categories
+        self.columns = columns
         self.mutations = list(mutations or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.clients: list[EncodedClient] = []
@@ -107,8 +111,11 @@ class FederatedData(LightningDataModule):
             loader.length = self.steps
 
     def tables(self) -> list[ClientTable]:
-        """The source's tables, with the faults that are planted in them."""
-        tables, self.planted = mutate(self.source.tables(self.seed), self.mutations, self.seed)
+        """The source's tables, with the columns that are to be used and the faults that are planted in them."""
+        tables = self.source.tables(self.seed)
+        if self.columns is not None:
+            tables = choose_columns(tables, self.columns)
+        tables, self.planted = mutate(tables, self.mutations, self.seed)
         return tables
 
     @property

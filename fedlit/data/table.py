@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedlit.errors import ConfigError, did_you_mean
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "ClientTable", "Split"]
+__all__ = ["SPLITS", "ClientTable", "Split", "choose_columns"]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -38,3 +41,34 @@ class ClientTable:
     splits: Mapping[Split, np.ndarray]
     categorical: tuple[str, ...] = ()
     positive: Any = None
+
+
+def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str]) -> list[ClientTable]:
+    """The tables with the columns that patterns choose, in their order.
+
+    Args:
+        tables: one per client.
+        patterns: names or globs; one that starts with ``!`` takes out what an earlier one chose.
+
+    Raises:
+        ConfigError: a pattern that matches no column of any client, or a client that is left without columns.
+    """
+    known = list(dict.fromkeys(str(name) for table in tables for name in table.features))
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern.removeprefix("!")):
+            raise ConfigError(
+                f"data.columns: expected the name or pattern of a column, found {pattern!r}; there are "
+                f"{', '.join(known)}." + did_you_mean(pattern.removeprefix("!"), known)
+            )
+    kept: set[str] = set()
+    for pattern in patterns:
+        matched = set(fnmatch.filter(known, pattern.removeprefix("!")))
+        kept = kept - matched if pattern.startswith("!") else kept | matched
+    chosen = []
+    for table in tables:
+        columns = [name for name in table.features if name in kept]
+        if not columns:
+            raise ConfigError(f"data.columns: expected a column for client {table.name!r}, found none that is chosen")
+        categorical = tuple(name for name in table.categorical if name in kept)
+        chosen.append(replace(table, features=table.features[columns], categorical=categorical))
+    return chosen

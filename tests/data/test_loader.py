@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch, ClientLoader, EvalLoader
+from fedlit.data.loader import Batch, ClientLoader, EvalLoader, Pace
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Source
 from fedlit.data.table import ClientTable
