@@ -23,6 +23,7 @@ Partial federated learning on tables whose columns, classes and distributions di
   fedlit validate --config NAME     score the validation split of the newest run
   fedlit test --config NAME         score its test split, write test.csv and test.json
   fedlit predict --config NAME      write predictions, one file per client (--format csv|parquet)
+  fedlit explain --run RUN          what a run's clients had to correct in their columns (fedlit.IFedAvg)
   fedlit compare STUDY              many methods and seeds: what federation gains, for whom
   fedlit search STUDY               look for what to federate, and how
   fedlit data [list | fetch NAME | show NAME]
@@ -74,12 +75,16 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.study.command import main as study
 
         return _guarded(lambda: study(command, rest))
+    elif command == "explain":
+        from fedlit.explain.command import main as explain
+
+        return _guarded(lambda: explain(rest))
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
         raise ConfigError(
             f"expected a command, found {command!r}; fedlit --help lists them."
-            + did_you_mean(command, [*HEAVY, *STUDIES, "data"])
+            + did_you_mean(command, [*HEAVY, *STUDIES, "data", "explain"])
         )
     return 0
 

@@ -47,7 +47,7 @@ class FederatedClient(LightningModule):
     hooks, and scores ``evaluate``. Which of the client's named tensors are federated is the exchange's matter; a
     client knows nothing of others. To add a method, override what differs:
 
-    - ``training_step`` or ``loss``: what is minimised;
+    - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
     - ``on_receive``: what the client does with what an exchange gave it;
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
     - ``forward``: how the parts make a prediction;
@@ -67,7 +67,7 @@ class FederatedClient(LightningModule):
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.
         stackable: whether alike clients may be stepped as one (:mod:`fedlit.stack`). A subclass has to say so again,
-            and may if its ``forward`` and ``loss`` use nothing of the client but its modules.
+            and may if its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules.
         state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
             dictionaries of these. Saved in the checkpoint.
 
@@ -138,7 +138,17 @@ class FederatedClient(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """What the client minimises on one batch of its own: a scalar."""
-        return self.loss(self(batch.x), batch.y)
+        return self.objective(batch.x, batch.y)
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the client minimises on rows: their loss.
+
+        Shape:
+            - x: (n, d) float32
+            - y: (n,) int64, positions in the client's classes
+            - output: scalar
+        """
+        return self.loss(self(x), y)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(n, classes) float32, each row sums to 1."""
@@ -197,6 +207,13 @@ class FederatedClient(LightningModule):
         """Further float32 tensors by name that travel with the federated ones; none by default.
 
         Also called for the plan, before training; their names and sizes stand there.
+        """
+        return {}
+
+    @property
+    def corrections(self) -> Mapping[str, Mapping[str, float]]:
+        """What the client's private parts do to its columns, for a person: part (such as ``input scale``) → feature →
+        value; nothing by default. ``fedlit explain`` compares clients by it.
         """
         return {}
 

@@ -6,10 +6,12 @@ ends with the class's ``exit_status``: 2 for what is refused before training, 1 
 
 from __future__ import annotations
 
+import argparse
 import difflib
 from collections.abc import Iterable
+from typing import NoReturn
 
-__all__ = ["ConfigError", "DataError", "FedlitError", "RunError", "did_you_mean"]
+__all__ = ["ConfigError", "DataError", "FedlitError", "Parser", "RunError", "did_you_mean"]
 
 
 class FedlitError(Exception):
@@ -40,3 +42,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """Of light commands: a wrong argument is a :class:`ConfigError` instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """See the class."""
+        raise ConfigError(f"{message} ({self.prog} --help)")

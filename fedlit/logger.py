@@ -22,7 +22,7 @@ FEDERATION = "federation"
 
 @dataclass
 class Shown:
-    """Which clients have runs of their own in TensorBoard.
+    """Which clients have runs of their own in TensorBoard, and how often corrections are drawn.
 
     Up to ``clients`` clients, all have. With more, those that ``chosen`` names, and each client that was the worst by
     some score, from then on, as long as there are no more than ``clients`` in all; the federation's run then also has
@@ -31,14 +31,18 @@ class Shown:
     Attributes:
         clients: how many clients may have a run.
         chosen: names or patterns of clients that have one in any case.
+        corrections: epochs between two pictures of what clients correct (of methods that show it); 0 for one at the
+            end.
     """
 
     clients: int = 64
     chosen: list[str] = field(default_factory=list)
+    corrections: int = 50
 
     def __post_init__(self) -> None:
-        if self.clients < 0:
-            raise ConfigError(f"board.clients: expected at least 0, found {self.clients}")
+        for name in ("clients", "corrections"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"board.{name}: expected at least 0, found {getattr(self, name)}")
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):

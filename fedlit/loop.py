@@ -104,6 +104,7 @@ class FederatedLoop(LightningModule):
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
         self.notes: tuple[str, ...] = ()
+        self.told_before: list[dict[str, Any]] = []
         self.evaluations = Evaluations(self)
         self.results: dict[Split, Results] = {}
         self.own_data: FederatedData | None = None
@@ -172,6 +173,7 @@ class FederatedLoop(LightningModule):
                 )
             self.clients[name] = client
             self.batch_sizes[name] = size
+        self.told_before = data.told_before
         self.notes = (*map(str, data.planted), *(note for client in data.clients for note in client.notes))
 
     def reset(self) -> None:

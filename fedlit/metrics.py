@@ -4,8 +4,8 @@ Per client and split, on probabilities. One versus rest, macro over the classes 
 has*; a class without a positive and a negative row in the evaluated split has no AUROC or AUPRC and is left out of
 the mean, and the number of classes averaged is reported. With two classes AUROC, AUPRC and F1 are those of the
 positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the classes present in the
-split. Exact, not binned. A row whose label the client has never seen in training counts as a negative of every class
-and as wrong.
+split; weighted F1 is their mean weighted by rows, also where there are two classes. Exact, not binned. A row whose
+label the client has never seen in training counts as a negative of every class and as wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ __all__ = [
     "LOWER_IS_BETTER",
     "SCORES",
     "ClientMetrics",
+    "auroc_one_versus_one",
     "classification_metrics",
     "confusion_matrix",
     "restrict",
     "summarise",
 ]
 
-SCORES = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1")
+SCORES = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
 LOWER_IS_BETTER = frozenset({"loss"})
 
 
@@ -71,8 +72,8 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
 
 
 def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """AUROC, AUPRC, balanced accuracy, accuracy and F1 of one client on one split, by the convention on top of
-    this module.
+    """AUROC, AUPRC, balanced accuracy, accuracy, F1 and weighted F1 of one client on one split, by the convention on
+    top of this module.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1; C counts the classes of the client's training split.
@@ -86,10 +87,10 @@ def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, T
         A perfect predictor on a split that has two of four classes scores 1, not 0.5:
 
         >>> scores = classification_metrics(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 1]))
-        >>> {name: value.item() for name, value in scores.items()}
-        {'auroc': 1.0, 'auprc': 1.0, 'balanced_accuracy': 1.0, 'accuracy': 1.0, 'f1': 1.0, 'classes': 2.0}
+        >>> {name: value.item() for name, value in scores.items() if name != "auprc"}
+        {'auroc': 1.0, 'balanced_accuracy': 1.0, 'accuracy': 1.0, 'f1': 1.0, 'weighted_f1': 1.0, 'classes': 2.0}
     """
-    names = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1")
+    names = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
     nan = probabilities.new_tensor(math.nan)
     if not len(target) or not torch.isfinite(probabilities).all():
         return {**dict.fromkeys(names, nan), "classes": torch.zeros_like(nan)}
@@ -108,8 +109,35 @@ def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, T
         "balanced_accuracy": (hits / support)[present].mean().float(),
         "accuracy": (hits.sum() / len(target)).float(),
         "f1": (f1[1] if classes == 2 and present[1] else nan if classes == 2 else f1[present].mean()).float(),
+        "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float() if present.any() else nan,
         "classes": torch.full_like(nan, len(ranked)),
     }
+
+
+def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:
+    """Mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), by scikit-learn, over the
+    classes present in the split; with two classes the AUROC. NaN where fewer are present.
+
+    Args:
+        probabilities: (n, C) float in [0, 1], each row sums to 1.
+        target: (n,) int64 in [−1, C); rows of −1 belong to no pair.
+
+    Example:
+        >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))
+        1.0
+    """
+    from sklearn.metrics import roc_auc_score
+
+    known = target >= 0
+    present = torch.unique(target[known]).tolist()
+    if len(present) < 2 or not torch.isfinite(probabilities).all():
+        return math.nan
+    mine = restrict(probabilities[known].cpu().double(), present).numpy()
+    rank = {position: place for place, position in enumerate(present)}
+    labels = [rank[position] for position in target[known].tolist()]
+    if len(present) == 2:
+        return float(roc_auc_score(labels, mine[:, 1]))
+    return float(roc_auc_score(labels, mine, multi_class="ovo"))
 
 
 class ClientMetrics(Metric):
@@ -169,6 +197,10 @@ class ClientMetrics(Metric):
             "loss": (total / known).float(),
             **classification_metrics(torch.cat(self.probabilities), torch.cat(self.target)),
         }
+
+    def compute_once(self) -> dict[str, float]:
+        """Scores that take too long for every epoch, for the test split: :func:`auroc_one_versus_one`."""
+        return {"auroc_ovo": auroc_one_versus_one(torch.cat(self.probabilities), torch.cat(self.target))}
 
     def confusion(self) -> Tensor:
         """:func:`confusion_matrix` over all batches."""

@@ -24,16 +24,24 @@ class Plan:
         clients: client → rows per split, features, classes, parameters, federated parameters, bytes that it sends
             per exchange.
         exchange: what is federated, when, by which rule.
+        before: what clients tell each other once, before the first step (see
+            :func:`fedlit.data.encoding.told_before`).
         notes: what a person should know about the tables.
     """
 
     clients: dict[str, dict[str, Any]]
     exchange: dict[str, Any]
     notes: tuple[str, ...] = ()
+    before: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``fedlit describe --format json`` prints it."""
-        return {"clients": self.clients, "exchange": self.exchange, "notes": list(self.notes)}
+        return {
+            "clients": self.clients,
+            "before": list(self.before),
+            "exchange": self.exchange,
+            "notes": list(self.notes),
+        }
 
     def _rows(self) -> list[list[str]]:
         return [
@@ -80,10 +88,22 @@ class Plan:
             f"{exchange['optimizer_state']}."
         )
 
+    def _told(self) -> list[str]:
+        lines = []
+        for told in self.before:
+            numbers = sorted(set(told.get("numbers", {}).values()))
+            sizes = " to ".join(str(number) for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
+            size = f" ({sizes} numbers per client)" if numbers else ""
+            lines.append(
+                f"Before training, once: each client tells {told['what']}{size} for {told['key']}: "
+                f"{_shorten(told['columns'])}."
+            )
+        return lines
+
     def __str__(self) -> str:
         names = _shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
         rows = self._rows()
-        lines = [text_table(self._HEADER, rows[:MOST_ROWS]), *_more(rows, "clients"), self._sentence()]
+        lines = [text_table(self._HEADER, rows[:MOST_ROWS]), *_more(rows, "clients"), *self._told(), self._sentence()]
         lines += [f"Federated: {names}"] if names else []
         lines += [f"Note: {note}" for note in self.notes[:MOST_ROWS]]
         return "\n".join([*lines, *_more(self.notes, "notes")])
@@ -92,7 +112,8 @@ class Plan:
         """For TensorBoard's text tab."""
         lines = ["| " + " | ".join(row) + " |" for row in (self._HEADER, ["---"] * len(self._HEADER), *self._rows())]
         federated = "".join(f"\n* `{name}`" for name in self.exchange["federated"])
-        return "\n".join(lines) + f"\n\n{self._sentence()}\n{federated}"
+        sentences = "\n\n".join([*self._told(), self._sentence()])
+        return "\n".join(lines) + f"\n\n{sentences}\n{federated}"
 
 
 def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
@@ -135,6 +156,7 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "minimum": exchange.minimum,
         },
         loop.notes,
+        tuple(loop.told_before),
     )
 
 

@@ -17,7 +17,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
-from fedlit.callbacks import Board, Checkpoints, Exchange, Progress
+from fedlit.callbacks import Board, Checkpoints, Corrections, Exchange, Progress
 from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
@@ -147,7 +147,11 @@ class Run:
 
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
-        callbacks: list[Callback] = [Board(plan, self.settings), LambdaCallback(on_train_start=self._begin)]
+        callbacks: list[Callback] = [
+            Board(plan, self.settings),
+            LambdaCallback(on_train_start=self._begin),
+            Corrections(self.folder, self.board.corrections),
+        ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:

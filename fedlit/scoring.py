@@ -72,6 +72,9 @@ class Scoring:
         scores = {
             name: {key: float(value) for key, value in own.compute().items()} for name, own in self.metrics.items()
         }
+        if self.split == "test":
+            for name, metrics in self.metrics.items():
+                scores[name] |= metrics.compute_once() if isinstance(metrics, ClientMetrics) else {}
         unseen = {name: int(matrix[-1].sum()) for name, (_, matrix) in self.confusion().items()}
         return Results(
             self.split,

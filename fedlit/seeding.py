@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import nn
 
-__all__ = ["derive_seed", "initialise", "isolated_rng", "repeat_draws"]
+__all__ = ["GENERATORS", "derive_seed", "initialise", "isolated_rng", "repeat_draws"]
 
 
 def derive_seed(seed: int, *keys: str | int) -> int:
@@ -57,9 +58,13 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
             module.set_rng_state(other)
 
 
+GENERATORS: ContextVar[tuple[torch.Generator, ...]] = ContextVar("generators", default=())
+"""What draws for clients that are stepped as one, in place of the default generator: one for each."""
+
+
 def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
-    """Remember the state of the default generators of the CPU and of ``device``; the call that is returned puts it
-    back, so that what follows it draws the same numbers again (the same units fall to dropout).
+    """Remember the state of the generators of the CPU and of ``device``; the call that is returned puts it back, so
+    that what follows it draws the same numbers again (the same units fall to dropout).
 
     Example:
         >>> again = repeat_draws()
@@ -68,7 +73,8 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
         >>> torch.equal(torch.rand(2), first)
         True
     """
-    cpu = torch.default_generator.get_state()
+    cpu, own = torch.default_generator.get_state(), GENERATORS.get()
+    states = [generator.get_state() for generator in own]
     module = torch.get_device_module(device) if device is not None and device.type != "cpu" else None
     other = module.get_rng_state() if module is not None else None
 
@@ -76,6 +82,8 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
         # A generator belongs to all threads: where nothing was drawn there is nothing to put back.
         if not torch.equal(torch.default_generator.get_state(), cpu):
             torch.default_generator.set_state(cpu)
+        for generator, state in zip(own, states, strict=True):
+            generator.set_state(state)
         if module is not None:
             module.set_rng_state(other)
 

@@ -109,15 +109,17 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
         ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
             problems in one message.
     """
+    everything = {client: named_tensors(module) for client, module in sorted(clients.items())}
+    private = {client: kept_private(module) for client, module in clients.items()}
     tensors = {
-        client: {name: value for name, value in named_tensors(module).items() if name not in kept_private(module)}
-        for client, module in sorted(clients.items())
+        client: {name: value for name, value in state.items() if name not in private[client]}
+        for client, state in everything.items()
     }
     parameters = {
         client: {name for name, _ in module.named_parameters(remove_duplicate=False)}
         for client, module in clients.items()
     }
-    everything = list(dict.fromkeys(name for state in tensors.values() for name in state))
+    names_of_all = list(dict.fromkeys(name for state in everything.values() for name in state))
     can_travel = {
         name
         for client, state in tensors.items()
@@ -127,10 +129,10 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
     problems = []
     for pattern in patterns:
         bare = pattern.removeprefix("!")
-        matched = select(everything, [bare])
+        matched = select(names_of_all, [bare])
         if not matched:
             modules = sorted(
-                {".".join(name.split(".")[:depth]) for name in everything for depth in range(1, name.count(".") + 1)}
+                {".".join(name.split(".")[:depth]) for name in names_of_all for depth in range(1, name.count(".") + 1)}
             )
             parts = [module for module in modules if "." not in module]
             problems.append(
@@ -140,11 +142,11 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
             )
         elif pattern == bare and not can_travel.intersection(matched):
             problems.append(
-                f"pattern {pattern!r}: expected to match something that can travel, found only buffers "
-                f"({matched[0]}, …); "
+                f"pattern {pattern!r}: expected to match something that can travel, found only buffers or what the "
+                f"method keeps private ({matched[0]}, …); "
                 "floating-point buffers travel with exchange.buffers: average, integer ones never"
             )
-    chosen = set(select(everything, patterns))
+    chosen = set(select(names_of_all, patterns))
     names: dict[str, tuple[str, ...]] = {}
     owners: dict[str, str] = {}
     for client, state in tensors.items():

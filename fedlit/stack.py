@@ -24,7 +24,7 @@ from fedlit.data.loader import Batch
 from fedlit.nn.native.build import stack_first
 from fedlit.nn.native.linear import StackedLinear
 from fedlit.nn.native.norm import StackedNorm
-from fedlit.seeding import isolated_rng
+from fedlit.seeding import GENERATORS, isolated_rng
 
 __all__ = ["MAX_ROWS", "Stack", "Stacked", "stack_key"]
 
@@ -54,8 +54,8 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     """What clients have in common that may share a stack; None for a client that may not.
 
     A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
-    (its ``forward`` and ``loss`` use nothing of the client but its modules), with one optimizer that treats numbers
-    one by one. Clients match if their networks have the same modules, shapes and settings.
+    (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that
+    treats numbers one by one. Clients match if their networks have the same modules, shapes and settings.
     """
     kind = type(client)
     own_step = kind.training_step is not FederatedClient.training_step
@@ -147,7 +147,7 @@ class Stack:
         for position, alone in enumerate(copies):
             alone.zero_grad()
             with torch.enable_grad(), isolated_rng(0):
-                loss = alone.loss(alone(batch.x), batch.y)
+                loss = alone.objective(batch.x, batch.y)
                 loss.backward()
             found = {"loss": losses[position], **{name: value[position] for name, value in buffers.items()}}
             expected = {"loss": loss, **dict(alone.named_buffers())}
@@ -327,14 +327,14 @@ def _losses(
 
 
 class _Objective(nn.Module):
-    """A client's loss as a module, so that a loss which reads the client's tensors (class weights) reads its own."""
+    """A client's objective as a module, so that one which reads the client's tensors (class weights) reads its own."""
 
     def __init__(self, client: FederatedClient) -> None:
         super().__init__()
         self.client = client
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.client.loss(self.client(x), y)
+        return self.client.objective(x, y)
 
 
 class Stacked(TorchFunctionMode):
@@ -345,7 +345,16 @@ class Stacked(TorchFunctionMode):
     def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
         super().__init__()
         self.compiled = compiled
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+
+    def __enter__(self) -> Stacked:
+        self._token = GENERATORS.set(self._generators)
+        entered: Stacked = super().__enter__()
+        return entered
+
+    def __exit__(self, *error: object) -> None:
+        GENERATORS.reset(self._token)
+        super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -2,7 +2,8 @@
 
 from fedlit.callbacks.board import Board
 from fedlit.callbacks.checkpoint import Checkpoints
+from fedlit.callbacks.corrections import Corrections
 from fedlit.callbacks.exchange import Exchange
 from fedlit.callbacks.progress import Progress
 
-__all__ = ["Board", "Checkpoints", "Exchange", "Progress"]
+__all__ = ["Board", "Checkpoints", "Corrections", "Exchange", "Progress"]

@@ -118,6 +118,16 @@ class FederatedData(LightningDataModule):
         tables, self.planted = mutate(tables, self.mutations, self.seed)
         return tables
 
+    def table(self, client: str) -> ClientTable:
+        """One client's table as :meth:`tables` has it; reads no other's where the source can do so and no fault is
+        planted (which client gets one depends on all).
+        """
+        if self.mutations:
+            tables = {table.name: table for table in self.tables()}
+            return tables[client] if client in tables else self.source.table(client, self.seed)
+        table = self.source.table(client, self.seed)
+        return table if self.columns is None else choose_columns([table], self.columns)[0]
+
     @property
     def specs(self) -> list[ClientSpec]:
         """The clients' descriptions, ordered by name; known after ``setup``."""

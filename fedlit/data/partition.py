@@ -31,7 +31,7 @@ class Partition(Source):
         >>> from fedlit.data.sources import Bundled
         >>> tables = Partition(Bundled(clients=["digits"]), clients=3).tables(seed=0)
         >>> [(table.name, len(table.features)) for table in tables]
-        [('c01', 600), ('c02', 599), ('c03', 598)]
+        [('c01', 599), ('c02', 599), ('c03', 599)]
     """
 
     name: ClassVar[str] = "partition"

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedlit.client import FederatedClient
-from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.seeding import repeat_draws
@@ -48,6 +47,7 @@ class APFL(FederatedClient):
     """
 
     private = ("personal", "alpha")
+    stackable = True
 
     def __init__(
         self,
@@ -84,16 +84,12 @@ class APFL(FederatedClient):
         logits: Tensor = functional_call(self.personal, mixture, (x,))
         return logits
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The sum of both losses, whose gradients have no parameter in common."""
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sum of the losses of w and v̄, whose gradients have no parameter in common."""
         again = repeat_draws(self.device)
-        federated = self.loss(super().forward(batch.x), batch.y)
+        federated = self.loss(super().forward(x), y)
         again()
-        mixed = self.loss(self(batch.x), batch.y)
-        self.log("loss_federated", federated)
-        if self.learn_alpha:
-            self.log("alpha", self.alpha)
-        return federated + mixed
+        return federated + self.loss(self(x), y)
 
     def configure_optimizers(self) -> Any:
         """As any client's, without weight decay on α."""
@@ -102,7 +98,8 @@ class APFL(FederatedClient):
         rest = [value for name, value in self.named_parameters() if name != "alpha"]
         return self.optimizer_of([{"params": rest}, {"params": [self.alpha], "weight_decay": 0.0}])
 
-    def on_before_zero_grad(self, optimizer: torch.optim.Optimizer) -> None:
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Keep α a share, behind each step."""
         if self.learn_alpha:
             self.alpha.data.clamp_(0, 1)
+            self.log("alpha", self.alpha.clone())

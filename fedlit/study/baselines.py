@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.table import Split
-from fedlit.metrics import classification_metrics
+from fedlit.metrics import auroc_one_versus_one, classification_metrics
 from fedlit.predictions import prediction_frame
 from fedlit.study.runs import Job, digest_of, score_rows, tidy
 
@@ -152,6 +152,7 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
         if not len(rows):
             continue
         probabilities, own = _scores(best[1], rows)
+        own |= {"auroc_ovo": auroc_one_versus_one(probabilities, rows.y)} if split == "test" else {}
         labels = list(client.spec.classes)
         target = [labels[position] if position >= 0 else None for position in rows.y.tolist()]
         predictions.append(tidy(prediction_frame(labels, rows.row, target, probabilities), site, split))

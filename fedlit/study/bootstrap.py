@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.seeding import derive_seed
-from fedlit.study.study import METRICS
+from fedlit.study.study import METRICS, TEST_ONLY
 
 __all__ = ["bootstrap_scores", "weighted_scores"]
 
@@ -95,7 +95,7 @@ class weighted_scores:
             weights: (n,) how often each row counts.
         """
         if not self.finite:
-            return dict.fromkeys(METRICS, float("nan"))
+            return dict.fromkeys((metric for metric in METRICS if metric not in TEST_ONLY), float("nan"))
         auroc, auprc = [], []
         for order, positive, ends in self._ranked:
             counted = weights[order]
@@ -121,6 +121,7 @@ class weighted_scores:
             f1_score = float(f1[present].mean()) if present.any() else float("nan")
         return {
             "f1": f1_score,
+            "weighted_f1": float((f1 * support)[present].sum() / support.sum()) if present.any() else float("nan"),
             "auroc": float(np.mean(auroc)) if auroc else float("nan"),
             "auprc": float(np.mean(auprc)) if auprc else float("nan"),
             "balanced_accuracy": float((hit[present] / support[present]).mean()) if present.any() else float("nan"),

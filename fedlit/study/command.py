@@ -8,17 +8,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from fedlit.config import known_configs
-from fedlit.errors import ConfigError
+from fedlit.errors import Parser
 
 __all__ = ["main"]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} ({self.prog} --help)")
 
 
 def _names(text: str) -> list[str]:
@@ -34,7 +28,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "trials are chosen on validation. Started again, it goes on.",
     }
     known = ", ".join(name.removesuffix(".yaml") for name in known_configs(studies=True))
-    parser = _Parser(
+    parser = Parser(
         prog=f"fedlit {command}", description=about[command], epilog=f"studies: {known}", allow_abbrev=False
     )
     parser.add_argument("study", help="a YAML file, or the name of one in configs/studies/")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fedlit.explain.figures import svg_text
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 from fedlit.study.tables import client_label
 
@@ -46,10 +45,7 @@ def _svg(height: float, draw: Any, title: str) -> str:
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
-        target = io.StringIO()
-        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = target.getvalue()
-    return text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
+        return svg_text(figure, title)
 
 
 def scores_figure(study: Study, estimates: pd.DataFrame, metric: str, client: str) -> str:

@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedlit.callbacks.corrections import CORRECTIONS
+from fedlit.explain.figures import heatmap_figure, svg_text
+from fedlit.explain.judge import judge
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
+from fedlit.study.runs import DONE
 from fedlit.study.study import BEST_ALONE, METRICS
 from fedlit.study.tables import (
     answer_words,
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
     from fedlit.study.compare import Comparison
 
 __all__ = ["write_report"]
+
+MOST_FINDINGS = 20
 
 
 def write_report(found: Comparison, path: Path, provenance: list[str]) -> None:
@@ -91,6 +98,7 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
+        "corrections": _corrections(found),
         "times": _times(found),
         "words": words(found),
         "paper": paper_notes(study),
@@ -103,6 +111,28 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
 def _alone(found: Comparison, metric: str, client: str) -> float | None:
     values = found.collected.values(metric, "validation")
     return float(values[BEST_ALONE, client].mean()) if (BEST_ALONE, client) in values else None
+
+
+def _corrections(found: Comparison) -> list[dict[str, Any]]:
+    """Of each method whose clients show what they correct: its findings in words, and pictures; means over seeds."""
+    sections = []
+    for method, label in found.study.labels.items():
+        seeds = [found.folder / "runs" / method / f"seed_{seed}" for seed in found.seeds]
+        files = [
+            folder / CORRECTIONS for folder in seeds if (folder / DONE).is_file() and (folder / CORRECTIONS).is_file()
+        ]
+        if not files:
+            continue
+        values = pd.concat([pd.read_csv(file, dtype={"client": str, "feature": str}) for file in files])
+        judged = judge(values.groupby(["client", "part", "feature"], sort=False)["value"].mean().reset_index())
+        sides = dict.fromkeys(part.partition(" ")[0] for part in judged.parts)
+        drawn = [(f"{side}s", svg_text(heatmap_figure(judged, side), f"{label}: corrected {side}s")) for side in sides]
+        words = judged.findings["words"].tolist()
+        more = len(words) - MOST_FINDINGS
+        sections.append(
+            {"label": label, "words": words[:MOST_FINDINGS], "more": max(more, 0), "figures": drawn, "runs": len(files)}
+        )
+    return sections
 
 
 def _times(found: Comparison) -> list[tuple[str, str, str]]:

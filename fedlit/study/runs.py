@@ -5,6 +5,7 @@
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
                               /curves.csv            validation scores over epochs
+                              /corrections.csv       what clients correct at the end, of methods that show it
                               /version_0/            what every run of fedlit has: configuration, events
 """
 
@@ -253,7 +254,9 @@ def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dic
 
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    from fedlit.callbacks.corrections import CORRECTIONS
     from fedlit.cli import load
+    from fedlit.explain.explain import read_corrections
     from fedlit.folders import newest_run
     from fedlit.predictions import scored_predictions
     from fedlit.study.curves import read_curves, training_seconds
@@ -287,6 +290,8 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     assert run.folder is not None
     curves = read_curves(run.folder, list(splits[-1].scores))
     curves.to_csv(folder / CURVES, index=False)
+    if (run.folder / CORRECTIONS).is_file():
+        read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     details = {"seconds": training_seconds(curves), "resumed": begun is not None, "train_rows": train_rows}
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details

@@ -38,7 +38,10 @@ METRICS = {
     "balanced_accuracy": "Balanced accuracy",
     "accuracy": "Accuracy",
     "f1": "F1",
+    "weighted_f1": "Weighted F1",
+    "auroc_ovo": "AUROC, one versus one",
 }
+TEST_ONLY = frozenset({"auroc_ovo"})  # not computed on validation rows
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -158,7 +161,7 @@ class Study:
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
             _known(f"methods.{name}.reference", [method.reference or self.reference], alone)
         _known("baselines", self.baselines, BASELINES)
-        _known("choose", [self.choose], METRICS)
+        _known("choose", [self.choose], [metric for metric in METRICS if metric not in TEST_ONLY])
         _known("metrics", self.metrics, METRICS)
         if not self.metrics:
             raise ConfigError(f"metrics: expected at least one of {', '.join(METRICS)}, found none")

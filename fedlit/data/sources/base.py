@@ -65,6 +65,20 @@ class Source(ABC):
             One table a client, in the order the clients were asked for, as :func:`check_tables` lets them pass.
         """
 
+    def table(self, client: str, seed: int) -> ClientTable:
+        """One client's table; a source that can reads no other's.
+
+        Raises:
+            ConfigError: there is no such client.
+        """
+        tables = {table.name: table for table in self.tables(seed)}
+        if client not in tables:
+            raise ConfigError(
+                f"{self.name}: expected a client among {', '.join(tables)}, found {client!r}."
+                + did_you_mean(client, tables)
+            )
+        return tables[client]
+
 
 def check_client_name(name: object) -> None:
     """Refuse a client name that could not be a folder's name, or that fedlit uses itself.

@@ -208,6 +208,10 @@ class Heart(Source):
         """Read the tables; ``seed`` draws the splits."""
         return check_tables([self._table(client, seed) for client in self.clients])
 
+    def table(self, client: str, seed: int) -> ClientTable:
+        """Read one site's file alone."""
+        return Heart(self.root, [client], self.test, self.validation).tables(seed)[0]
+
     def _table(self, client: str, seed: int) -> ClientTable:
         from fedlit.data.sources.reading import read_csv
 

@@ -104,6 +104,22 @@ class Tables(Source):
             tables.append(self._table(client, frame.drop(columns=drop[client]), categorical[client], seed))
         return check_tables(tables)
 
+    def table(self, client: str, seed: int) -> ClientTable:
+        """Read one client's file alone."""
+        if client not in self.clients:
+            return super().table(client, seed)  # says which there are
+        frame = self._read(client, self._path(client, self.clients[client]))
+        own = Tables({client: self.clients[client]}, self.target[client], test=self.test, validation=self.validation)
+        known = {
+            key: [
+                column
+                for column in (value.get(client, []) if isinstance(value, dict) else value or [])
+                if column in frame
+            ]
+            for key, value in (("drop", self.drop), ("categorical", self.categorical))
+        }
+        return check_tables([own._table(client, frame.drop(columns=known["drop"]), known["categorical"], seed)])[0]
+
     def _table(self, client: str, frame: pd.DataFrame, categorical: list[str], seed: int) -> ClientTable:
         features = frame.drop(columns=self.target[client])
         kinds = {column: _kind(client, features[column]) for column in features.columns}

@@ -1,0 +1,68 @@
+"""Corrections over time: what clients' private layers do to their columns, written while it grows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from lightning.pytorch import Callback, Trainer
+
+from fedlit.logger import FederatedTensorBoardLogger
+from fedlit.loop import FederatedLoop
+
+__all__ = ["CORRECTIONS", "Corrections"]
+
+CORRECTIONS = "corrections.csv"
+
+
+class Corrections(Callback):
+    """Writes ``corrections.csv`` (epoch, client, part, feature, value) into a run's folder, and heatmaps to
+    TensorBoard; nothing where no client corrects anything.
+
+    Args:
+        folder: of the run.
+        every: epochs between two records; 0 for the end of training alone, where there is always one.
+    """
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.path, self.every = folder / CORRECTIONS, every
+        self._records: list[pd.DataFrame] = []
+
+    def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Go on behind what a resumed run has written."""
+        if self.path.is_file():
+            before = pd.read_csv(self.path, dtype={"client": str, "feature": str})
+            self._records = [before[before["epoch"] <= trainer.current_epoch]]
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Record if it is time."""
+        if self.every and (trainer.current_epoch + 1) % self.every == 0:
+            self._record(trainer, pl_module, trainer.current_epoch + 1)
+
+    def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Record the end."""
+        self._record(trainer, pl_module, trainer.current_epoch)
+
+    def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
+        from fedlit.explain.judge import corrections_frame
+
+        values = corrections_frame(loop.federation)
+        if not len(values) or (self._records and int(self._records[-1]["epoch"].max()) == epoch):
+            return
+        values.insert(0, "epoch", epoch)
+        self._records.append(values)
+        pd.concat(self._records, ignore_index=True).to_csv(self.path, index=False)
+        for logger in trainer.loggers:
+            if isinstance(logger, FederatedTensorBoardLogger):
+                self._draw(logger, values, epoch, trainer.global_step)
+
+    @staticmethod
+    def _draw(logger: FederatedTensorBoardLogger, values: pd.DataFrame, epoch: int, step: int) -> None:
+        from fedlit.explain.figures import heatmap_figure
+        from fedlit.explain.judge import judge
+
+        judged = judge(values)
+        for side in dict.fromkeys(part.partition(" ")[0] for part in judged.parts):
+            figure: Any = heatmap_figure(judged, side, f"epoch {epoch}")
+            logger.writer().add_figure(f"corrections/{side}", figure, step)

@@ -1,0 +1,1 @@
+"""What a federation had to bend to make each client's table fit, shown to a person."""

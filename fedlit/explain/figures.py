@@ -1,0 +1,190 @@
+"""Corrections and distributions as pictures."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.table import ClientTable
+from fedlit.explain.judge import IDENTITY, Judgement
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MOST_HISTOGRAMS", "heatmap_figure", "histogram_figure", "save_figure", "svg_text"]
+
+MOST_HISTOGRAMS = 12
+_LEGIBLE = 900  # cells, beyond which numbers in them are left out
+_CELL = (0.42, 0.3)  # inches
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False}
+
+
+def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
+    """Clients × features, a panel for each part of one side; marked cells are framed, names of marked features bold.
+
+    Args:
+        judged: corrections.
+        side: ``input`` or ``output``.
+        title: above all panels.
+
+    Raises:
+        ValueError: no corrections on this side.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    parts = [part for part in judged.parts if part.startswith(side)]
+    if not parts:
+        raise ValueError(f"expected corrections of the {side}s, found none")
+    rows, columns = judged.matrix(parts[0]).shape
+    longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
+    width = max(4.2, 1.6 + _CELL[0] * columns)
+    panel = max(1.2, _CELL[1] * rows + 0.5)
+    height = panel * len(parts) + 0.085 * longest + 0.6
+    figure = Figure(figsize=(min(width, 40), min(height, 60)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
+    for own, part in zip(axes, parts, strict=True):
+        _panel(own, judged, part, last=own is axes[-1])
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _panel(axes: Axes, judged: Judgement, part: str, *, last: bool) -> None:
+    from matplotlib.patches import Rectangle
+
+    values, marked = judged.matrix(part), judged.matrix(part, "marked")
+    bold = judged.matrix(part, "feature_marked")
+    centre = IDENTITY[part.rpartition(" ")[2]]
+    table = values.to_numpy(float) - centre
+    reach = max(float(np.nanmax(np.abs(table))), 1e-3)
+    picture = axes.imshow(table, cmap="PuOr_r", vmin=-reach, vmax=reach, aspect="auto")
+    bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
+    axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
+    axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
+    axes.set_xticks(range(len(values.columns)), [str(name) for name in values.columns], fontsize=8, rotation=90)
+    axes.tick_params(length=0, labelbottom=last)
+    for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
+        if last and bool(bold[name].fillna(False).any()):
+            label.set_fontweight("bold")
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            if not np.isfinite(table[i, j]):
+                continue
+            if bool(marked.iat[i, j]):
+                axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor="black", lw=1.3))
+            if table.size <= _LEGIBLE:
+                dark = abs(table[i, j]) > 0.65 * reach
+                colour = "white" if dark else "black"
+                axes.text(j, i, f"{table[i, j] + centre:.2g}", ha="center", va="center", fontsize=6, color=colour)
+
+
+def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequence[str] = ()) -> Figure:
+    """Distributions of a client's own columns by class, from its table alone, in the table's own units.
+
+    Args:
+        table: the client's rows; its training rows are drawn.
+        features: names of inputs: a column, or ``column=category``.
+        notes: a line above each.
+
+    Raises:
+        ValueError: no feature that the table has.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = [str(name) for name in table.features]
+    named = {feature: feature if feature in columns else feature.partition("=")[0] for feature in features}
+    lines = dict(zip(features, notes, strict=False))
+    chosen: dict[str, str] = {}
+    for feature in features:
+        if named[feature] in columns:
+            chosen.setdefault(named[feature], lines.get(feature, ""))
+    if not chosen:
+        raise ValueError(f"expected columns of client {table.name!r}, found {list(features)}")
+    shown = list(chosen)[:MOST_HISTOGRAMS]
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    figure = Figure(figsize=(3.4 * across, 2.6 * down + 0.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    train = table.splits["train"]
+    target = table.target.iloc[train]
+    for position, column in enumerate(shown):
+        axes = figure.add_subplot(down, across, position + 1)
+        own = table.features[column].iloc[train]
+        draw = _bars if column in table.categorical or own.nunique() <= 6 else _curves
+        draw(axes, own, target)
+        missing = int(own.isna().sum())
+        lost = f" ({missing} of {len(own)} missing)" if missing else ""
+        axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
+        axes.tick_params(labelsize=7)
+        if position == 0:
+            axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
+    figure.suptitle(f"{table.name}: its own training rows, by class", fontsize=10)
+    return figure
+
+
+def _curves(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
+    for label in sorted(target.unique().tolist()):
+        own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
+        if len(own):
+            axes.hist(own, bins=edges.tolist(), weights=np.full(len(own), 1 / len(own)), alpha=0.55, label=str(label))
+    axes.set_ylabel("share of the class", fontsize=7)
+
+
+def _bars(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+    names = [*sorted(values.dropna().unique().tolist()), *(["missing"] if values.isna().any() else [])]
+    classes = sorted(target.unique().tolist())
+    for position, label in enumerate(classes):
+        own = values[(target == label).to_numpy()]
+        shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
+        width = 0.8 / len(classes)
+        axes.bar(np.arange(len(names)) + (position - (len(classes) - 1) / 2) * width, shares, width, label=str(label))
+    axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
+    axes.set_ylabel("share of the class", fontsize=7)
+
+
+def save_figure(make: Callable[[], Figure], path: Path) -> list[Path]:
+    """Write a figure as PNG and as SVG (text stays text, and the same picture gives the same bytes).
+
+    Args:
+        make: draws it.
+        path: without ending.
+    """
+    import matplotlib
+
+    written = []
+    with matplotlib.rc_context(_STYLE):
+        figure = make()
+        for ending, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
+            written.append(path.with_name(f"{path.name}.{ending}"))
+            figure.savefig(written[-1], facecolor="white", **options)
+    return written
+
+
+def svg_text(figure: Figure, title: str) -> str:
+    """A figure as an ``<svg>`` element for a page; the same picture gives the same text.
+
+    Args:
+        figure: drawn.
+        title: what a screen reader says.
+    """
+    import matplotlib
+
+    target = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = target.getvalue()
+    return text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)

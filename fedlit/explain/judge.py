@@ -1,0 +1,233 @@
+"""Which corrections stand out, by how much, and what that says in words (Roschewitz et al. 2021, Section 3.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedlit.errors import ConfigError
+from fedlit.study.statistics import holm
+
+if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
+
+__all__ = ["COLUMNS", "IDENTITY", "Against", "Judgement", "corrections_frame", "distances", "judge"]
+
+Against = Literal["others", "all"]
+Numbers = NDArray[np.float64]
+
+COLUMNS = ("client", "part", "feature", "value")
+IDENTITY = {"scale": 1.0, "shift": 0.0}
+"""What a correction is, by the last word of its part, where nothing is corrected."""
+
+_ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
+
+
+def corrections_frame(clients: Mapping[str, FederatedClient]) -> pd.DataFrame:
+    """What clients correct: one row for each of :data:`COLUMNS` (client, part, feature, value); empty if no client
+    corrects anything.
+    """
+    rows = [
+        (name, part, feature, value)
+        for name, client in clients.items()
+        for part, own in client.corrections.items()
+        for feature, value in own.items()
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def distances(values: Numbers, against: Against = "others") -> Numbers:
+    """How many standard deviations each value lies from the mean: of the others, or of all, itself included.
+
+    With itself included a value among n can be (n − 1)/√n away at most: fewer than 6 never reach 2. NaN where there
+    are not two others to compare with.
+
+    Args:
+        values: (n, …), NaN where there is none; compared along the first axis.
+        against: the others (``others``), or all (``all``, as the paper has it).
+
+    Example:
+        >>> values = np.array([1.0, 1.2, 0.8, 3.0])
+        >>> distances(values).round(1).tolist(), distances(values, "all").round(1).tolist()
+        ([-0.6, -0.3, -0.8, 10.0], [-0.5, -0.3, -0.7, 1.5])
+    """
+    known = ~np.isnan(values)
+    filled = np.where(known, values, 0.0)
+    count = known.sum(0) - (known if against == "others" else 0)
+    if against == "others":
+        mean = (filled.sum(0) - filled) / np.maximum(count, 1)
+        # each row's own column of differences: n is small, and sums of squares would cancel
+        gaps = np.where(known[None, :] & ~_diagonal(values), filled[None, :] - mean[:, None], 0.0)
+        squares = (gaps**2).sum(1)
+    else:
+        mean = filled.sum(0) / np.maximum(count, 1)
+        squares = np.broadcast_to((np.where(known, filled - mean, 0.0) ** 2).sum(0), values.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.sqrt(squares / np.maximum(count - 1, 1))
+        away = filled - mean
+        z = np.where(np.abs(away) <= _ROUNDING, 0.0, away / np.maximum(spread, _ROUNDING))
+    return np.where(known & (count >= 2), z, np.nan)
+
+
+def _diagonal(values: Numbers) -> NDArray[np.bool_]:
+    n = len(values)
+    return np.eye(n, dtype=bool).reshape(n, n, *[1] * (values.ndim - 1))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Corrections, judged.
+
+    Attributes:
+        cells: one row per correction: client, part, feature, value; ``z``, its distance from the other clients in their
+            standard deviations; ``marked``, whether that is more than the threshold; ``spread``, the standard deviation
+            of the feature over clients; ``spread_z``, that spread's distance from the part's other features;
+            ``feature_marked``, whether that is above the threshold (None where there are fewer than three features);
+            ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
+            over the part); ``finding``, whether it is worth a person's attention: marked in a marked feature, or p
+            below 5 %, or an output turned round.
+        threshold: of marks, in standard deviations.
+        against: see :func:`distances`.
+    """
+
+    cells: pd.DataFrame
+    threshold: float
+    against: Against
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """The cells worth a person's attention, the farthest off first, with what each says (``words``)."""
+        found = self.cells[self.cells["finding"]].copy()
+        found["reversed"] = [_reversed(part, value) for part, value in zip(found["part"], found["value"], strict=True)]
+        found["far"] = found["z"].abs().fillna(np.inf)
+        found = found.sort_values(
+            ["reversed", "far", "client", "part", "feature"], ascending=[False, False, True, True, True]
+        )
+        found["words"] = [_words(row) for row in found.to_dict("records")]
+        return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
+
+    @property
+    def outliers(self) -> pd.DataFrame:
+        """One row per client, the most unusual first: ``score``, the root mean square of its distances from the mean of
+        all (an average client has about 1), ``marked`` and ``findings``, how many of its cells are.
+        """
+        found = []
+        for _, own in self.cells.groupby(["part", "feature"], sort=False):
+            values = own["value"].to_numpy(np.float64)
+            found.append(pd.DataFrame({"client": own["client"], "squared": distances(values, "all") ** 2}))
+        squared = pd.concat(found).groupby("client")["squared"].mean() if found else pd.Series(dtype=float)
+        counts = self.cells.groupby("client")[["marked", "finding"]].sum().astype(int)
+        table = pd.DataFrame({"score": np.sqrt(squared)}).join(counts).rename(columns={"finding": "findings"})
+        return table.sort_values("score", ascending=False).rename_axis("client").reset_index()
+
+    def matrix(self, part: str, column: str = "value") -> pd.DataFrame:
+        """Clients × features of one part; features in the order of the clients' tables."""
+        own = self.cells[self.cells["part"] == part]
+        order = list(dict.fromkeys(own["feature"]))
+        return own.pivot(index="client", columns="feature", values=column)[order]
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts that there are."""
+        return list(dict.fromkeys(self.cells["part"]))
+
+    def __str__(self) -> str:
+        if not len(self.findings):
+            return f"No finding: no correction stands out by more than {self.threshold:g} standard deviations."
+        return "\n".join(f"{number}. {words}" for number, words in enumerate(self.findings["words"], 1))
+
+
+def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float = 2.0) -> Judgement:
+    """Judge corrections.
+
+    Args:
+        values: one row each, columns :data:`COLUMNS`.
+        against: whether a cell's distance is from the other clients (``others``), or, as in the paper, from all with
+            itself among them (``all``): then fewer than six clients have no mark, whatever they correct.
+        threshold: of marks, in standard deviations.
+
+    Raises:
+        ConfigError: a threshold that is not positive, or no corrections.
+
+    Example:
+        >>> table = {"ash": [1.0, 1.1, 0.9], "oak": [1.1, 0.9, 1.0], "elm": [0.9, 1.0, 0.1], "yew": [1.0, 0.8, 1.2]}
+        >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
+        >>> print(judge(pd.DataFrame(rows, columns=COLUMNS)))
+        1. client elm: feature ldl scaled by 0.1 (others 1.03); its spread is 11.3 sd above that of other features
+    """
+    if not threshold > 0:
+        raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
+    if not len(values):
+        raise ConfigError(
+            "expected clients that correct something, found none; train one whose class shows corrections, such as "
+            "fedlit.IFedAvg"
+        )
+    parts = [_judge_part(own, against, threshold) for _, own in values.groupby("part", sort=False)]
+    return Judgement(pd.concat(parts, ignore_index=True), threshold, against)
+
+
+def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.DataFrame:
+    order, clients = list(dict.fromkeys(own["feature"])), list(dict.fromkeys(own["client"]))
+    table = own.pivot(index="client", columns="feature", values="value").loc[clients, order]
+    value = table.to_numpy(np.float64)
+    z = distances(value, against)
+    apart = distances(value, "others")
+    others = np.where(np.isnan(value), 0, (~np.isnan(value)).sum(0) - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = pd.DataFrame(value).std(axis=0, ddof=1).to_numpy(np.float64)
+        # the distance of a new value from the mean of n others, in their standard deviations, is √(1 + 1/n) t
+        p = 2 * stats.t.sf(np.abs(apart) / np.sqrt(1 + 1 / np.maximum(others, 1)), np.maximum(others - 1, 1))
+    corrected = np.array(holm(p.ravel().tolist())).reshape(p.shape)
+    spread_z = distances(spread, against)
+    judged_features = np.isfinite(spread_z)
+    cells = pd.DataFrame(
+        {
+            "client": np.repeat(clients, len(order)),
+            "part": str(own["part"].iloc[0]),
+            "feature": np.tile(order, len(clients)),
+            "value": value.ravel(),
+            "z": z.ravel(),
+            "marked": (np.abs(z) > threshold).ravel(),
+            "spread": np.tile(spread, len(clients)),
+            "spread_z": np.tile(spread_z, len(clients)),
+            "feature_marked": pd.array(
+                np.tile(
+                    [
+                        bool(s > threshold) if known else pd.NA
+                        for s, known in zip(spread_z, judged_features, strict=True)
+                    ],
+                    len(clients),
+                ),
+                dtype="boolean",
+            ),
+            "p": corrected.ravel(),
+            "others": ((np.nansum(value, 0) - np.nan_to_num(value)) / np.maximum(others, 1)).ravel(),
+        }
+    )
+    cells = cells[cells["value"].notna()]
+    together = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
+    turned = [_reversed(part, v) for part, v in zip(cells["part"], cells["value"], strict=True)]
+    return cells.assign(finding=together | (cells["p"] < 0.05) | np.array(turned, dtype=bool))
+
+
+def _reversed(part: str, value: float) -> bool:
+    return part == "output scale" and value < 0
+
+
+def _words(row: Mapping[Any, Any]) -> str:
+    part, value, kind = row["part"], row["value"], str(row["part"]).rpartition(" ")[2]
+    what = f"output {row['feature']}" if part.startswith("output") else f"feature {row['feature']}"
+    if _reversed(part, value):
+        return f"client {row['client']}: {what} is turned round (scaled by {value:.3g}): are its labels flipped?"
+    done = f"scaled by {value:.3g}" if kind == "scale" else f"shifted by {value:+.3g}"
+    text = f"client {row['client']}: {what} {done} (others {row['others']:.3g})"
+    if row["feature_marked"] is True and math.isfinite(row["spread_z"]):
+        return f"{text}; its spread is {row['spread_z']:.1f} sd above that of other features"
+    return f"{text}; that is {abs(row['z']):.1f} sd off" if math.isfinite(row["z"]) else text
