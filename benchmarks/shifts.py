@@ -92,8 +92,8 @@ def run(job: dict[str, Any], out: Path) -> None:
         f"--data.mutations={json.dumps(mutations(job))}",
         "--model.threads=1",
         "--trainer.logger=false",
-        "--trainer.check_val_every_n_epoch=1000",
     )
+    loaded.trainer_options["check_val_every_n_epoch"] = loaded.trainer_options["max_epochs"]
     start = time.perf_counter()
     fedlit.fit_together([loaded])
     seconds = time.perf_counter() - start

@@ -161,8 +161,9 @@ def _resolve(args: list[str]) -> tuple[list[str], list[Path]]:
             read_yaml(configs[-1])
             resolved += ["--config", str(configs[-1])]
         else:
-            if "{" in args[position]:
-                parse_yaml(args[position][args[position].index("{") :], "command line")
+            written = value if equals else args[position]
+            if written.startswith(("{", "[")):
+                parse_yaml(written, "command line")
             resolved.append(args[position])
         position += 1
     return resolved, configs
