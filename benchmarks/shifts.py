@@ -60,10 +60,9 @@ def path_of(out: Path, job: dict[str, Any]) -> Path:
 def mutations(job: dict[str, Any]) -> list[dict[str, Any]]:
     if job["kind"] is None:
         return []
-    own = {"kind": job["kind"]}
-    return [
-        own | ({"feature": job["feature"]} if job["feature"] not in (None, "drawn") and job["kind"] != "flip" else {})
-    ]
+    named = job["feature"] if job["feature"] != "drawn" and job["kind"] != "flip" else None
+    # every key: what a list in a configuration leaves open is taken from the list that it replaces
+    return [{"kind": job["kind"], "feature": named, "client": None, "other": None, "by": None}]
 
 
 def run(job: dict[str, Any], out: Path) -> None:
@@ -209,6 +208,7 @@ def table(out: Path) -> None:
     ).reset_index()
     summary["recall"] = summary["hits"] / summary["planted"].clip(lower=1)
     summary["precision"] = summary["hits"] / (summary["hits"] + summary["false"]).clip(lower=1)
+    RESULTS.mkdir(exist_ok=True)
     summary.round(3).to_csv(RESULTS / "shifts_marks.csv", index=False)
     print(summary.round(3).to_string(index=False))
     f1 = (

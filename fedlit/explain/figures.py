@@ -27,7 +27,8 @@ _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_mat
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
-    """Clients × features, a panel for each part of one side; marked cells are framed, names of marked features bold.
+    """Clients × features, a panel for each part of one side; marked cells have a thin frame, findings a thick orange
+    one; names of marked features are bold.
 
     Args:
         judged: corrections.
@@ -61,32 +62,38 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
 def _panel(axes: Axes, judged: Judgement, part: str, *, last: bool) -> None:
     from matplotlib.patches import Rectangle
 
-    values, marked = judged.matrix(part), judged.matrix(part, "marked")
+    values, marked, found = judged.matrix(part), judged.matrix(part, "marked"), judged.matrix(part, "finding")
     bold = judged.matrix(part, "feature_marked")
     centre = IDENTITY[part.rpartition(" ")[2]]
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    picture = axes.imshow(table, cmap="PuOr_r", vmin=-reach, vmax=reach, aspect="auto")
+    picture = axes.imshow(table, cmap="PRGn", vmin=-reach, vmax=reach, aspect="auto")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
     bar.ax.tick_params(labelsize=7)
     bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
     axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
     axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
-    axes.set_xticks(range(len(values.columns)), [str(name) for name in values.columns], fontsize=8, rotation=90)
+    axes.set_xticks(range(len(values.columns)))
     axes.tick_params(length=0, labelbottom=last)
-    for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
-        if last and bool(bold[name].fillna(False).any()):
-            label.set_fontweight("bold")
+    if last:
+        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=8, rotation=90)
+        for label, name in zip(labels, values.columns, strict=True):
+            label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for i in range(table.shape[0]):
         for j in range(table.shape[1]):
             if not np.isfinite(table[i, j]):
                 continue
-            if bool(marked.iat[i, j]):
-                axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor="black", lw=1.3))
+            if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
+                colour, line = ("#D55E00", 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
             if table.size <= _LEGIBLE:
                 dark = abs(table[i, j]) > 0.65 * reach
                 colour = "white" if dark else "black"
-                axes.text(j, i, f"{table[i, j] + centre:.2g}", ha="center", va="center", fontsize=6, color=colour)
+                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=6, color=colour)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
 
 
 def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequence[str] = ()) -> Figure:

@@ -27,6 +27,11 @@ COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
 """What a correction is, by the last word of its part, where nothing is corrected."""
 
+FEW = 6
+"""Clients below which no p can be small after correction for the number of cells: the two marks together decide then
+(``benchmarks/shifts.py`` has precision and recall of both rules)."""
+
+LEVEL = 0.05
 _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
 
 
@@ -91,8 +96,8 @@ class Judgement:
             of the feature over clients; ``spread_z``, that spread's distance from the part's other features;
             ``feature_marked``, whether that is above the threshold (None where there are fewer than three features);
             ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
-            over the part); ``finding``, whether it is worth a person's attention: marked in a marked feature, or p
-            below 5 %, or an output turned round.
+            over the part); ``finding``, whether it is worth a person's attention: p below 5 %, or an output turned
+            round; with fewer than six clients, where p can hardly be small, a marked cell in a marked feature.
         threshold: of marks, in standard deviations.
         against: see :func:`distances`.
     """
@@ -157,10 +162,12 @@ def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float
         ConfigError: a threshold that is not positive, or no corrections.
 
     Example:
+        >>> import textwrap
         >>> table = {"ash": [1.0, 1.1, 0.9], "oak": [1.1, 0.9, 1.0], "elm": [0.9, 1.0, 0.1], "yew": [1.0, 0.8, 1.2]}
         >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
-        >>> print(judge(pd.DataFrame(rows, columns=COLUMNS)))
-        1. client elm: feature ldl scaled by 0.1 (others 1.03); its spread is 11.3 sd above that of other features
+        >>> print(textwrap.fill(str(judge(pd.DataFrame(rows, columns=COLUMNS))), 90))
+        1. client elm: feature ldl scaled by 0.1 (others 1.03), 6.1 sd off; its spread is 11.3 sd
+        above that of other features
     """
     if not threshold > 0:
         raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
@@ -212,9 +219,11 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
         }
     )
     cells = cells[cells["value"].notna()]
-    together = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
+    sure = cells["p"] < LEVEL
+    if len(clients) < FEW:
+        sure = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
     turned = [_reversed(part, v) for part, v in zip(cells["part"], cells["value"], strict=True)]
-    return cells.assign(finding=together | (cells["p"] < 0.05) | np.array(turned, dtype=bool))
+    return cells.assign(finding=sure | np.array(turned, dtype=bool))
 
 
 def _reversed(part: str, value: float) -> bool:
@@ -228,6 +237,8 @@ def _words(row: Mapping[Any, Any]) -> str:
         return f"client {row['client']}: {what} is turned round (scaled by {value:.3g}): are its labels flipped?"
     done = f"scaled by {value:.3g}" if kind == "scale" else f"shifted by {value:+.3g}"
     text = f"client {row['client']}: {what} {done} (others {row['others']:.3g})"
-    if row["feature_marked"] is True and math.isfinite(row["spread_z"]):
-        return f"{text}; its spread is {row['spread_z']:.1f} sd above that of other features"
-    return f"{text}; that is {abs(row['z']):.1f} sd off" if math.isfinite(row["z"]) else text
+    if math.isfinite(row["z"]):
+        text += f", {abs(row['z']):.1f} sd off"
+    if row["feature_marked"] is True:
+        text += f"; its spread is {row['spread_z']:.1f} sd above that of other features"
+    return text
