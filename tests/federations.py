@@ -18,6 +18,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.loop import FederatedLoop
+from fedlit.methods import APFL, IFedAvg
 from fedlit.nn import Network
 from fedlit.run import Run
 from fedlit.sharing import State
@@ -103,6 +104,7 @@ def make_run(
     client: type[FederatedClient] = FederatedClient,
     exchange: dict[str, Any] | None = None,
     loop: dict[str, Any] | None = None,
+    data: dict[str, Any] | None = None,
     align: str = "none",
     pool: bool = False,
     seed: int = 8,
@@ -112,17 +114,11 @@ def make_run(
     """A run over made clients that writes below ``folder``."""
     settings: dict[str, Any] = {"optimizer": partial(torch.optim.AdamW, lr=0.01), "threads": 1, **(loop or {})}
     module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
-    data = FederatedData(
-        Made(clients),
-        batches=4,
-        seed=seed,
-        align=align,  # type: ignore[arg-type]
-        pool=pool,
-        scaling="pooled" if pool else "client",
-    )
+    rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
+    rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     return Run(
-        module, data, Exchange(**(exchange or {})), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
+        module, rows, Exchange(**(exchange or {})), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
     )
 
 
@@ -137,6 +133,24 @@ METHODS: dict[str, dict[str, Any]] = {
     "centralized": {"align": "both", "pool": True},
     "proximal": {"client": Proximal, "exchange": {"federated": ["core"], "every": {"epochs": 2}}},
     "two optimizers": {"client": TwoOptimizers, "exchange": {"federated": ["core"]}},
+    "ifedavg": {"client": IFedAvg, "exchange": {"federated": ["*"]}, "align": "both", "data": {"scaling": "pooled"}},
+    "ifedavg around global layers, from round 2": {
+        "loop": {"client": partial(IFedAvg, network=SmallNet, start_round=2)},
+        "exchange": {"federated": ["core"]},
+    },
+    "apfl": {"client": APFL, "exchange": {"federated": ["*"]}, "align": "both"},
+    "apfl, alpha learnt": {
+        "loop": {"client": partial(APFL, network=SmallNet, learn_alpha=True)},
+        "exchange": {"federated": ["core"]},
+    },
+    "global layers, batches of 8": {
+        "exchange": {"federated": ["core"]},
+        "data": {"batches": None, "batch_size": 8},
+    },
+    "global layers, another number of steps in each round": {
+        "exchange": {"federated": ["core"]},
+        "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
+    },
 }
 FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
 

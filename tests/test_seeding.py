@@ -110,7 +110,9 @@ def test_equal_names_and_shapes_start_equal_on_clients_that_differ_elsewhere(one
     assert [name for name in common if not torch.equal(mine[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, hidden=[8, 8, 8])], ids=["gl", "mlp"])
+@pytest.mark.parametrize(
+    "build", [lambda: GlobalLayers(5, 3, **SMALL), lambda: MLP(5, 3, hidden=[8, 8, 8])], ids=["gl", "mlp"]
+)
 def test_seeds_give_different_weights(build: type) -> None:
     states = [initialised(build(), seed) for seed in (0, 1, 8)]
     matrices = [name for name, tensor in states[0].items() if tensor.dim() == 2]

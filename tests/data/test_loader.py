@@ -97,7 +97,9 @@ def test_rows_left_out_vary_by_epoch() -> None:
 @PROPERTY
 @given(st.integers(0, 6), st.integers(0, 3))
 def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -> None:
-    uninterrupted, interrupted, resumed = (ClientLoader(numbered(45), Pace(batches=6), seed=8, client="a") for _ in range(3))
+    uninterrupted, interrupted, resumed = (
+        ClientLoader(numbered(45), Pace(batches=6), seed=8, client="a") for _ in range(3)
+    )
     uninterrupted.epoch = interrupted.epoch = epoch
     whole = list(uninterrupted)
     iterator = iter(interrupted)

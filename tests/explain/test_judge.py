@@ -1,0 +1,110 @@
+"""Marks: distances against NumPy, the bound that the paper's rule has, and what is said in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlit.errors import ConfigError
+from fedlit.explain.judge import COLUMNS, distances, judge
+
+PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
+
+
+def frame(table: dict[str, list[float]], features: tuple[str, ...], part: str = "input scale") -> pd.DataFrame:
+    rows = [(name, part, f, v) for name, own in table.items() for f, v in zip(features, own, strict=True)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).dropna()
+
+
+@PROPERTY
+@given(st.integers(3, 12), st.integers(0, 10_000))
+def test_distances_equal_numpy(clients: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(1, 0.3, (clients, 4))
+    for k in range(clients):
+        others = np.delete(values, k, 0)
+        assert distances(values)[k] == pytest.approx((values[k] - others.mean(0)) / others.std(0, ddof=1))
+    assert distances(values, "all") == pytest.approx((values - values.mean(0)) / values.std(0, ddof=1))
+
+
+@PROPERTY
+@given(st.integers(2, 40), st.integers(0, 10_000), st.floats(-1e6, 1e6))
+def test_with_itself_among_them_no_value_is_further_than_the_bound(clients: int, seed: int, outlier: float) -> None:
+    values = np.random.default_rng(seed).normal(0, 1, (clients, 1))
+    values[0] = outlier
+    largest = np.nanmax(np.abs(np.append(distances(values, "all"), 0)))
+    assert largest <= (clients - 1) / np.sqrt(clients) + 1e-9
+
+
+def test_five_clients_have_a_mark_by_the_others_only() -> None:
+    table = {f"s{k}": [1 + 0.01 * k, 1 - 0.02 * k, 1 + 0.015 * k, 1.0] for k in range(5)}
+    table["s0"][1] = 10.0
+    values = frame(table, ("a", "b", "c", "d"))
+    assert judge(values, against="all").cells["marked"].sum() == 0
+    cells = judge(values).cells.set_index(["client", "feature"])
+    assert cells.loc[("s0", "b"), "marked"] and cells.loc[("s0", "b"), "finding"]
+
+
+def test_clients_that_lack_a_feature_are_left_out() -> None:
+    values = np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0], [4.0, np.nan]])
+    z = distances(values)
+    assert np.isnan(z[[0, 3], 1]).all() and np.isnan(z[[1, 2], 1]).all()  # one other is no spread
+    assert z[0, 0] == pytest.approx((1 - 3) / 1.0)
+
+
+def test_equal_corrections_are_no_distance_and_no_finding() -> None:
+    judged = judge(frame({f"s{k}": [1.0, 1.0, 1.0] for k in range(8)}, ("a", "b", "c")))
+    assert (judged.cells["z"] == 0).all() and not judged.cells["marked"].any() and not len(judged.findings)
+    assert str(judged) == "No finding: no correction stands out by more than 2 standard deviations."
+
+
+def test_chance_is_called_a_finding_in_one_federation_of_twenty() -> None:
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(200):
+        table = {f"s{k:02d}": list(rng.normal(1, 0.1, 7)) for k in range(24)}
+        called += len(judge(frame(table, tuple("abcdefg"))).findings) > 0
+    assert called / 200 < 0.1  # Holm's 5 %, with the error of 200 draws
+
+
+def test_findings_in_words_the_reversed_first() -> None:
+    rng = np.random.default_rng(3)
+    table = {f"s{k:02d}": list(rng.normal(1, 0.05, 5)) for k in range(12)}
+    table["s03"][2] = 0.1
+    outputs = frame({name: [-0.4 if name == "s07" else 1.0] for name in table}, ("1",), "output scale")
+    judged = judge(pd.concat([frame(table, ("age", "sex", "chol", "bmi", "fbs")), outputs]))
+    words = judged.findings["words"].tolist()
+    assert words[0] == "client s07: output 1 is turned round (scaled by -0.4): are its labels flipped?"
+    assert words[1].startswith("client s03: feature chol scaled by 0.1 (others ")
+    assert "its spread is" in words[1] and len(words) == 2
+    assert judged.outliers["client"].tolist()[:2] == ["s07", "s03"] or judged.outliers["client"].iloc[0] == "s03"
+    assert int(judged.outliers.set_index("client").loc["s03", "findings"]) == 1
+
+
+def test_the_average_outlier_score_is_one() -> None:
+    rng = np.random.default_rng(1)
+    judged = judge(frame({f"s{k}": list(rng.normal(1, 0.1, 6)) for k in range(9)}, tuple("abcdef")))
+    # the squares of distances from the mean of all sum to K − 1 in each column
+    assert (judged.outliers["score"] ** 2).mean() == pytest.approx(8 / 9)
+
+
+def test_a_marked_feature_is_one_whose_spread_is_far_above_the_others() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.normal(1, 0.05, (10, 8))
+    values[:, 5] = rng.normal(1, 1.0, 10)
+    judged = judge(frame({f"s{k}": list(values[k]) for k in range(10)}, tuple("abcdefgh")))
+    marked = judged.cells.drop_duplicates("feature").set_index("feature")["feature_marked"]
+    spread = values.std(0, ddof=1)
+    others = np.delete(spread, 5)
+    assert marked["f"] and marked.sum() == 1
+    own = judged.cells.drop_duplicates("feature").set_index("feature")["spread_z"]["f"]
+    assert own == pytest.approx((spread[5] - others.mean()) / others.std(ddof=1))
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected a positive number of standard deviations, found 0"):
+        judge(frame({"a": [1.0]}, ("x",)), threshold=0)
+    with pytest.raises(ConfigError, match="expected clients that correct something, found none"):
+        judge(pd.DataFrame(columns=list(COLUMNS)))

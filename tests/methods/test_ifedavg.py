@@ -1,0 +1,214 @@
+"""iFedAvg: identity start, what is private, what moves when, and that a flipped label turns the output round."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from federations import Made, SmallNet, different, make_run, weights
+from torch import Tensor, nn
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.data.mutations import Mutation
+from fedlit.data.sources.base import random_split
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+from fedlit.methods import IFedAvg
+from fedlit.nn import MLP, GlobalLayers
+from fedlit.nn.blocks import Affine
+from fedlit.run import Run
+from fedlit.spec import ClientSpec
+
+NEVER = 10**9
+SPEC = ClientSpec("ash", ("a", "b", "c"), (0, 1, 2), {}, (), (5, 5, 5), (10.0, -4.0, 0.5), (2.0, 8.0, 1.0))
+
+
+def build(**options: Any) -> IFedAvg:
+    return IFedAvg(SPEC, partial(MLP, hidden=[4]), **options)
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_with_frozen_private_layers_it_is_fedavg_bit_for_bit(engine: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"exchange": {"federated": ["*"]}, "align": "both"}
+    fedavg = make_run(tmp_path / "a", loop={"engine": engine}, **options)
+    frozen = partial(IFedAvg, network=SmallNet, start_round=NEVER)
+    ifedavg = make_run(tmp_path / "b", loop={"client": frozen, "engine": engine}, **options)
+    expected, found = fedavg.fit(quiet=True), ifedavg.fit(quiet=True)
+    mine = {name: value for name, value in weights(ifedavg).items() if "affine" not in name}
+    assert different(weights(fedavg), mine) == [] and len(mine) > 30
+    assert found.scores == expected.scores
+    moved = make_run(tmp_path / "c", client=IFedAvg, **options)
+    moved.fit(quiet=True)
+    assert different(weights(fedavg), {n: v for n, v in weights(moved).items() if "affine" not in n}) != []
+
+
+def test_it_costs_2d_and_2c_numbers_that_never_travel(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=IFedAvg, exchange={"federated": ["*"]}, align="both")
+    plan = run.describe()
+    features, classes = 6, 4
+    for client in plan.clients.values():
+        assert client["parameters"] - client["federated"] == 2 * features + 2 * classes
+    assert not [name for name in plan.exchange["federated"] if "affine" in name]
+    with pytest.raises(ConfigError, match=r"pattern 'affine_in': .* what the method keeps private \(affine_in.weight"):
+        make_run(tmp_path, client=IFedAvg, exchange={"federated": ["core", "affine_in"]}).describe()
+
+
+def test_around_global_layers(tmp_path: Path) -> None:
+    network = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2)
+    run = make_run(
+        tmp_path, loop={"client": partial(IFedAvg, network=network)}, exchange={"federated": ["core"]}, epochs=2
+    )
+    run.fit(quiet=True)
+    layers = run.loop.federation["ash"]
+    assert isinstance(layers, IFedAvg)
+    assert not torch.equal(layers.affine_in.weight, torch.ones(5))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ({}, {"input scale": 3, "input shift": 3, "output scale": 3, "output shift": 3}),
+        ({"inputs": "bias", "outputs": "weight"}, {"input shift": 3, "output scale": 3}),
+        ({"inputs": "weight", "outputs": "none"}, {"input scale": 3}),
+        ({"inputs": "none", "output_weight": "scalar"}, {"output scale": 1, "output shift": 3}),
+    ],
+)
+def test_parts_can_be_left_out(options: dict[str, Any], shapes: dict[str, int]) -> None:
+    client = build(**options)
+    assert {part: len(values) for part, values in client.corrections.items()} == shapes
+    x = torch.randn(5, 3)
+    plain = FederatedClient(SPEC, partial(MLP, hidden=[4]))
+    plain.load_state_dict({name: value for name, value in client.state_dict().items() if "affine" not in name})
+    assert torch.equal(client(x), plain(x))  # all start as the identity
+
+
+def test_gradients_are_the_closed_form() -> None:
+    layer = Affine(3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([2.0, -1.0, 0.5]))  # type: ignore[union-attr]
+        layer.bias.copy_(torch.tensor([0.5, 0.0, -3.0]))  # type: ignore[union-attr]
+    x, slope = torch.randn(7, 3), torch.randn(7, 3)
+    (layer(x) * slope).sum().backward()
+    assert torch.allclose(layer(x), torch.tensor([2.0, -1.0, 0.5]) * (x + torch.tensor([0.5, 0.0, -3.0])))
+    assert torch.allclose(layer.weight.grad, (slope * (x + layer.bias)).sum(0))  # type: ignore
+    assert torch.allclose(layer.bias.grad, (slope * layer.weight).sum(0))  # type: ignore
+
+
+def test_hot_start_standardises_raw_rows(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path,
+        loop={"client": partial(IFedAvg, network=SmallNet, hot_start=True)},
+        data={"scaling": "none"},
+        exchange={"federated": ["core"]},
+    )
+    run.describe()
+    standard = make_run(tmp_path)
+    standard.describe()
+    for name, client in run.loop.federation.items():
+        assert isinstance(client, IFedAvg)
+        raw = next(c for c in run.data.clients if c.spec.name == name).train.x
+        expected = next(c for c in standard.data.clients if c.spec.name == name).train.x
+        assert not torch.allclose(raw, expected, atol=1e-3)
+        assert torch.allclose(client.affine_in(raw), expected, atol=1e-5)
+
+
+def test_layers_that_start_later_move_from_that_round_on(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path,
+        loop={"client": partial(IFedAvg, network=SmallNet, start_round=2)},
+        exchange={"federated": ["core"]},
+        epochs=2,
+    )
+    run.fit(quiet=True)
+    layers = [client for client in run.loop.federation.values() if isinstance(client, IFedAvg)]
+    assert all(torch.equal(client.affine_in.weight, torch.ones_like(client.affine_in.weight)) for client in layers)  # type: ignore
+    longer = make_run(
+        tmp_path,
+        loop={"client": partial(IFedAvg, network=SmallNet, start_round=2)},
+        exchange={"federated": ["core"]},
+        epochs=3,
+    )
+    longer.fit(quiet=True)
+    moved = [c.affine_in.weight for c in longer.loop.federation.values() if isinstance(c, IFedAvg)]
+    assert all(not torch.equal(weight, torch.ones_like(weight)) for weight in moved)  # type: ignore[arg-type]
+
+
+def test_its_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero() -> None:
+    client = build(lr_factor=5.0)
+    client.optimizer_factory = partial(torch.optim.SGD, lr=0.1, weight_decay=0.5)
+    client.scheduler_factory = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.1)
+    configured = client.configure_optimizers()
+    optimizer, schedule = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.5]
+    before = {name: value.clone() for name, value in client.named_parameters()}
+    loss = client.training_step(Batch(torch.randn(8, 3), torch.arange(8) % 3), 0)
+    loss.backward()
+    for value in client.parameters():
+        value.grad.zero_()  # type: ignore[union-attr]
+    optimizer.step()
+    after = dict(client.named_parameters())
+    assert torch.equal(after["affine_in.weight"], before["affine_in.weight"])
+    assert torch.allclose(after["head.weight"], 0.95 * before["head.weight"])
+    schedule.step()
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 0.05])
+
+
+class Alike(Made):
+    """Eight clients of one distribution and two classes."""
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for number in range(8):
+            rng = np.random.default_rng(100 * seed + number)
+            x = rng.normal(size=(160, 3))
+            y = (2 * x[:, 0] - x[:, 1] + rng.normal(size=160) > 0).astype(int)
+            frame = pd.DataFrame(x, columns=["a", "b", "c"])
+            tables.append(
+                ClientTable(f"site{number}", frame, pd.Series(y, name="y"), random_split(160, seed, 0.2, 0.2))
+            )
+        return tables
+
+
+def planted(folder: Path, mutations: list[Mutation]) -> Run:
+    client = partial(IFedAvg, network=partial(MLP, hidden=[8], activation="tanh"), lr_factor=10.0)
+    run = make_run(
+        folder,
+        loop={"client": client, "optimizer": partial(torch.optim.SGD, lr=0.1)},
+        exchange={"federated": ["*"]},
+        align="both",
+        data={"scaling": "pooled", "batches": None, "batch_size": 16, "mutations": mutations},
+        epochs=30,
+    )
+    run.data.source = Alike()
+    run.fit(quiet=True)
+    return run
+
+
+def test_a_flipped_label_turns_the_output_round_at_that_client_alone(tmp_path: Path) -> None:
+    run = planted(tmp_path, [Mutation("flip", client="site3")])
+    scales = {name: client.corrections["output scale"]["1"] for name, client in run.loop.federation.items()}
+    assert [name for name, value in scales.items() if value < 0] == ["site3"]
+
+
+def test_a_shift_is_undone_where_it_was_planted(tmp_path: Path) -> None:
+    run = planted(tmp_path, [Mutation("shift", client="site3", feature="a", by=2.0)])
+    shifts = {name: client.corrections["input shift"]["a"] for name, client in run.loop.federation.items()}
+    worst = min(shifts, key=lambda name: shifts[name])
+    assert worst == "site3" and shifts["site3"] < -1
+    assert all(abs(value) < -shifts["site3"] / 2 for name, value in shifts.items() if name != "site3")
+
+
+def test_corrections_are_named_by_column_and_class() -> None:
+    client = build()
+    with torch.no_grad():
+        client.affine_in.bias.copy_(Tensor([1.0, 2.0, 3.0]))  # type: ignore[union-attr]
+    assert client.corrections["input shift"] == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert list(client.corrections["output scale"]) == ["0", "1", "2"]
+    assert FederatedClient(SPEC, MLP).corrections == {}
+    assert isinstance(client.affine_in, nn.Module)
