@@ -20,11 +20,19 @@ from sklearn.metrics import (
 )
 from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
 
-from fedlit.metrics import LOWER_IS_BETTER, SCORES, ClientMetrics, classification_metrics, confusion_matrix, summarise
+from fedlit.metrics import (
+    LOWER_IS_BETTER,
+    SCORES,
+    ClientMetrics,
+    auroc_one_versus_one,
+    classification_metrics,
+    confusion_matrix,
+    summarise,
+)
 from fedlit.spec import Site
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
-NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1")
+NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
 
 
 def oracle(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
@@ -50,6 +58,9 @@ def oracle(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
                 if present
                 else nan
             ),
+            "weighted_f1": f1_score(target, predicted, labels=present, average="weighted", zero_division=0)
+            if present
+            else nan,
             "classes": len(ranked),
         }
 
@@ -103,6 +114,7 @@ def test_all_classes_present_equal_scikit_learn(classes: int) -> None:
         }
     expected["balanced_accuracy"] = balanced_accuracy_score(target, predicted)
     expected["accuracy"] = accuracy_score(target, predicted)
+    expected["weighted_f1"] = f1_score(target, predicted, average="weighted")
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
@@ -405,3 +417,30 @@ def test_a_client_that_diverged_makes_no_mean_look_better() -> None:
 def test_binary_f1_without_a_positive_row_is_undefined() -> None:
     scores = classification_metrics(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 0]))
     assert scores["accuracy"] == 1 and math.isnan(scores["f1"])
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_one_versus_one_is_the_mean_over_pairs(classes: int) -> None:
+    """By hand (Hand and Till 2001): A(i|j) and A(j|i) among the rows of two classes, averaged over all pairs."""
+    probabilities, target = draw(300, classes, seed=5)
+    pairs = []
+    for i in range(classes):
+        for j in range(i):
+            rows = (target == i) | (target == j)
+            first = roc_auc_score(target[rows] == i, probabilities[rows, i])
+            second = roc_auc_score(target[rows] == j, probabilities[rows, j])
+            pairs.append((first + second) / 2)
+    found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
+    assert found == pytest.approx(np.mean(pairs), abs=1e-6)
+
+
+def test_one_versus_one_leaves_out_absent_classes_and_unseen_labels() -> None:
+    probabilities, target = draw(200, 4, seed=6)
+    target = np.where(target == 2, -1, target)  # class 2 is absent, its rows have an unseen label
+    known = target >= 0
+    mine = probabilities[known][:, [0, 1, 3]]
+    mine = mine / mine.sum(1, keepdims=True)
+    expected = auroc_one_versus_one(torch.from_numpy(mine), torch.from_numpy(np.array([0, 1, 9, 2])[target[known]]))
+    found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert math.isnan(auroc_one_versus_one(torch.ones(3, 2) / 2, torch.zeros(3, dtype=torch.long)))

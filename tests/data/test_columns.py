@@ -1,0 +1,94 @@
+"""What clients tell each other before training, indicators, raw numbers, columns that are chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from test_encoding import mixed, numbers, table
+
+from fedlit.data.encoding import encode, told_before
+from fedlit.data.moments import Moments
+from fedlit.data.table import choose_columns
+from fedlit.errors import ConfigError
+
+
+def test_pooled_moments_are_those_of_all_rows_together() -> None:
+    parts = [numbers(seed, n) for seed, n in ((1, 7), (2, 40), (3, 1))]
+    found = Moments.pooled([own for part in parts if (own := Moments.of(part)) is not None])
+    together = np.concatenate(parts)
+    assert found is not None and found.count == 48
+    assert (found.mean, found.variance) == pytest.approx((together.mean(), together.var()))
+    assert Moments.of(np.array([np.nan])) is None and Moments.pooled([]) is None
+
+
+def test_raw_numbers_stay_and_missing_ones_become_the_clients_mean() -> None:
+    gaps = numbers(5)
+    gaps[[2, 7]] = np.nan
+    (client,) = encode([table("a", {"age": gaps})], scaling="none")
+    train = table("a", {"age": gaps}).splits["train"]
+    expected = np.where(np.isnan(gaps), np.nanmean(gaps[train]), gaps)[train]
+    np.testing.assert_allclose(client.train.x[:, 0], expected, rtol=1e-6)
+    assert client.spec.input_mean[0] == pytest.approx(float(client.train.x.double().mean()), rel=1e-6)
+    assert client.spec.input_scale[0] == pytest.approx(expected.std(), rel=1e-5)
+
+
+def test_indicators_are_one_column_a_category_and_half_where_missing() -> None:
+    town = np.array(["Bonn", "Köln", "Aachen", None] * 5, dtype=object)
+    sex = np.array([1.0, 0.0, np.nan, 1.0] * 5)
+    (client,) = encode([table("a", {"town": town, "sex": sex}, categorical=["town", "sex"])], categories="indicators")
+    assert client.spec.features == ("town=Aachen", "town=Bonn", "town=Köln", "sex")
+    assert client.categorical == ()
+    rows = client.train.row - 100
+    for position, name in enumerate(["Aachen", "Bonn", "Köln"]):
+        expected = [0.5 if town[row] is None else float(town[row] == name) for row in rows]
+        assert client.train.x[:, position].tolist() == expected
+    assert client.train.x[:, 3].tolist() == [0.5 if np.isnan(sex[row]) else sex[row] for row in rows]
+
+
+def test_indicators_of_common_columns_are_those_of_all_clients() -> None:
+    first = table("a", {"grade": [1, 2] * 10}, categorical=["grade"])
+    second = table("b", {"grade": [2, 5] * 10}, categorical=["grade"])
+    a, b = encode([first, second], align="features", categories="indicators")
+    assert a.spec.features == b.spec.features == ("grade=1", "grade=2", "grade=5")
+    assert a.train.x[:, 2].sum() == 0 and b.train.x[:, 0].sum() == 0
+    alone = encode([first], categories="indicators")[0]
+    assert alone.spec.features == ("grade",)
+    assert alone.train.x[:, 0].tolist() == [float(row % 2) for row in alone.train.row]  # 1 for the second category
+
+
+def test_a_third_category_in_test_rows_is_neither_of_two() -> None:
+    values = np.array([1, 2] * 10)
+    own = table("a", {"grade": values}, categorical=["grade"])
+    values[own.splits["test"][0]] = 9
+    (client,) = encode([table("a", {"grade": values}, categorical=["grade"])], categories="indicators")
+    assert client.sites["a"]["test"].x[0, 0] == 0.5
+
+
+def test_what_is_told_before_training() -> None:
+    first, second = mixed("a"), table("b", {"age": numbers(3), "bmi": numbers(4)})
+    assert told_before([first, second], "none", "client") == []
+    told = {own["what"]: own for own in told_before([first, second], "both", "pooled")}
+    assert list(told) == ["names of columns and categories", "labels", "count, mean and variance"]
+    sent = told["count, mean and variance"]
+    assert sent["numbers"]["b"] == 6 and "bmi" in sent["columns"] and "town" not in sent["columns"]
+
+
+def test_training_rows_of_each_class() -> None:
+    labels = ["x"] * 5 + ["y"] * 15
+    tables = [table("a", {"age": numbers()}, labels), table("b", {"age": numbers()}, ["z", "y"] * 10)]
+    for client in encode(tables, align="classes"):
+        assert client.spec.class_rows == tuple(torch.bincount(client.train.y, minlength=3).tolist())
+        assert len(client.spec.class_rows) == 3 and sum(client.spec.class_rows) == 12
+
+
+@pytest.mark.parametrize(("patterns", "left"), [(["age"], ["age"]), (["*", "!t*"], ["age", "dose", "grade"])])
+def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> None:
+    own = mixed("a")
+    (chosen,) = choose_columns([own], patterns)
+    assert [name for name in chosen.features if name in (*left, "town")] == [n for n in own.features if n in left]
+    assert set(chosen.categorical) <= set(chosen.features)
+    with pytest.raises(
+        ConfigError, match=r"data.columns: expected the name or pattern of a column, found 'agee'.*'age'"
+    ):
+        choose_columns([own], ["agee"])
