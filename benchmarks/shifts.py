@@ -129,7 +129,7 @@ def table(out: Path) -> None:
     """Precision and recall of each rule for marks, and F1 of the harmed client."""
     import pandas as pd
 
-    from fedlit.explain.judge import COLUMNS, judge
+    from fedlit.explain.judge import COLUMNS, LEVEL, judge
 
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
     unharmed = {(r["federation"], r["method"], r["seed"]): r for r in records if r["kind"] is None}
@@ -179,7 +179,7 @@ def table(out: Path) -> None:
         for rule, chosen in {
             "cell marked": inputs["marked"],
             "cell and feature marked": both,
-            "p < 0.05": inputs["p"] < 0.05,
+            f"p < {LEVEL}": inputs["p"] < LEVEL,
             "finding": inputs["finding"],
         }.items():
             found = set(inputs.loc[chosen, ["client", "feature"]].itertuples(index=False, name=None))

@@ -299,6 +299,14 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
             part["seeds"] = parse_seeds(part["seeds"])
     if isinstance(content.get("baselines"), list):
         content["baselines"] = dict.fromkeys(content["baselines"])
+    # Left out of the parsing, which would complete a class_path inside with defaults that are not the configuration's.
+    changes: dict[str, dict[str, Any]] = {}
+    if isinstance(content.get("methods"), dict):
+        content["methods"] = dict(content["methods"])
+        for method, own in content["methods"].items():
+            if isinstance(own, dict) and isinstance(own.get("set"), dict):
+                changes[method] = own["set"]
+                content["methods"][method] = {key: value for key, value in own.items() if key != "set"}
     for key in ("name", "folder"):
         if key in content:
             raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
@@ -311,4 +319,5 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     except Exception as error:  # jsonargparse raises many kinds
         reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
-    return study
+    methods = {name: replace(own, set=changes.get(name, own.set)) for name, own in study.methods.items()}
+    return replace(study, methods=methods)

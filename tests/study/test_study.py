@@ -66,14 +66,13 @@ def test_configurations_beside_the_study_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", known_configs(studies=True))
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
     shipped = load_study(name)
+    optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr")
     alike = []
     for method in shipped.methods:
         run = load(str(shipped.config(method)), *shipped.methods[method].arguments(), "--seed=3")
         assert run.seed == 3
         assert run.settings is not None
-        alike.append(
-            {key: value for key, value in run.settings.items() if key.startswith(("data.source", "model.opt"))}
-        )
+        alike.append({key: value for key, value in run.settings.items() if key.startswith(("data.source", *optimizer))})
     assert all(own == alike[0] for own in alike)  # on the same rows, with the same optimizer
     assert {"covertype.yaml", "heart.yaml", "quickstart.yaml"} <= set(known_configs(studies=True))
     if shipped.paper is not None:
