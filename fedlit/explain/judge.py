@@ -18,7 +18,7 @@ from fedlit.study.statistics import holm
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
 
-__all__ = ["COLUMNS", "IDENTITY", "Against", "Judgement", "corrections_frame", "distances", "judge"]
+__all__ = ["COLUMNS", "IDENTITY", "LEVEL", "Against", "Judgement", "chances", "corrections_frame", "distances", "judge"]
 
 Against = Literal["others", "all"]
 Numbers = NDArray[np.float64]
@@ -99,8 +99,9 @@ class Judgement:
             of the feature over clients; ``spread_z``, that spread's distance from the part's other features;
             ``feature_marked``, whether that is above the threshold (None where there are fewer than three features);
             ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
-            over the part); ``finding``, whether it is worth a person's attention: p below 1 %, or an output turned
-            round; with fewer than six clients, where p can hardly be small, a marked cell in a marked feature.
+            over the part; see :func:`chances`), ``apart`` and ``others``, by what it was judged; ``finding``, whether
+            it is worth a person's attention: p below 1 %, or an output turned round; with fewer than six clients,
+            where p can hardly be small, a marked cell in a marked feature.
         threshold: of marks, in standard deviations.
         against: see :func:`distances`.
     """
@@ -114,7 +115,7 @@ class Judgement:
         """The cells worth a person's attention, the farthest off first, with what each says (``words``)."""
         found = self.cells[self.cells["finding"]].copy()
         found["reversed"] = [_reversed(part, value) for part, value in zip(found["part"], found["value"], strict=True)]
-        found["far"] = found["z"].abs().fillna(np.inf)
+        found["far"] = found["apart"].abs().fillna(np.inf)
         found = found.sort_values(
             ["reversed", "far", "client", "part", "feature"], ascending=[False, False, True, True, True]
         )
@@ -188,13 +189,9 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
     table = own.pivot(index="client", columns="feature", values="value").loc[clients, order]
     value = table.to_numpy(np.float64)
     z = distances(value, against)
-    apart = distances(value, "others")
-    others = np.where(np.isnan(value), 0, (~np.isnan(value)).sum(0) - 1)
+    p, apart, others = chances(value)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = pd.DataFrame(value).std(axis=0, ddof=1).to_numpy(np.float64)
-        # the distance of a new value from the mean of n others, in their standard deviations, is √(1 + 1/n) t
-        p = 2 * stats.t.sf(np.abs(apart) / np.sqrt(1 + 1 / np.maximum(others, 1)), np.maximum(others - 1, 1))
-    corrected = np.array(holm(p.ravel().tolist())).reshape(p.shape)
     spread_z = distances(spread, against)
     judged_features = np.isfinite(spread_z)
     cells = pd.DataFrame(
@@ -217,8 +214,9 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
                 ),
                 dtype="boolean",
             ),
-            "p": corrected.ravel(),
-            "others": ((np.nansum(value, 0) - np.nan_to_num(value)) / np.maximum(others, 1)).ravel(),
+            "p": p.ravel(),
+            "apart": apart.ravel(),
+            "others": others.ravel(),
         }
     )
     cells = cells[cells["value"].notna()]
@@ -227,6 +225,41 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
         sure = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
     turned = [_reversed(part, v) for part, v in zip(cells["part"], cells["value"], strict=True)]
     return cells.assign(finding=sure | np.array(turned, dtype=bool))
+
+
+def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """For each cell, how often one that is like the other clients' would lie so far from them (two-sided t-test), after
+    Holm's correction for all cells.
+
+    A cell below :data:`LEVEL` is set aside and the others are judged again without it, until no more are found, while
+    :data:`FEW` clients remain: two that are wrong in one column would hide each other.
+
+    Args:
+        values: (clients, features), NaN where there is none.
+
+    Returns:
+        That, the distance by which it was judged, and the mean of the others without those set aside: (clients,
+        features) each, NaN where there is nothing to compare with.
+    """
+    left, found = values.copy(), np.zeros(values.shape, bool)
+    while True:
+        # every cell against the others that are left: one that was set aside as if it had come back alone
+        kept = ~np.isnan(left)
+        number = np.maximum(kept.sum(0) - kept, 1)
+        others = np.where(np.isnan(values), np.nan, (np.nansum(left, 0) - np.nan_to_num(left)) / number)
+        apart = distances(left)
+        for row, column in np.argwhere(found):
+            with_it = left[:, column].copy()
+            with_it[row] = values[row, column]
+            apart[row, column] = distances(with_it)[row]
+        # the distance of a new value from the mean of n others, in their standard deviations, is √(1 + 1/n) t
+        t = np.abs(apart) / np.sqrt(1 + 1 / number)
+        p = np.array(holm((2 * stats.t.sf(t, np.maximum(number - 1, 1))).ravel().tolist())).reshape(t.shape)
+        new = kept & (p < LEVEL) & (kept.sum(0) > FEW)
+        if not new.any():
+            return p, apart, others
+        found |= new
+        left[new] = np.nan
 
 
 def _reversed(part: str, value: float) -> bool:
@@ -240,8 +273,8 @@ def _words(row: Mapping[Any, Any]) -> str:
         return f"client {row['client']}: {what} is turned round (scaled by {value:.3g}): are its labels flipped?"
     done = f"scaled by {value:.3g}" if kind == "scale" else f"shifted by {value:+.3g}"
     text = f"client {row['client']}: {what} {done} (others {row['others']:.3g})"
-    if math.isfinite(row["z"]):
-        text += f", {abs(row['z']):.1f} sd off"
+    if math.isfinite(row["apart"]):
+        text += f", {abs(row['apart']):.1f} sd off"
     if row["feature_marked"] is True:
         text += f"; its spread is {row['spread_z']:.1f} sd above that of other features"
     return text

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import COLUMNS, distances, judge
+from fedlit.explain.judge import COLUMNS, chances, distances, judge
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -108,3 +110,27 @@ def test_what_is_refused() -> None:
         judge(frame({"a": [1.0]}, ("x",)), threshold=0)
     with pytest.raises(ConfigError, match="expected clients that correct something, found none"):
         judge(pd.DataFrame(columns=list(COLUMNS)))
+
+
+def test_two_outliers_in_one_column_do_not_hide_each_other() -> None:
+    rng = np.random.default_rng(4)
+    values = rng.normal(0, 0.05, (24, 6))
+    values[3, 2], values[9, 2] = -4.5, -2.0
+    alone = np.abs(distances(values))[9, 2]
+    assert alone < 4  # the first outlier makes the spread of the others
+    judged = judge(frame({f"s{k:02d}": list(values[k]) for k in range(24)}, tuple("abcdef"), "input shift"))
+    found = judged.findings
+    rest = np.delete(values[:, 2], [3, 9])
+    assert found["apart"].tolist() == pytest.approx([(v - rest.mean()) / rest.std(ddof=1) for v in (-4.5, -2.0)])
+    assert set(found["client"]) == {"s03", "s09"} and set(found["feature"]) == {"c"}
+
+
+def test_chances_are_those_of_the_t_distribution() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(0, 1, (8, 1))
+    raw = []
+    for k in range(8):
+        others = np.delete(values[:, 0], k)
+        t = (values[k, 0] - others.mean()) / (others.std(ddof=1) * np.sqrt(1 + 1 / 7))
+        raw.append(2 * stats.t.sf(abs(t), 6))
+    assert chances(values)[0][:, 0] == pytest.approx(multipletests(raw, method="holm")[1])
