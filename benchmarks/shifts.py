@@ -1,6 +1,6 @@
 """Does iFedAvg find faults that are planted in a client's table, and what do they cost the client?
 
-    python benchmarks/shifts.py run --out FOLDER [--jobs 2] [--only cut,heart,areas] [--seeds 0:7]
+    python benchmarks/shifts.py run --out FOLDER [--jobs 2] [--only cut,heart,areas] [--seeds 0:7] [--faults flip] …
     python benchmarks/shifts.py table --out FOLDER
 
 `run` trains what is missing in FOLDER (one JSON a run; start it again to go on); `table` prints precision and recall of
@@ -36,20 +36,21 @@ FEDERATIONS = {
 }
 
 
-def jobs(only: list[str], seeds: list[int]) -> Iterator[dict[str, Any]]:
+def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is run: seed by seed, so that a run which is cut short has all of its first seeds."""
-    for seed in seeds:
-        for name in only:
-            kinds = [kind for kind in FAULTS if kind != "flip" or name != "areas"]  # seven types cannot be flipped
-            column = "elevation" if name in ("cut", "areas") else None
-            for method in METHODS:
-                yield {"federation": name, "seed": seed, "method": method, "kind": None, "feature": None}
-                for kind in kinds:
-                    yield {"federation": name, "seed": seed, "method": method, "kind": kind, "feature": column}
-            if column is not None:  # any other column too, drawn by the seed
-                for kind in kinds:
-                    if kind != "flip":
-                        yield {"federation": name, "seed": seed, "method": "ifedavg", "kind": kind, "feature": "drawn"}
+    from fedlit.study.study import parse_seeds
+
+    faults: list[str | None] = [None if fault == "none" else fault for fault in arguments.faults.split(",")]
+    for seed in parse_seeds(arguments.seeds):
+        for name in arguments.only.split(","):
+            kinds = [kind for kind in faults if kind != "flip" or name != "areas"]  # seven types cannot be flipped
+            column = None if name == "heart" else "elevation"
+            for method in arguments.methods.split(","):
+                job = {"federation": name, "seed": seed, "method": method}
+                yield from ({**job, "kind": kind, "feature": column if kind else None} for kind in kinds)
+            if column is not None and arguments.drawn:  # any other column too, drawn by the seed
+                job = {"federation": name, "seed": seed, "method": "ifedavg", "feature": "drawn"}
+                yield from ({**job, "kind": kind} for kind in kinds if kind not in (None, "flip"))
 
 
 def path_of(out: Path, job: dict[str, Any]) -> Path:
@@ -117,12 +118,13 @@ def run(job: dict[str, Any], out: Path) -> None:
     partial.replace(target)
 
 
-def work(only: list[str], seeds: list[int], out: Path, share: int, shares: int) -> None:
+def work(arguments: argparse.Namespace) -> None:
     """One process's part of the jobs."""
-    for number, job in enumerate(jobs(only, seeds)):
-        if number % shares == share and not path_of(out, job).is_file():
-            run(job, out)
-            print(path_of(out, job).stem, flush=True)
+    for number, job in enumerate(jobs(arguments)):
+        path = path_of(arguments.out, job)
+        if number % arguments.jobs == arguments.share and not path.is_file():
+            run(job, arguments.out)
+            print(path.stem, flush=True)
 
 
 def table(out: Path) -> None:
@@ -226,22 +228,22 @@ def table(out: Path) -> None:
 
 
 def main() -> None:
-    from fedlit.study.study import parse_seeds
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="cut,heart,areas")
     parser.add_argument("--seeds", default="0:7")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--faults", default="none," + ",".join(FAULTS))
+    parser.add_argument("--drawn", type=int, default=1, help="0: not in drawn columns")
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    only, seeds = arguments.only.split(","), parse_seeds(arguments.seeds)
     if arguments.what == "table":
         table(arguments.out)
     elif arguments.share is not None:
-        work(only, seeds, arguments.out, arguments.share, arguments.jobs)
+        work(arguments)
     else:
         children = [
             subprocess.Popen([sys.executable, *sys.argv, f"--share={share}"]) for share in range(arguments.jobs)

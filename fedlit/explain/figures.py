@@ -46,20 +46,23 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
         raise ValueError(f"expected corrections of the {side}s, found none")
     rows, columns = judged.matrix(parts[0]).shape
     longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
-    width = max(4.2, 1.6 + _CELL[0] * columns)
-    panel = max(1.2, _CELL[1] * rows + 0.5)
-    height = panel * len(parts) + 0.085 * longest + 0.6
+    # side by side where there are more clients than columns, else one below the other
+    across = rows > columns
+    panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
+    width = 1.0 + panel[0] * (len(parts) if across else 1)
+    height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
     figure = Figure(figsize=(min(width, 40), min(height, 60)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False)[:, 0]
+    shape = (1, len(parts)) if across else (len(parts), 1)
+    axes = figure.subplots(*shape, sharex=not across, sharey=across, squeeze=False).ravel()
     for own, part in zip(axes, parts, strict=True):
-        _panel(own, judged, part, last=own is axes[-1])
+        _panel(own, judged, part, below=across or own is axes[-1], beside=not across or own is axes[0])
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _panel(axes: Axes, judged: Judgement, part: str, *, last: bool) -> None:
+def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: bool) -> None:
     from matplotlib.patches import Rectangle
 
     values, marked, found = judged.matrix(part), judged.matrix(part, "marked"), judged.matrix(part, "finding")
@@ -72,10 +75,11 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, last: bool) -> None:
     bar.ax.tick_params(labelsize=7)
     bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
     axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
+    axes.tick_params(labelleft=beside)
     axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
     axes.set_xticks(range(len(values.columns)))
-    axes.tick_params(length=0, labelbottom=last)
-    if last:
+    axes.tick_params(length=0, labelbottom=below)
+    if below:
         labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=8, rotation=90)
         for label, name in zip(labels, values.columns, strict=True):
             label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
