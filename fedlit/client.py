@@ -165,9 +165,14 @@ class FederatedClient(LightningModule):
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What ``evaluate`` returns, from the batch's logits."""
+        """What ``evaluate`` returns, from the batch's logits; the loss without class weights."""
         known = batch.y >= 0
-        loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
+        # rows count alike in a score, whatever they count in training
+        weight, self.class_weight = self.class_weight, None
+        try:
+            loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
+        finally:
+            self.class_weight = weight
         return self.probabilities(logits), loss
 
     def configure_metrics(self, site: Site) -> ClientMetrics:
@@ -194,6 +199,10 @@ class FederatedClient(LightningModule):
         monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
         config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
         return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def clipped_apart(self) -> list[list[str]]:
+        """Names of the parameters whose gradients ``gradient_clip_val`` limits together: all of them, in one list."""
+        return [[name for name, _ in self.named_parameters()]]
 
     def on_receive(self, received: State) -> None:
         """Called after each exchange, and once before the first step with the state that the client starts from.

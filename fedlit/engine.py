@@ -269,8 +269,9 @@ class StackedEngine(Engine):
         """See :class:`Engine`."""
         if tuple(tasks) != self._names:
             self._group(tasks)
-        if not all(stack.consistent for _, stack in self._stacks.values()):
-            self._group(tasks)
+        for _ in range(2):  # a checkpoint's stacks may hold clients that part in this very step
+            if not all(stack.consistent and _agree(names, tasks) for names, stack in self._stacks.values()):
+                self._group(tasks)
         joint: dict[str, Task] = {}
         stacked: set[str] = set()
         for label, (names, stack) in self._stacks.items():
@@ -305,12 +306,12 @@ class StackedEngine(Engine):
 
     def _divide(self, tasks: Mapping[str, Task]) -> Iterator[list[str]]:
         """Who shares a stack."""
-        groups: dict[Hashable, list[str]] = {}
+        groups: dict[tuple[Hashable, bool], list[str]] = {}
         for name, task in tasks.items():
             key = stack_key(task.client, task.batch)
             if key is not None:
-                groups.setdefault(key, []).append(name)
-        for key, names in groups.items():
+                groups.setdefault((key, task.update), []).append(name)
+        for (key, _), names in groups.items():
             if len(names) < SMALLEST_STACK or key in self._refused:
                 continue
             if key not in self._tried:
@@ -383,6 +384,11 @@ class StackedEngine(Engine):
             _, (_, stack) = self._stacks.popitem()
             stack.release()
         self._names = ()
+
+
+def _agree(names: Sequence[str], tasks: Mapping[str, Task]) -> bool:
+    """Whether the optimizers of all step now, or of none: a client's last batch of an epoch may come before others'."""
+    return len({tasks[name].update for name in names}) == 1
 
 
 @cache

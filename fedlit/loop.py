@@ -103,6 +103,7 @@ class FederatedLoop(LightningModule):
         self._loaded_step = 0
         self.clients = nn.ModuleDict()
         self.batch_sizes: dict[str, int] = {}
+        self.steps: dict[str, str] = {}
         self.notes: tuple[str, ...] = ()
         self.told_before: list[dict[str, Any]] = []
         self.evaluations = Evaluations(self)
@@ -165,14 +166,15 @@ class FederatedLoop(LightningModule):
             size = data.train_loaders[name].batch_size
             if size < 2 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()):
                 rows = len(data.train_loaders[name].rows)
+                fixed = data.pace.batches is None
+                advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
                 raise ConfigError(
                     f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
                     f"found {rows} training rows in "
-                    f"{data.train_loaders[name].batches} batches; set data.batches to at most {rows // 2}, or leave "
-                    "the client out"
+                    f"{data.train_loaders[name].batches} batches; set {advice}, or leave the client out"
                 )
             self.clients[name] = client
-            self.batch_sizes[name] = size
+            self.batch_sizes[name], self.steps[name] = size, data.train_loaders[name].range
         self.told_before = data.told_before
         self.notes = (*map(str, data.planted), *(note for client in data.clients for note in client.notes))
 
@@ -274,8 +276,9 @@ class FederatedLoop(LightningModule):
             if own is None:
                 continue  # it waits for others
             self._call(client, "on_train_batch_start", own, batch_idx)
-            # Before the aligned step is counted: a function of (seed, client, step), whatever ran before.
-            seed = derive_seed(self.seed, "step", name, self.trainer.global_step)
+            # A function of (seed, client, its own place in the training), whatever others do and whatever ran before.
+            own_step = self.current_epoch * self.data.train_loaders[name].most + batch_idx
+            seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step_client, client, own, batch_idx, seed)
             tasks[name] = Task(client, own, step, self.accumulate, self._updates(name, batch_idx), seed=seed)
         return tasks
@@ -329,7 +332,9 @@ class FederatedLoop(LightningModule):
             _call_hook(client, "on_after_backward")
             if steps_now:
                 if client.gradient_clip_val:
-                    nn.utils.clip_grad_norm_(client.parameters(), client.gradient_clip_val)
+                    parameters = dict(client.named_parameters())
+                    for names in client.clipped_apart():
+                        nn.utils.clip_grad_norm_([parameters[name] for name in names], client.gradient_clip_val)
                 for optimizer in client._optimizers:
                     _call_hook(client, "on_before_optimizer_step", optimizer)
                     optimizer.step()

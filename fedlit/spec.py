@@ -44,6 +44,7 @@ class ClientSpec:
         class_rows: training rows of each class.
         input_mean: mean of each input over the training rows.
         input_scale: standard deviation of each input over the training rows, 1 where it is 0.
+        absent: inputs that the client's table does not have: a common space fills them with 0.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -59,6 +60,7 @@ class ClientSpec:
     class_rows: tuple[int, ...] = ()
     input_mean: tuple[float, ...] = ()
     input_scale: tuple[float, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def num_features(self) -> int:

@@ -210,11 +210,14 @@ class Stack:
     def _update(self) -> None:
         limit = self.clients[0].gradient_clip_val
         if limit:
-            gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-            norms = torch.stack([g.reshape(len(self.clients), -1).norm(dim=1) for g in gradients]).norm(dim=0)
-            scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
-            for gradient in gradients:
-                gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
+            for names in self.clients[0].clipped_apart():
+                gradients = [g for name in names if (g := self.parameters[name].grad) is not None]
+                if not gradients:
+                    continue
+                norms = torch.stack([g.reshape(len(self.clients), -1).norm(dim=1) for g in gradients]).norm(dim=0)
+                scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
+                for gradient in gradients:
+                    gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
         if not self.clients[0]._optimizers[0].state:
             self._optimizer = None  # none yet, or an exchange has reset it
         optimizer = self._optimizer or self._build_optimizer()

@@ -492,3 +492,19 @@ def test_each_clients_class_weights_are_its_own_in_a_stack() -> None:
     stack.step(Batch(torch.cat([x, x]), torch.cat([y, y])))
     assert [client.pop_logged()["loss"] for client in clients] == pytest.approx(alone)
     assert alone[0] != pytest.approx(alone[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_clients_of_a_stack_that_end_at_different_steps_lose_no_gradient(momentum: float, tmp_path: Path) -> None:
+    """A client's last batch of the epoch steps its optimizer, in the middle of what others accumulate."""
+    options: dict[str, Any] = {
+        "data": {"steps": {"site4": 5, "*": 8}},
+        "loop": {"accumulate": 4, "optimizer": partial(torch.optim.SGD, lr=0.1, momentum=momentum)},
+        "network": Drops,
+    }
+    plain, stacked = alike(tmp_path / "a", "plain", **options), alike(tmp_path / "b", **options)
+    plain.fit(quiet=True)
+    stacked.fit(quiet=True)
+    assert close(plain, stacked, 1e-5)
+    first, second = weights(plain), weights(stacked)
+    assert all(torch.allclose(first[name].float(), second[name].float(), atol=1e-5) for name in first)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
+from fedlit.explain.judge import CORRECTIONS, corrections_frame, read_records
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.loop import FederatedLoop
 
-__all__ = ["CORRECTIONS", "Corrections"]
+__all__ = ["Corrections"]
 
-CORRECTIONS = "corrections.csv"
+_log = logging.getLogger(__name__)
 
 
 class Corrections(Callback):
@@ -27,13 +28,15 @@ class Corrections(Callback):
 
     def __init__(self, folder: Path, every: int) -> None:
         self.path, self.every = folder / CORRECTIONS, every
-        self._records: list[pd.DataFrame] = []
+        self._last = -1
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Go on behind what a resumed run has written."""
         if self.path.is_file():
-            before = pd.read_csv(self.path, dtype={"client": str, "feature": str})
-            self._records = [before[before["epoch"] <= trainer.current_epoch]]
+            before = read_records(self.path)
+            before = before[before["epoch"] <= trainer.current_epoch]
+            before.to_csv(self.path, index=False)
+            self._last = int(before["epoch"].max()) if len(before) else -1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Record if it is time."""
@@ -45,20 +48,21 @@ class Corrections(Callback):
         self._record(trainer, pl_module, trainer.current_epoch)
 
     def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
-        from fedlit.explain.judge import corrections_frame
-
         values = corrections_frame(loop.federation)
-        if not len(values) or (self._records and int(self._records[-1]["epoch"].max()) == epoch):
+        if not len(values) or self._last == epoch:
             return
+        self._last = epoch
         values.insert(0, "epoch", epoch)
-        self._records.append(values)
-        pd.concat(self._records, ignore_index=True).to_csv(self.path, index=False)
+        values.to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
         for logger in trainer.loggers:
             if isinstance(logger, FederatedTensorBoardLogger):
-                self._draw(logger, values, epoch, trainer.global_step)
+                try:
+                    self._draw(logger, values, epoch, trainer.global_step)
+                except Exception as error:  # no picture is worth a training
+                    _log.warning("corrections of epoch %d: no picture: %s: %s", epoch, type(error).__name__, error)
 
     @staticmethod
-    def _draw(logger: FederatedTensorBoardLogger, values: pd.DataFrame, epoch: int, step: int) -> None:
+    def _draw(logger: FederatedTensorBoardLogger, values: Any, epoch: int, step: int) -> None:
         from fedlit.explain.figures import heatmap_figure
         from fedlit.explain.judge import judge
 

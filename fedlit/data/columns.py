@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -99,7 +99,13 @@ def inputs(
         elif categories == "codes":
             blocks[column] = _codes(own, learnt.observed(table, column))
         else:
-            blocks |= _indicators(own, learnt.observed(table, column))
+            made = _indicators(own, learnt.observed(table, column))
+            if clash := sorted(made.keys() & {*blocks, *(str(other) for other in table.features if other != column)}):
+                raise DataError(
+                    f"client {table.name!r}: column {column!r}: expected indicators of names that no other column has, "
+                    f"found {clash[0]!r} twice; rename one of the two columns"
+                )
+            blocks |= made
     features = list(blocks)
     x = np.empty((len(table.features), len(features)), np.float32)
     for position, block in enumerate(blocks.values()):
@@ -143,10 +149,12 @@ def _indicators(column: pd.Series, observed: pd.Series) -> dict[str, np.ndarray]
     if len(labels) <= 2:
         unknown = missing | ~np.isin(values, labels)  # one that training rows do not have is neither of the two
         return {str(column.name): np.where(unknown, 0.5, values == labels[-1] if len(labels) == 2 else 0.0)}
-    return {
-        f"{column.name}={label:g}" if numeric else f"{column.name}={label}": np.where(missing, 0.5, values == label)
-        for label in labels
-    }
+    return {f"{column.name}={_text(label)}": np.where(missing, 0.5, values == label) for label in labels}
+
+
+def _text(label: Any) -> str:
+    """A category's name, exact: 1000001, not 1e+06."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _categories(column: pd.Series, numeric: bool) -> np.ndarray:

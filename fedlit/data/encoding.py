@@ -141,6 +141,7 @@ def encode(
     for table in tables:
         features, x = encoded_rows[table.name]
         classes = all_labels if all_labels is not None else labels[table.name]
+        absent = tuple(name for name in columns or () if name not in features)
         if columns is not None:
             wide = np.zeros((len(x), len(columns)), np.float32)
             wide[:, [columns.index(feature) for feature in features]] = x
@@ -155,7 +156,7 @@ def encode(
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         told = _training(splits["train"], len(classes))
-        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,), **told)
+        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,), **told, absent=absent)
         notes = _notes(table, learnt.train[table.name], splits)
         codes = tuple(table.categorical) if categories == "codes" else ()
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))

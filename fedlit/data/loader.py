@@ -148,6 +148,11 @@ class ClientLoader:
         return self.length
 
     @property
+    def range(self) -> str:
+        """How many steps the client takes in an epoch, in words."""
+        return str(self.most) if self._least == self.most else f"{self._least} to {self.most}"
+
+    @property
     def steps(self) -> int:
         """How many steps the client takes in this epoch."""
         if self._least == self.most:

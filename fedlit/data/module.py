@@ -36,8 +36,8 @@ class FederatedData(LightningDataModule):
             (``pooled``), or stay as they are (``none``).
         categories: whether categories become ordinal ``codes`` or 0/1 ``indicators``.
         pool: put all rows into one client (the centralized baseline).
-        columns: names or patterns of the columns to use (see :func:`fedlit.sharing.select`: ``!`` takes out); all if
-            None.
+        columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
+            out); all if None.
         mutations: faults to plant in chosen clients (see :class:`fedlit.data.mutations.Mutation`).
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
@@ -126,7 +126,7 @@ class FederatedData(LightningDataModule):
             tables = {table.name: table for table in self.tables()}
             return tables[client] if client in tables else self.source.table(client, self.seed)
         table = self.source.table(client, self.seed)
-        return table if self.columns is None else choose_columns([table], self.columns)[0]
+        return table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
 
     @property
     def specs(self) -> list[ClientSpec]:

@@ -49,10 +49,14 @@ class Moments:
         """Of all parts together (Chan, Golub and LeVeque 1983, Eq. 2.1); None of none."""
         if len(parts) < 2:
             return parts[0] if parts else None
-        count = sum(part.count for part in parts)
-        mean = sum(part.count * part.mean for part in parts) / count
-        variance = sum(part.count * (part.variance + (part.mean - mean) ** 2) for part in parts) / count
-        return cls(count, mean, variance)
+        counts, means, variances = (
+            np.array(values, np.float64)
+            for values in zip(*((part.count, part.mean, part.variance) for part in parts), strict=True)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
+            mean = (counts * means).sum() / counts.sum()
+            variance = (counts * (variances + (means - mean) ** 2)).sum() / counts.sum()
+        return cls(int(counts.sum()), float(mean), float(variance))
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """(values − mean) / standard deviation, any shape; a column that is constant up to rounding keeps its unit."""

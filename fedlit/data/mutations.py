@@ -33,7 +33,8 @@ class Mutation:
         kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard deviations of the
             column over all clients' training rows (another protocol); ``clip``, no lower than the client's quantile
             ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
-            ``missing``, values of rows with the positive label are lost with probability ``by``; ``flip``, the two
+            ``missing``, values of rows with the positive label (of more than two, the client's most frequent one) are
+            lost with probability ``by``; ``flip``, the two
             labels exchanged.
         client: where; drawn by the run's seed among clients without a fault if None.
         feature: a column of numbers; drawn if None; of no use with ``flip``.
@@ -50,6 +51,15 @@ class Mutation:
     def __post_init__(self) -> None:
         if self.kind not in _DEFAULTS:
             raise ConfigError(f"data.mutations: kind: expected one of {', '.join(_DEFAULTS)}, found {self.kind!r}")
+        unused = {"feature": self.kind == "flip", "by": self.kind in ("flip", "swap"), "other": self.kind != "swap"}
+        for key in (name for name, useless in unused.items() if useless and getattr(self, name) is not None):
+            raise ConfigError(
+                f"data.mutations: {self.kind}: expected no {key}, found {getattr(self, key)}; leave it out"
+            )
+        if self.by is not None and (not np.isfinite(self.by) or self.by == {"scale": 1, "shift": 0}.get(self.kind)):
+            raise ConfigError(
+                f"data.mutations: {self.kind}: expected a finite by that changes something, found {self.by}"
+            )
         limits = {"clip": (0, 0.5), "missing": (0, 1)}.get(self.kind)
         if self.by is not None and limits and not limits[0] < self.by <= limits[1]:
             raise ConfigError(
@@ -80,7 +90,7 @@ class Planted:
             "shift": f"{named} plus {self.by:g} standard deviations",
             "clip": f"{named} clipped at its quantiles {self.by:g} and {1 - self.by:g}",
             "swap": f"{named} swapped",
-            "missing": f"{named} missing in {100 * self.by:g} % of the rows with the positive label",
+            "missing": f"{named} missing in {100 * self.by:g} % of the rows with one label",
             "flip": "labels flipped",
         }[self.kind]
         return f"{self.client}: a fault was planted: {what}"
@@ -127,7 +137,8 @@ def mutate(
             continue
         # chosen by (and measured in units of) the tables as they were
         features = _columns(original[client], mutation, rng)
-        changed[client] = _change(changed[client], mutation.kind, features, by, list(original.values()), rng)
+        before = list(original.values())
+        changed[client] = _change(changed[client], original[client], mutation.kind, features, by, before, rng)
         planted.append(Planted(mutation.kind, client, features, by))
     return [changed[table.name] for table in tables], planted
 
@@ -167,6 +178,7 @@ def _flip(table: ClientTable) -> ClientTable:
 
 def _change(
     table: ClientTable,
+    original: ClientTable,
     kind: Kind,
     features: tuple[str, ...],
     by: float,
@@ -186,8 +198,15 @@ def _change(
         first, second = features
         frame[first], frame[second] = table.features[second], table.features[first]
     else:
-        positive = table.positive if table.positive is not None else sorted(table.target.unique().tolist())[-1]
-        lost = (table.target == positive).to_numpy() & (rng.random(len(frame)) < by)
+        # by the labels as they were: a client's labels may be flipped too
+        labels = original.target
+        if original.positive is not None:
+            positive = original.positive
+        elif labels.nunique() > 2:
+            positive = labels.iloc[original.splits["train"]].mode().iloc[0]
+        else:
+            positive = sorted(labels.unique().tolist())[-1]
+        lost = (labels == positive).to_numpy() & (rng.random(len(frame)) < by)
         frame[features[0]] = own.mask(lost)
     return replace(table, features=frame)
 

@@ -20,7 +20,8 @@ class Partition(Source):
     what differs between clients is planted.
 
     Each split is dealt by itself, so that no row changes its split; who gets what is drawn by the run's seed. Clients
-    are called ``c01``, ``c02``, …
+    are called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
+    numbered anew, in the order of the source's clients.
 
     Args:
         source: whose clients have the same columns.
@@ -55,13 +56,20 @@ class Partition(Source):
         tables = self.source.tables(seed)
         columns = set(tables[0].features)
         for table in tables:
-            if set(table.features) != columns or table.categorical != tables[0].categorical:
+            if set(table.features) != columns or set(table.categorical) != set(tables[0].categorical):
                 raise DataError(
                     f"partition: expected the columns of {tables[0].name} at {table.name}, found others; choose "
                     "clients that have the same columns"
                 )
+            if (table.target.name, table.positive) != (tables[0].target.name, tables[0].positive):
+                raise DataError(
+                    f"partition: expected the target of {tables[0].name} at {table.name} ({tables[0].target.name}), "
+                    f"found {table.target.name}; choose clients that have the same target"
+                )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
+        if not features.index.is_unique:  # rows of several files
+            features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
         dealt: dict[Split, list[np.ndarray]] = {}
         for split in SPLITS:

@@ -43,24 +43,26 @@ class ClientTable:
     positive: Any = None
 
 
-def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str]) -> list[ClientTable]:
+def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:
     """The tables with the columns that patterns choose, in their order.
 
     Args:
         tables: one per client.
-        patterns: names or globs; one that starts with ``!`` takes out what an earlier one chose.
+        patterns: names or globs; one that starts with ``!`` takes out what an earlier one chose, or from all columns
+            if it is the first.
+        strict: whether each must match a column; of one client's table alone it need not.
 
     Raises:
         ConfigError: a pattern that matches no column of any client, or a client that is left without columns.
     """
     known = list(dict.fromkeys(str(name) for table in tables for name in table.features))
-    for pattern in patterns:
+    for pattern in patterns if strict else ():
         if not fnmatch.filter(known, pattern.removeprefix("!")):
             raise ConfigError(
                 f"data.columns: expected the name or pattern of a column, found {pattern!r}; there are "
                 f"{', '.join(known)}." + did_you_mean(pattern.removeprefix("!"), known)
             )
-    kept: set[str] = set()
+    kept = set(known) if patterns and patterns[0].startswith("!") else set[str]()
     for pattern in patterns:
         matched = set(fnmatch.filter(known, pattern.removeprefix("!")))
         kept = kept - matched if pattern.startswith("!") else kept | matched

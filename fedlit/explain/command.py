@@ -41,11 +41,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _folder(run: str) -> Path:
+    """A run's folder; of a folder of runs, or of a configuration's name, the newest one that has corrections, else the
+    newest.
+    """
+    from fedlit.explain.judge import CORRECTIONS
+
     path = Path(run)
+    for folder in (path, Path("lightning_logs", path.stem)):
+        if (folder / CORRECTIONS).is_file():
+            return folder
+        numbered = {own.name.removeprefix("version_"): own for own in folder.glob("version_*")}
+        runs = [numbered[number] for number in sorted(filter(str.isdigit, numbered), key=int, reverse=True)]
+        if runs:
+            return next((own for own in runs if (own / CORRECTIONS).is_file()), runs[0])
     if path.is_dir():
-        newest = sorted(path.glob("version_*"), key=lambda own: int(own.name.removeprefix("version_") or 0))
-        return newest[-1] if newest else path
-    named = Path("lightning_logs", path.stem)
-    if named.is_dir():
-        return _folder(str(named))
-    raise ConfigError(f"--run: expected a run's folder, such as {named}/version_0, found none of the name {run}")
+        return path
+    raise ConfigError(
+        f"--run: expected a run's folder, such as {Path('lightning_logs', path.stem, 'version_0')}, found none of the "
+        f"name {run}"
+    )

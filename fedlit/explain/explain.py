@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedlit.callbacks.corrections import CORRECTIONS
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain.figures import MOST_HISTOGRAMS, heatmap_figure, histogram_figure, save_figure
-from fedlit.explain.judge import Against, Judgement, judge
+from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
 from fedlit.plan import MOST_ROWS, text_table
 
 __all__ = ["Explanation", "explain", "read_corrections"]
@@ -24,11 +23,13 @@ class Explanation:
         judged: the corrections.
         epoch: after which they were so.
         files: what was written.
+        note: what a person should know besides.
     """
 
     judged: Judgement
     epoch: int
     files: list[Path]
+    note: str = ""
 
     def __str__(self) -> str:
         outliers = self.judged.outliers
@@ -39,7 +40,8 @@ class Explanation:
         table = text_table(["client", "outlier score", "marked", "findings"], rows)
         findings = str(self.judged).splitlines()
         more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
-        return "\n".join([f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table])
+        note = ["", f"Note: {self.note}"] if self.note else []
+        return "\n".join([f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, *note])
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
@@ -56,9 +58,9 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
     if not path.is_file():
         raise ConfigError(
             f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
-            f"{CORRECTIONS}; see covertype_ifedavg.yaml"
+            f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
         )
-    values = pd.read_csv(path, dtype={"client": str, "feature": str})
+    values = read_records(path)
     recorded = sorted(values["epoch"].unique().tolist())
     chosen = recorded[-1] if epoch is None else epoch
     if chosen not in recorded:
@@ -107,20 +109,20 @@ def explain(
     files[2].write_text(f"# What the federation corrected, after epoch {epoch}\n\n{judged}\n", encoding="utf-8")
     for side in dict.fromkeys(part.partition(" ")[0] for part in judged.parts):
         files += save_figure(lambda side=side: heatmap_figure(judged, side), target / f"corrections_{side}s")  # type: ignore[misc]
-    if client is not None:
-        files += _histograms(folder, client, judged, target)
-    return Explanation(judged, epoch, files)
+    drawn = _histograms(folder, client, judged, target) if client is not None else []
+    note = "" if drawn or client is None else f"no input of {client} is marked, so there are no histograms"
+    return Explanation(judged, epoch, files + drawn, note)
 
 
 def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
-    """The client's own rows by class: its findings, else its marked inputs, the farthest off first."""
+    """The client's own rows by class: its marked inputs, findings and the farthest off first."""
     from fedlit.cli import load
 
     own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
-    own = own[own["finding"]] if own["finding"].any() else own[own["marked"]]
+    own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
     if not len(own):
         return []
-    own = own.assign(far=own["z"].abs()).sort_values("far", ascending=False).drop_duplicates("feature")
+    own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
     config = run / "config.yaml"
     if not config.is_file():
         raise ConfigError(f"--client: expected the run's config.yaml, which names its data, found none in {run}")

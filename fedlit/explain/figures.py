@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,6 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     Raises:
         ValueError: no corrections on this side.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     parts = [part for part in judged.parts if part.startswith(side)]
     if not parts:
         raise ValueError(f"expected corrections of the {side}s, found none")
@@ -51,15 +49,29 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
     width = 1.0 + panel[0] * (len(parts) if across else 1)
     height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
-    figure = Figure(figsize=(min(width, 40), min(height, 60)), layout="constrained")
-    FigureCanvasAgg(figure)
+    alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
     shape = (1, len(parts)) if across else (len(parts), 1)
-    axes = figure.subplots(*shape, sharex=not across, sharey=across, squeeze=False).ravel()
-    for own, part in zip(axes, parts, strict=True):
-        _panel(own, judged, part, below=across or own is axes[-1], beside=not across or own is axes[0])
-    if title:
-        figure.suptitle(title, fontsize=10)
+    with _canvas(min(width, 40), min(height, 60)) as figure:
+        axes = figure.subplots(*shape, sharex=alike and not across, sharey=across, squeeze=False).ravel()
+        for own, part in zip(axes, parts, strict=True):
+            below = across or not alike or own is axes[-1]
+            _panel(own, judged, part, below=below, beside=not across or own is axes[0])
+        if title:
+            figure.suptitle(title, fontsize=10)
     return figure
+
+
+@contextmanager
+def _canvas(width: float, height: float) -> Iterator[Figure]:
+    """A figure; inside, names are text, whatever dollar signs they have."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
 
 
 def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: bool) -> None:
@@ -67,7 +79,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
 
     values, marked, found = judged.matrix(part), judged.matrix(part, "marked"), judged.matrix(part, "finding")
     bold = judged.matrix(part, "feature_marked")
-    centre = IDENTITY[part.rpartition(" ")[2]]
+    centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
     picture = axes.imshow(table, cmap="PRGn", vmin=-reach, vmax=reach, aspect="auto")
@@ -111,38 +123,42 @@ def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequenc
     Raises:
         ValueError: no feature that the table has.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = [str(name) for name in table.features]
-    named = {feature: feature if feature in columns else feature.partition("=")[0] for feature in features}
+    named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))
     chosen: dict[str, str] = {}
     for feature in features:
-        if named[feature] in columns:
-            chosen.setdefault(named[feature], lines.get(feature, ""))
+        column = named[feature]
+        if column is not None:
+            chosen.setdefault(column, lines.get(feature, ""))
     if not chosen:
         raise ValueError(f"expected columns of client {table.name!r}, found {list(features)}")
     shown = list(chosen)[:MOST_HISTOGRAMS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
-    figure = Figure(figsize=(3.4 * across, 2.6 * down + 0.3), layout="constrained")
-    FigureCanvasAgg(figure)
     train = table.splits["train"]
     target = table.target.iloc[train]
-    for position, column in enumerate(shown):
-        axes = figure.add_subplot(down, across, position + 1)
-        own = table.features[column].iloc[train]
-        draw = _bars if column in table.categorical or own.nunique() <= 6 else _curves
-        draw(axes, own, target)
-        missing = int(own.isna().sum())
-        lost = f" ({missing} of {len(own)} missing)" if missing else ""
-        axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
-        axes.tick_params(labelsize=7)
-        if position == 0:
-            axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
-    figure.suptitle(f"{table.name}: its own training rows, by class", fontsize=10)
+    with _canvas(3.4 * across, 2.6 * down + 0.3) as figure:
+        for position, column in enumerate(shown):
+            axes = figure.add_subplot(down, across, position + 1)
+            own = table.features[column].iloc[train]
+            draw = _bars if column in table.categorical or own.nunique() <= 6 else _curves
+            draw(axes, own, target)
+            missing = int(own.isna().sum())
+            lost = f" ({missing} of {len(own)} missing)" if missing else ""
+            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
+            axes.tick_params(labelsize=7)
+            if position == 0:
+                axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
+        figure.suptitle(f"{table.name}: its own training rows, by class", fontsize=10)
     return figure
+
+
+def _column_of(feature: str, columns: Sequence[str]) -> str | None:
+    """The table's column that an input was made of: of that name, or the longest one before ``=category``."""
+    if feature in columns:
+        return feature
+    return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
 
 
 def _curves(axes: Axes, values: pd.Series, target: pd.Series) -> None:

@@ -5,23 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from fedlit.errors import ConfigError
-from fedlit.study.statistics import holm
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
 
-__all__ = ["COLUMNS", "IDENTITY", "LEVEL", "Against", "Judgement", "chances", "corrections_frame", "distances", "judge"]
+__all__ = [
+    "COLUMNS",
+    "CORRECTIONS",
+    "IDENTITY",
+    "LEVEL",
+    "Against",
+    "Judgement",
+    "chances",
+    "corrections_frame",
+    "distances",
+    "judge",
+]
 
 Against = Literal["others", "all"]
 Numbers = NDArray[np.float64]
+
+CORRECTIONS = "corrections.csv"
+"""Of a run's folder: what its clients correct, epoch by epoch."""
 
 COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
@@ -51,6 +64,12 @@ def corrections_frame(clients: Mapping[str, FederatedClient]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def read_records(path: Path) -> pd.DataFrame:
+    """A file of corrections. Names are text, also where one reads like a missing value (a client NA)."""
+    names = dict.fromkeys(("client", "part", "feature"), str)
+    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": [""]})
+
+
 def distances(values: Numbers, against: Against = "others") -> Numbers:
     """How many standard deviations each value lies from the mean: of the others, or of all, itself included.
 
@@ -71,9 +90,11 @@ def distances(values: Numbers, against: Against = "others") -> Numbers:
     count = known.sum(0) - (known if against == "others" else 0)
     if against == "others":
         mean = (filled.sum(0) - filled) / np.maximum(count, 1)
-        # each row's own column of differences: n is small, and sums of squares would cancel
-        gaps = np.where(known[None, :] & ~_diagonal(values), filled[None, :] - mean[:, None], 0.0)
-        squares = (gaps**2).sum(1)
+        squares = np.empty_like(filled)
+        for row in range(len(filled)):  # from differences: a sum of squares less one's own would cancel
+            gaps = np.where(known, filled - mean[row], 0.0)
+            gaps[row] = 0.0
+            squares[row] = (gaps**2).sum(0)
     else:
         mean = filled.sum(0) / np.maximum(count, 1)
         squares = np.broadcast_to((np.where(known, filled - mean, 0.0) ** 2).sum(0), values.shape)
@@ -82,11 +103,6 @@ def distances(values: Numbers, against: Against = "others") -> Numbers:
         away = filled - mean
         z = np.where(np.abs(away) <= _ROUNDING, 0.0, away / np.maximum(spread, _ROUNDING))
     return np.where(known & (count >= 2), z, np.nan)
-
-
-def _diagonal(values: Numbers) -> NDArray[np.bool_]:
-    n = len(values)
-    return np.eye(n, dtype=bool).reshape(n, n, *[1] * (values.ndim - 1))
 
 
 @dataclass(frozen=True)
@@ -147,9 +163,22 @@ class Judgement:
         """The parts that there are."""
         return list(dict.fromkeys(self.cells["part"]))
 
+    def _no_finding(self) -> str:
+        clients = self.cells["client"].nunique()
+        if clients < 3:
+            return f"No finding: {clients} clients are too few to say what stands out."
+        count = int(self.cells["marked"].sum())
+        marked = f"{count} of {len(self.cells)} corrections lie more than {self.threshold:g} sd off"
+        rule = (
+            f"none of them in a feature whose spread does too (the rule for fewer than {FEW} clients)"
+            if clients < FEW
+            else f"none further than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
+        )
+        return f"No finding: {marked}, {rule}."
+
     def __str__(self) -> str:
         if not len(self.findings):
-            return f"No finding: no correction stands out by more than {self.threshold:g} standard deviations."
+            return self._no_finding()
         return "\n".join(f"{number}. {words}" for number, words in enumerate(self.findings["words"], 1))
 
 
@@ -241,6 +270,10 @@ def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         That, the distance by which it was judged, and the mean of the others without those set aside: (clients,
         features) each, NaN where there is nothing to compare with.
     """
+    from scipy import stats
+
+    from fedlit.study.statistics import holm
+
     left, found = values.copy(), np.zeros(values.shape, bool)
     while True:
         # every cell against the others that are left: one that was set aside as if it had come back alone

@@ -26,7 +26,8 @@ class APFL(FederatedClient):
     the client predicts as under FedAvg, with α = 1 as Local. Both losses see the same dropout.
 
     The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the local one is
-    ``personal``. Buffers of the mixture (statistics of normalisation) are the local copy's own.
+    ``personal``. Buffers of the mixture (statistics of normalisation) are the local copy's own. ``train/loss`` is the
+    sum of both losses.
 
     Args:
         spec: the client's description.
@@ -90,6 +91,13 @@ class APFL(FederatedClient):
         federated = self.loss(super().forward(x), y)
         again()
         return federated + self.loss(self(x), y)
+
+    def clipped_apart(self) -> list[list[str]]:
+        """Each copy by itself, as it would be under FedAvg and Local, and α."""
+        names = [name for name, _ in self.named_parameters()]
+        personal = [name for name in names if name.startswith("personal.")]
+        own = [name for name in names if name == "alpha"]
+        return [[name for name in names if name not in (*personal, *own)], personal, *([own] if own else [])]
 
     def configure_optimizers(self) -> Any:
         """As any client's, without weight decay on α."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fedlit.client import FederatedClient
+from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.nn.blocks import Affine
 from fedlit.sharing import State
@@ -34,8 +35,8 @@ class IFedAvg(FederatedClient):
         outputs: the same of φ_out.
         output_weight: a scale for each output (``vector``), or one for all (``scalar``).
         hot_start: whether φ_in starts at w = 1/σ, b = −μ of the client's training rows, which standardises raw inputs
-            (``data.scaling: none``).
-        start_round: exchanges before which φ stays as it is.
+            (``data.scaling: none``; scaled ones are standardised once more).
+        start_round: exchanges before which φ stays as it is; without any exchange it stays for good.
         lr_factor: learning rate of φ, as a multiple of the network's. Weight decay, which pulls towards 0 and not
             towards the identity, never applies to φ.
         class_weights: see :class:`~fedlit.client.FederatedClient`.
@@ -64,6 +65,13 @@ class IFedAvg(FederatedClient):
         class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__(spec, network, class_weights)
+        if start_round < 0 or not lr_factor > 0:
+            raise ConfigError(
+                "IFedAvg: expected start_round of at least 0 and lr_factor above 0, found "
+                f"{start_round} and {lr_factor}"
+            )
+        if hot_start and inputs != "both":
+            raise ConfigError(f"IFedAvg: hot_start: expected inputs: both (a scale and a shift), found {inputs}")
         bias, weight = ("both", "bias"), ("both", "weight")
         known = {"mean": spec.input_mean, "scale": spec.input_scale} if hot_start else {}
         self.affine_in = Affine(
@@ -103,11 +111,12 @@ class IFedAvg(FederatedClient):
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:
-        """What φ does to each column: part (``input scale``, ``input shift``, ``output scale``, ``output shift``) →
-        name of the input, or of the class that the output is for → value.
+        """What φ does to each column that the client has: part (``input scale``, ``input shift``, ``output scale``,
+        ``output shift``) → name of the input, or of the class that the output is for → value.
         """
         labels = [str(label) for label in self.spec.classes]
         outputs = labels if self.spec.num_outputs > 1 else labels[-1:]
+        absent = set(self.spec.absent)  # the same number throughout: nothing that could be corrected
         found: dict[str, Mapping[str, float]] = {}
         for side, names, layer in (
             ("input", self.spec.features, self.affine_in),
@@ -117,5 +126,6 @@ class IFedAvg(FederatedClient):
                 if value is not None:
                     own = value.detach().cpu().tolist()
                     names_of = names if len(own) == len(names) else ["all"]
-                    found[f"{side} {kind}"] = dict(zip(names_of, own, strict=True))
+                    values = zip(names_of, own, strict=True)
+                    found[f"{side} {kind}"] = {name: v for name, v in values if name not in absent or side == "output"}
         return found

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedlit.callbacks.corrections import CORRECTIONS
 from fedlit.explain.figures import heatmap_figure, svg_text
-from fedlit.explain.judge import judge
+from fedlit.explain.judge import CORRECTIONS, judge, read_records
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
 from fedlit.study.runs import DONE
@@ -123,7 +122,7 @@ def _corrections(found: Comparison) -> list[dict[str, Any]]:
         ]
         if not files:
             continue
-        values = pd.concat([pd.read_csv(file, dtype={"client": str, "feature": str}) for file in files])
+        values = pd.concat([read_records(file) for file in files])
         judged = judge(values.groupby(["client", "part", "feature"], sort=False)["value"].mean().reset_index())
         sides = dict.fromkeys(part.partition(" ")[0] for part in judged.parts)
         drawn = [(f"{side}s", svg_text(heatmap_figure(judged, side), f"{label}: corrected {side}s")) for side in sides]

@@ -34,7 +34,18 @@ if TYPE_CHECKING:
     from fedlit.run import Run
     from fedlit.study.study import Study
 
-__all__ = ["DONE", "Job", "digest_of", "execute", "finished", "plan_jobs", "score_rows", "tidy", "versions"]
+__all__ = [
+    "DONE",
+    "Job",
+    "digest_of",
+    "execute",
+    "finished",
+    "plan_jobs",
+    "read_tidy",
+    "score_rows",
+    "tidy",
+    "versions",
+]
 
 DONE = "DONE"
 PREDICTIONS, SCORES, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
@@ -248,15 +259,20 @@ def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
     return predictions.astype({"target": "string", "predicted": "string"})
 
 
+def read_tidy(path: Path) -> pd.DataFrame:
+    """A file of values by client; a client may be called NA."""
+    return pd.read_csv(path, dtype={"client": str}, keep_default_na=False, na_values={"value": [""]})
+
+
 def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
     """A client's scores on a split as rows of :data:`SCORES`."""
     return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]
 
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    from fedlit.callbacks.corrections import CORRECTIONS
     from fedlit.cli import load
     from fedlit.explain.explain import read_corrections
+    from fedlit.explain.judge import CORRECTIONS
     from fedlit.folders import newest_run
     from fedlit.predictions import scored_predictions
     from fedlit.study.curves import read_curves, training_seconds

@@ -36,10 +36,13 @@ def test_1_same_seed_same_bits_whatever_the_order_of_clients(method: str, tmp_pa
     assert different(weights(first), weights(trained(tmp_path / "c", seed=9, **METHODS[method]))) != []
 
 
-@pytest.mark.parametrize("client", ["local", "two optimizers", "proximal"])
-def test_2_without_exchange_another_client_changes_no_weight(client: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("client", ["local", "two optimizers", "proximal", "apfl", "ifedavg"])
+@pytest.mark.parametrize("data", [{}, {"batches": None, "batch_size": 8}, {"batches": 4, "steps": {"ash": 9, "*": 3}}])
+def test_2_without_exchange_another_client_changes_no_weight(client: str, data: dict[str, Any], tmp_path: Path) -> None:
     options = {key: value for key, value in METHODS[client].items() if key == "client"}
+    options["data"] = {**data, "steps": 3} if "steps" in data else data
     alone = weights(trained(tmp_path / "a", clients=("birch", "cedar"), **options))
+    options["data"] = data  # ash has the most steps, and the others wait for it
     among = weights(trained(tmp_path / "b", clients=("ash", "birch", "cedar"), **options))
     assert {name.split(".")[1] for name in different(alone, among)} == {"ash"}
 

@@ -10,7 +10,7 @@ from test_encoding import mixed, numbers, table
 from fedlit.data.encoding import encode, told_before
 from fedlit.data.moments import Moments
 from fedlit.data.table import choose_columns
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, DataError
 
 
 def test_pooled_moments_are_those_of_all_rows_together() -> None:
@@ -92,3 +92,17 @@ def test_columns_are_chosen_by_pattern(patterns: list[str], left: list[str]) -> 
         ConfigError, match=r"data.columns: expected the name or pattern of a column, found 'agee'.*'age'"
     ):
         choose_columns([own], ["agee"])
+
+
+def test_indicators_have_exact_names_that_no_column_takes() -> None:
+    codes = [1000001, 1000002, 1000003, 2.5] * 5
+    (client,) = encode([table("a", {"zip": codes}, categorical=["zip"])], categories="indicators")
+    assert client.spec.features == ("zip=2.5", "zip=1000001", "zip=1000002", "zip=1000003")
+    columns = {"ward": ["x", "y", "z", "x"] * 5, "ward=y": numbers()}
+    with pytest.raises(DataError, match=r"column 'ward': expected indicators of names .* found 'ward=y' twice"):
+        encode([table("a", columns, categorical=["ward"])], categories="indicators")
+
+
+def test_a_first_pattern_that_takes_out_begins_with_all() -> None:
+    (chosen,) = choose_columns([mixed("a")], ["!age"])
+    assert set(mixed("a").features) - set(chosen.features) == {"age"}

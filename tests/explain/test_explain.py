@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedlit.__main__ import main
 from fedlit.explain.explain import explain, read_corrections
-from fedlit.explain.figures import histogram_figure
+from fedlit.explain.figures import heatmap_figure, histogram_figure
 from fedlit.explain.judge import judge
 from fedlit.study.compare import compare
 from fedlit.study.study import Method, Study
@@ -194,3 +194,54 @@ def test_a_studys_report_shows_what_was_corrected(run: Path, tmp_path: Path) -> 
     scores = found.collected.results
     assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
     assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])
+
+
+def records(folder: Path, clients: list[str], features: list[str], parts: tuple[str, ...] = ("input scale",)) -> Path:
+    """A run's folder that holds corrections alone."""
+    rng = np.random.default_rng(0)
+    rows = [(5, c, p, f, rng.normal(1, 0.1)) for c in clients for p in parts for f in features]
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(rows, columns=["epoch", "client", "part", "feature", "value"])
+    frame.to_csv(folder / "corrections.csv", index=False)
+    return folder
+
+
+def test_names_are_text_whatever_they_read_like(tmp_path: Path) -> None:
+    clients, features = ["NA", "EU", "APAC", "null"], ["None", "cost_$_2019_$", "$x$", "a=b=c", "Größe"]
+    found = explain(records(tmp_path, clients, features))
+    assert set(found.judged.cells["client"]) == set(clients) and set(found.judged.cells["feature"]) == set(features)
+    svg = next(path for path in found.files if path.name == "corrections_inputs.svg").read_text(encoding="utf-8")
+    assert "cost_$_2019_$" in svg and ">NA<" in svg
+
+
+def test_parts_of_other_names_and_of_other_columns_are_drawn(tmp_path: Path) -> None:
+    folder = records(tmp_path, ["a", "b", "c"], ["x", "y"], ("input scale", "input temperature"))
+    more = pd.DataFrame(
+        [(5, c, "input shift", "all", 0.1) for c in "abc"], columns=pd.read_csv(folder / "corrections.csv").columns
+    )
+    more.to_csv(folder / "corrections.csv", mode="a", header=False, index=False)
+    judged = explain(folder).judged
+    labels = [[text.get_text() for text in axes.get_xticklabels()] for axes in heatmap_figure(judged).axes[:3]]
+    assert labels == [["x", "y"], ["x", "y"], ["all"]]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 5, 6])
+def test_no_finding_says_by_which_rule(clients: int, tmp_path: Path) -> None:
+    said = str(explain(records(tmp_path, [f"s{k}" for k in range(clients)], ["x", "y", "z", "u"]), threshold=1.5))
+    assert "No finding" in said
+    rule = "too few" if clients < 3 else "fewer than 6 clients" if clients < 6 else "p < 1 %"
+    assert rule in said
+
+
+def test_the_newest_run_that_has_corrections_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "lightning_logs" / "sites"
+    for name in ("version_2", "version_10"):
+        records(runs / name, ["a", "b", "c"], ["x", "y", "z"])
+    for name in ("version_11", "version_old"):
+        (runs / name).mkdir()
+    (tmp_path / "sites").mkdir()  # a folder of the configuration's name is no run
+    assert main(["explain", "--run", "sites"]) == 0
+    assert "version_10" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_clients_that_lack_a_feature_are_left_out() -> None:
 def test_equal_corrections_are_no_distance_and_no_finding() -> None:
     judged = judge(frame({f"s{k}": [1.0, 1.0, 1.0] for k in range(8)}, ("a", "b", "c")))
     assert (judged.cells["z"] == 0).all() and not judged.cells["marked"].any() and not len(judged.findings)
-    assert str(judged) == "No finding: no correction stands out by more than 2 standard deviations."
+    assert str(judged).startswith("No finding: 0 of 24 corrections lie more than 2 sd off, none further than chance")
 
 
 def test_chance_is_hardly_ever_called_a_finding() -> None:

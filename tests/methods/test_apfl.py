@@ -116,4 +116,16 @@ def test_a_learnt_alpha_moves_and_stays_a_share(tmp_path: Path) -> None:
     with torch.no_grad():
         client.alpha.fill_(1.7)
     client.on_train_batch_end(None, None, 0)
-    assert float(client.alpha) == 1.0
+    assert client.alpha.item() == 1.0
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_clipping_does_not_tie_the_copies_together(engine: str, tmp_path: Path) -> None:
+    def fit(name: str, client: Any, **exchange: Any) -> Run:
+        loop = {"engine": engine, "gradient_clip_val": 0.2, **({"client": client} if client is not None else {})}
+        run = make_run(tmp_path / name, loop=loop, exchange=exchange or None, align="both")
+        run.fit(quiet=True)
+        return run
+
+    local, apfl = fit("a", None), fit("b", mixing(1.0), federated=["*"])
+    assert different(weights(local), own(apfl)) == []

@@ -212,3 +212,25 @@ def test_corrections_are_named_by_column_and_class() -> None:
     assert list(client.corrections["output scale"]) == ["0", "1", "2"]
     assert FederatedClient(SPEC, MLP).corrections == {}
     assert isinstance(client.affine_in, nn.Module)
+
+
+def test_columns_that_a_client_does_not_have_are_not_its_corrections(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=IFedAvg, exchange={"federated": ["*"]}, align="both", epochs=1)
+    run.describe()
+    for name, columns in {"ash": 5, "birch": 4, "cedar": 6}.items():
+        client = run.loop.federation[name]
+        assert client.spec.num_features == 6 and len(client.spec.absent) == 6 - columns
+        assert list(client.corrections["input scale"]) == [f"x{i}" for i in range(columns)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start_round": -1}, "expected start_round of at least 0"),
+        ({"lr_factor": 0.0}, "lr_factor above 0, found 0 and 0.0"),
+        ({"hot_start": True, "inputs": "bias"}, "hot_start: expected inputs: both"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(**options)
