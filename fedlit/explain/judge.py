@@ -44,9 +44,9 @@ FEW = 6
 """Clients below which no p can be small after correction for the number of cells: the two marks together decide then
 (``benchmarks/shifts.py`` has precision and recall of both rules)."""
 
-LEVEL = 0.01
-"""Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and then one cell of an
-unharmed federation of 24 was a finding (``benchmarks/README.md``)."""
+LEVEL = 0.001
+"""Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and every other unharmed
+federation of 24 had a finding then (``benchmarks/README.md``)."""
 
 _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
 
@@ -116,7 +116,7 @@ class Judgement:
             ``feature_marked``, whether that is above the threshold (None where there are fewer than three features);
             ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
             over the part; see :func:`chances`), ``apart`` and ``others``, by what it was judged; ``finding``, whether
-            it is worth a person's attention: p below 1 %, or an output turned round; with fewer than six clients,
+            it is worth a person's attention: p below 0.1 %, or an output turned round; with fewer than six clients,
             where p can hardly be small, a marked cell in a marked feature.
         threshold: of marks, in standard deviations.
         against: see :func:`distances`.

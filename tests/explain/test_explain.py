@@ -227,7 +227,7 @@ def test_parts_of_other_names_and_of_other_columns_are_drawn(tmp_path: Path) -> 
 def test_no_finding_says_by_which_rule(clients: int, tmp_path: Path) -> None:
     said = str(explain(records(tmp_path, [f"s{k}" for k in range(clients)], ["x", "y", "z", "u"]), threshold=50))
     assert "No finding" in said
-    rule = "too few" if clients < 3 else "fewer than 6 clients" if clients < 6 else "p < 1 %"
+    rule = "too few" if clients < 3 else "fewer than 6 clients" if clients < 6 else "p < 0.1 %"
     assert rule in said
 
 
