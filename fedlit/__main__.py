@@ -104,7 +104,7 @@ def _guarded(work: Callable[[], int]) -> int:
     """Do it; whatever goes wrong is one message."""
     try:
         return work()
-    except (FedlitError, KeyboardInterrupt):
+    except (FedlitError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
         from lightning.fabric.utilities.exceptions import MisconfigurationException

@@ -43,8 +43,9 @@ class Watched(FederatedClient):
 
 
 def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
-    client = method.get("client", FederatedClient)
-    return {**method, "loop": {"client": partial(client, network=Dry), "engine": engine, "threads": threads}}
+    loop = method.get("loop", {})
+    client = partial(loop.get("client", method.get("client", FederatedClient)), network=Dry)
+    return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
 
 
 def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedlit.building import ClientOverride, build_clients
 from fedlit.callbacks import Checkpoints
 from fedlit.client import FederatedClient
-from fedlit.data.loader import Batch
+from fedlit.data.loader import Batch, Pace
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.loop import FederatedLoop
@@ -293,8 +293,8 @@ def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
     ):
         other.test(quiet=True)
     fewer = make_run(tmp_path, epochs=2)
-    fewer.data.batches = 5
-    with pytest.raises(ConfigError, match=r"found data.batches 4"):
+    fewer.data.pace = Pace(batches=5)
+    with pytest.raises(ConfigError, match=r"found data: batches 4"):
         fewer.fit("last", quiet=True)
 
 

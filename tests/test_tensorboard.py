@@ -43,7 +43,7 @@ def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: 
     assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation"]}
     tags = [{*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients]
     assert tags[0] == tags[1] == tags[2]
-    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "classes"}
+    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "classes"}
     assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "lr", "drift", "val/confusion_matrix"}
     federation = {*runs[f"{RUN}/federation"]["scalars"], *runs[f"{RUN}/federation"]["tensors"]}
     assert {"val/auroc", "val/worst/auroc", "train/loss", "drift", "plan/text_summary", "exchange/rounds"} <= federation

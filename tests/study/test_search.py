@@ -29,7 +29,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study, load_study
 
-SMALL = {"data.batches": 2, "model.client.network.width": 8, "data.source.init_args.clients": ["wine", "iris"]}
+SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "data.source.init_args.clients": ["wine", "iris"]}
 RATE = {"low": 0.25, "high": 1.0}
 SPACE = {
     "exchange.federated": {"choices": [["nothing"], ["core"]]},
