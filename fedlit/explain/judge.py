@@ -45,8 +45,8 @@ FEW = 6
 (``benchmarks/shifts.py`` has precision and recall of both rules)."""
 
 LEVEL = 0.001
-"""Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and every other unharmed
-federation of 24 had a finding then (``benchmarks/README.md``)."""
+"""Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and most unharmed
+federations of 24 had a finding then (``benchmarks/README.md``)."""
 
 _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
 
