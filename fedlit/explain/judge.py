@@ -48,6 +48,10 @@ LEVEL = 0.001
 """Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and most unharmed
 federations of 24 had a finding then (``benchmarks/README.md``)."""
 
+LEAST = 0.01
+"""A correction that differs by less from the other clients' is nobody's concern, however sure it is: 1 % of a scale, a
+hundredth of a column's unit."""
+
 _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
 
 
@@ -117,7 +121,7 @@ class Judgement:
             ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
             over the part; see :func:`chances`), ``apart`` and ``others``, by what it was judged; ``finding``, whether
             it is worth a person's attention: p below 0.1 %, or an output turned round; with fewer than six clients,
-            where p can hardly be small, a marked cell in a marked feature.
+            where p can hardly be small, a marked cell in a marked feature; and in any case at least 0.01 from the others.
         threshold: of marks, in standard deviations.
         against: see :func:`distances`.
     """
@@ -252,6 +256,7 @@ def _judge_part(own: pd.DataFrame, against: Against, threshold: float) -> pd.Dat
     sure = cells["p"] < LEVEL
     if len(clients) < FEW:
         sure = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
+    sure = sure & ((cells["value"] - cells["others"]).abs() >= LEAST)
     turned = [_reversed(part, v) for part, v in zip(cells["part"], cells["value"], strict=True)]
     return cells.assign(finding=sure | np.array(turned, dtype=bool))
 

@@ -134,3 +134,14 @@ def test_chances_are_those_of_the_t_distribution() -> None:
         t = (values[k, 0] - others.mean()) / (others.std(ddof=1) * np.sqrt(1 + 1 / 7))
         raw.append(2 * stats.t.sf(abs(t), 6))
     assert chances(values)[0][:, 0] == pytest.approx(multipletests(raw, method="holm")[1])
+
+
+def test_a_sure_difference_of_no_size_is_no_finding() -> None:
+    rng = np.random.default_rng(6)
+    values = rng.normal(1, 1e-5, (12, 5))
+    values[4, 2] = 1.005
+    found = judge(frame({f"s{k:02d}": list(values[k]) for k in range(12)}, tuple("abcde")))
+    assert found.cells["p"].min() < 1e-6 and not len(found.findings)
+    values[4, 2] = 1.02
+    found = judge(frame({f"s{k:02d}": list(values[k]) for k in range(12)}, tuple("abcde")))
+    assert found.findings["client"].tolist() == ["s04"]
