@@ -121,7 +121,7 @@ class Judgement:
             ``p``, for a cell that is like the others', how often it would lie so far off (t-test, Holm's correction
             over the part; see :func:`chances`), ``apart`` and ``others``, by what it was judged; ``finding``, whether
             it is worth a person's attention: p below 0.1 %, or an output turned round; with fewer than six clients,
-            where p can hardly be small, a marked cell in a marked feature; and in any case at least 0.01 from the others.
+            where p can hardly be small, a marked cell in a marked feature; in any case at least 0.01 from the others.
         threshold: of marks, in standard deviations.
         against: see :func:`distances`.
     """
