@@ -31,8 +31,8 @@ class Shown:
     Attributes:
         clients: how many clients may have a run.
         chosen: names or patterns of clients that have one in any case.
-        corrections: epochs between two pictures of what clients correct (of methods that show it); 0 for one at the
-            end.
+        corrections: epochs between two pictures of what clients correct (of methods that show it), and one at the end;
+            0 for none.
     """
 
     clients: int = 64

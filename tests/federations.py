@@ -17,6 +17,7 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
+from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
 from fedlit.methods import APFL, IFedAvg
 from fedlit.nn import Network
@@ -117,6 +118,7 @@ def make_run(
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
     rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
+    options.setdefault("board", Shown(corrections=0))  # pictures take longer than these trainings
     return Run(
         module, rows, Exchange(**(exchange or {})), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
     )

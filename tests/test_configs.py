@@ -37,8 +37,11 @@ def test_two_epochs_and_a_test(config: Path, tmp_path: Path, monkeypatch: pytest
     need_data(config)
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "--config", config.name, "--trainer.max_epochs", "2", "--model.threads", "1"]) == 0
-    assert main(["test", "--config", config.name]) == 0
-    results = json.loads((tmp_path / "lightning_logs" / config.stem / "version_0" / "test.json").read_text())
+    # the 142,301 test rows of Covertype take Global Layers' network ten seconds: once is enough
+    again = config.stem in ("covertype_local", "covertype_fedavg", "covertype_centralized")
+    command, split = ("validate", "validation") if again else ("test", "test")
+    assert main([command, "--config", config.name]) == 0
+    results = json.loads((tmp_path / "lightning_logs" / config.stem / "version_0" / f"{split}.json").read_text())
     faults = yaml.safe_load(config.read_text())["data"].get("mutations", [])
     for name, scores in results["clients"].items():
         assert scores["rows"] > 0 and math.isfinite(scores["loss"]), name

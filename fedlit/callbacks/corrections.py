@@ -23,7 +23,8 @@ class Corrections(Callback):
 
     Args:
         folder: of the run.
-        every: epochs between two records; 0 for the end of training alone, where there is always one.
+        every: epochs between two records, each with a picture; 0 for no pictures and one record, at the end of training
+            (where there is always one).
     """
 
     def __init__(self, folder: Path, every: int) -> None:
@@ -54,7 +55,7 @@ class Corrections(Callback):
         self._last = epoch
         values.insert(0, "epoch", epoch)
         values.to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
-        for logger in trainer.loggers:
+        for logger in trainer.loggers if self.every else ():
             if isinstance(logger, FederatedTensorBoardLogger):
                 try:
                     self._draw(logger, values, epoch, trainer.global_step)
