@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from fedlit.explain.judge import CORRECTIONS, corrections_frame, read_records
+from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge, read_records
 from fedlit.logger import FederatedTensorBoardLogger
 from fedlit.loop import FederatedLoop
 
@@ -65,9 +65,8 @@ class Corrections(Callback):
     @staticmethod
     def _draw(logger: FederatedTensorBoardLogger, values: Any, epoch: int, step: int) -> None:
         from fedlit.explain.figures import heatmap_figure
-        from fedlit.explain.judge import judge
 
         judged = judge(values)
-        for side in dict.fromkeys(part.partition(" ")[0] for part in judged.parts):
+        for side in judged.sides:
             figure: Any = heatmap_figure(judged, side, f"epoch {epoch}")
             logger.writer().add_figure(f"corrections/{side}", figure, step)

@@ -34,8 +34,7 @@ class Mutation:
             column over all clients' training rows (another protocol); ``clip``, no lower than the client's quantile
             ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
             ``missing``, values of rows with the positive label (of more than two, the client's most frequent one) are
-            lost with probability ``by``; ``flip``, the two
-            labels exchanged.
+            lost with probability ``by``; ``flip``, the two labels exchanged.
         client: where; drawn by the run's seed among clients without a fault if None.
         feature: a column of numbers; drawn if None; of no use with ``flip``.
         other: the column to swap with; drawn if None.

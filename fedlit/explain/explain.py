@@ -107,8 +107,8 @@ def explain(
     cells.to_csv(files[0], index=False)
     judged.outliers.to_csv(files[1], index=False)
     files[2].write_text(f"# What the federation corrected, after epoch {epoch}\n\n{judged}\n", encoding="utf-8")
-    for side in dict.fromkeys(part.partition(" ")[0] for part in judged.parts):
-        files += save_figure(lambda side=side: heatmap_figure(judged, side), target / f"corrections_{side}s")  # type: ignore[misc]
+    for side in judged.sides:
+        files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []
     note = "" if drawn or client is None else f"no input of {client} is marked, so there are no histograms"
     return Explanation(judged, epoch, files + drawn, note)
@@ -129,4 +129,4 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     table = load(str(config)).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
-    return save_figure(lambda: histogram_figure(table, features, notes), target / f"histograms_{client}")
+    return save_figure(histogram_figure(table, features, notes), target / f"histograms_{client}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,18 +183,17 @@ def _bars(axes: Axes, values: pd.Series, target: pd.Series) -> None:
     axes.set_ylabel("share of the class", fontsize=7)
 
 
-def save_figure(make: Callable[[], Figure], path: Path) -> list[Path]:
+def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and as SVG (text stays text, and the same picture gives the same bytes).
 
     Args:
-        make: draws it.
+        figure: drawn.
         path: without ending.
     """
     import matplotlib
 
     written = []
     with matplotlib.rc_context(_STYLE):
-        figure = make()
         for ending, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
             written.append(path.with_name(f"{path.name}.{ending}"))
             figure.savefig(written[-1], facecolor="white", **options)

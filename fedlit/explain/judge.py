@@ -167,6 +167,11 @@ class Judgement:
         """The parts that there are."""
         return list(dict.fromkeys(self.cells["part"]))
 
+    @property
+    def sides(self) -> list[str]:
+        """The sides that parts are on: ``input``, ``output``."""
+        return list(dict.fromkeys(part.partition(" ")[0] for part in self.parts))
+
     def _no_finding(self) -> str:
         clients = self.cells["client"].nunique()
         if clients < 3:

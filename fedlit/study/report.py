@@ -124,8 +124,9 @@ def _corrections(found: Comparison) -> list[dict[str, Any]]:
             continue
         values = pd.concat([read_records(file) for file in files])
         judged = judge(values.groupby(["client", "part", "feature"], sort=False)["value"].mean().reset_index())
-        sides = dict.fromkeys(part.partition(" ")[0] for part in judged.parts)
-        drawn = [(f"{side}s", svg_text(heatmap_figure(judged, side), f"{label}: corrected {side}s")) for side in sides]
+        drawn = [
+            (f"{side}s", svg_text(heatmap_figure(judged, side), f"{label}: corrected {side}s")) for side in judged.sides
+        ]
         words = judged.findings["words"].tolist()
         more = len(words) - MOST_FINDINGS
         sections.append(
