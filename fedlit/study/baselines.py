@@ -24,9 +24,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.table import Split
+from fedlit.explain.judge import read_records
 from fedlit.metrics import auroc_one_versus_one, classification_metrics
 from fedlit.predictions import prediction_frame
-from fedlit.study.runs import Job, digest_of, read_tidy, score_rows, tidy
+from fedlit.study.runs import Job, digest_of, score_rows, tidy
 
 __all__ = ["GRIDS", "fit_baseline", "make_baseline"]
 
@@ -125,7 +126,7 @@ def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame,
 def _read(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     return (
         pd.read_parquet(folder / "predictions.parquet"),
-        read_tidy(folder / "scores.csv"),
+        read_records(folder / "scores.csv"),
         json.loads((folder / "settings.json").read_text(encoding="utf-8")),
     )
 

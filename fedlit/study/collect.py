@@ -12,7 +12,8 @@ import pandas as pd
 
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
-from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished, read_tidy
+from fedlit.explain.judge import read_records
+from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["Collected", "best_on_validation", "collect"]
@@ -65,12 +66,12 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     scores, curves, bootstrap = [], [], {}
     for job, _ in done:
         folder = Path(job.folder)
-        own = read_tidy(folder / SCORES)
+        own = read_records(folder / SCORES)
         scores.append(own.assign(method=job.method, seed=job.seed))
         if fixed and (folder / BOOTSTRAP).is_file():
             bootstrap[job.method, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
         if (folder / CURVES).is_file():
-            own = read_tidy(folder / CURVES)
+            own = read_records(folder / CURVES)
             curves.append(own.assign(method=job.method, seed=job.seed))
     results = pd.concat(scores, ignore_index=True).assign(study=study.name)
     chosen = []

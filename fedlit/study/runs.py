@@ -41,7 +41,6 @@ __all__ = [
     "execute",
     "finished",
     "plan_jobs",
-    "read_tidy",
     "score_rows",
     "tidy",
     "versions",
@@ -257,11 +256,6 @@ def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
     predictions.insert(0, "client", client)
     predictions.insert(1, "split", split)
     return predictions.astype({"target": "string", "predicted": "string"})
-
-
-def read_tidy(path: Path) -> pd.DataFrame:
-    """A file of values by client; a client may be called NA."""
-    return pd.read_csv(path, dtype={"client": str}, keep_default_na=False, na_values={"value": [""]})
 
 
 def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
