@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from fedlit.callbacks import Checkpoints, Exchange
     from fedlit.cli import load
     from fedlit.client import FederatedClient
+    from fedlit.data.column_split import ColumnSplit
     from fedlit.data.module import FederatedData
     from fedlit.data.mutations import Mutation
     from fedlit.data.partition import Partition
-    from fedlit.data.sources import Bundled, Covertype, Heart, Tables
+    from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
     from fedlit.loop import FederatedLoop
-    from fedlit.methods import APFL, IFedAvg
+    from fedlit.methods import APFL, CHFL, IFedAvg
     from fedlit.nn import MLP, GlobalLayers, Network
     from fedlit.run import Run
     from fedlit.spec import ClientSpec
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "APFL": "fedlit.methods",
+    "CHFL": "fedlit.methods",
     "Bundled": "fedlit.data.sources",
     "Checkpoints": "fedlit.callbacks",
     "ClientSpec": "fedlit.spec",
+    "ColumnSplit": "fedlit.data.column_split",
     "Covertype": "fedlit.data.sources",
     "Exchange": "fedlit.callbacks",
     "FederatedClient": "fedlit.client",
@@ -42,6 +45,7 @@ _HOMES = {
     "Method": "fedlit.study.study",
     "Mutation": "fedlit.data.mutations",
     "Network": "fedlit.nn",
+    "OpenML": "fedlit.data.sources",
     "Partition": "fedlit.data.partition",
     "Rule": "fedlit.aggregation",
     "Run": "fedlit.run",
@@ -58,10 +62,12 @@ _HOMES = {
 
 __all__ = [
     "APFL",
+    "CHFL",
     "MLP",
     "Bundled",
     "Checkpoints",
     "ClientSpec",
+    "ColumnSplit",
     "Covertype",
     "Exchange",
     "FederatedClient",
@@ -74,6 +80,7 @@ __all__ = [
     "Method",
     "Mutation",
     "Network",
+    "OpenML",
     "Partition",
     "Rule",
     "Run",

@@ -51,13 +51,14 @@ class FederatedClient(LightningModule):
     - ``on_receive``: what the client does with what an exchange gave it;
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
     - ``forward``: how the parts make a prediction;
-    - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and step
-      them in ``training_step``;
+    - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
+      ``training_step`` call ``descend`` for each;
     - ``configure_metrics``: other scores.
 
     Args:
         spec: the client's description.
-        network: makes the network from (num_features, num_outputs).
+        network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` has parts of its
+            own.
         class_weights: whether classes count alike in the loss (``balanced``): each row is weighted by the inverse of
             its class's share of the client's training rows, weights scaled to sum to the number of its classes.
 
@@ -84,19 +85,20 @@ class FederatedClient(LightningModule):
     class_weight: Tensor | None
 
     def __init__(
-        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
+        self, spec: ClientSpec, network: NetworkFactory | None, class_weights: Literal["none", "balanced"] = "none"
     ) -> None:
         super().__init__()
         self.spec = spec
-        if not callable(network):
+        if callable(network):
+            built = network(spec.num_features, spec.num_outputs)
+            self.encoder: nn.Module = built.encoder
+            self.core: nn.Module = built.core
+            self.head: nn.Module = built.head
+        elif network is not None or type(self).forward is FederatedClient.forward:
             raise ConfigError(
                 f"client {spec.name!r}: expected a network class, found the {type(network).__name__} {network!r}; let "
                 f"{type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: NetworkFactory"
             )
-        built = network(spec.num_features, spec.num_outputs)
-        self.encoder: nn.Module = built.encoder
-        self.core: nn.Module = built.core
-        self.head: nn.Module = built.head
         self.state: dict[str, Any] = {}
         weight = balanced(spec.class_rows) if class_weights == "balanced" else None
         self.register_buffer("class_weight", weight, persistent=False)
@@ -105,6 +107,9 @@ class FederatedClient(LightningModule):
         self.scheduler_factory: Callable[[Optimizer], Any] | None = None
         self.scheduler_interval = "epoch"
         self.gradient_clip_val: float | None = None
+        # Also set by the loop, before each step: batches per optimizer step, and whether this one is the last of them.
+        self.accumulate = 1
+        self.steps_now = True
         self._optimizers: list[Optimizer] = []
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
@@ -200,6 +205,31 @@ class FederatedClient(LightningModule):
         config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
         return {"optimizer": optimizer, "lr_scheduler": config}
 
+    def descend(self, loss: Tensor, optimizers: Iterable[Optimizer], clipped: Iterable[Sequence[str]]) -> None:
+        """Take a step down a loss: gradients, clipping, optimizers, as the configuration says.
+
+        What the loop does with the loss that ``training_step`` returns; a client that steps several optimizers by
+        itself calls it for each. Where batches are accumulated, the optimizers step behind the last one.
+
+        Args:
+            loss: scalar.
+            optimizers: those that step.
+            clipped: names of the parameters whose gradients are limited together.
+        """
+        (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+        call_hook(self, "on_after_backward")
+        if not self.steps_now:
+            return
+        if self.gradient_clip_val:
+            parameters = dict(self.named_parameters())
+            for names in clipped:
+                nn.utils.clip_grad_norm_([parameters[name] for name in names], self.gradient_clip_val)
+        for optimizer in optimizers:
+            call_hook(self, "on_before_optimizer_step", optimizer)
+            optimizer.step()
+            call_hook(self, "on_before_zero_grad", optimizer)
+            optimizer.zero_grad()
+
     def clipped_apart(self) -> list[list[str]]:
         """Names of the parameters whose gradients ``gradient_clip_val`` limits together: all of them, in one list."""
         return [[name for name, _ in self.named_parameters()]]
@@ -269,3 +299,14 @@ class FederatedClient(LightningModule):
         """This client's own schedulers: none, one, or a list."""
         mine = [config.scheduler for config in self._scheduler_configs]
         return None if not mine else mine[0] if len(mine) == 1 else mine
+
+
+def call_hook(client: LightningModule, hook: str, *args: Any) -> None:
+    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
+    if overrides(client, hook):
+        getattr(client, hook)(*args)
+
+
+def overrides(client: LightningModule, hook: str) -> bool:
+    """Whether the client's class has a hook of its own."""
+    return getattr(type(client), hook) is not getattr(LightningModule, hook)

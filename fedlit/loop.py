@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit._lightning import count_aligned_step, parse_optimizers
 from fedlit.building import ClientFactory, ClientOverride, build_client, build_clients, find_override
-from fedlit.client import FederatedClient
+from fedlit.client import FederatedClient, call_hook, overrides
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -176,7 +176,7 @@ class FederatedLoop(LightningModule):
             self.clients[name] = client
             self.batch_sizes[name], self.steps[name] = size, data.train_loaders[name].range
         self.told_before = data.told_before
-        self.notes = (*map(str, data.planted), *(note for client in data.clients for note in client.notes))
+        self.notes = data.notes
 
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""
@@ -321,25 +321,13 @@ class FederatedLoop(LightningModule):
 
     def step_client(self, client: FederatedClient, batch: Batch, batch_idx: int) -> None:
         """One client's share of an aligned step: loss, gradient, clipping, optimizer."""
+        client.accumulate, client.steps_now = self.accumulate, self._updates(client.spec.name, batch_idx)
         loss = client.training_step(batch, batch_idx)
-        steps_now = self._updates(client.spec.name, batch_idx)
-        if loss is not None:
-            client.log("loss", loss)
-        elif client.automatic_optimization:
-            return  # the client skips this batch, as in Lightning
+        if loss is None:
+            return  # the client skips this batch, as in Lightning, or has nothing to say
+        client.log("loss", loss)
         if client.automatic_optimization:
-            (loss / self.accumulate if self.accumulate > 1 else loss).backward()
-            _call_hook(client, "on_after_backward")
-            if steps_now:
-                if client.gradient_clip_val:
-                    parameters = dict(client.named_parameters())
-                    for names in client.clipped_apart():
-                        nn.utils.clip_grad_norm_([parameters[name] for name in names], client.gradient_clip_val)
-                for optimizer in client._optimizers:
-                    _call_hook(client, "on_before_optimizer_step", optimizer)
-                    optimizer.step()
-                    _call_hook(client, "on_before_zero_grad", optimizer)
-                    optimizer.zero_grad()
+            client.descend(loss, client._optimizers, client.clipped_apart())
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
@@ -461,7 +449,7 @@ class FederatedLoop(LightningModule):
         own: dict[str, Any] = {}
         for name, client in self.federation.items():
             own[name] = {"state": client.state}
-            _call_hook(client, "on_save_checkpoint", own[name])
+            call_hook(client, "on_save_checkpoint", own[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
         checkpoint["fedlit"] = {"clients": own, "stacks": stacks, **fixed_settings(self)}
 
@@ -478,7 +466,7 @@ class FederatedLoop(LightningModule):
         self._loaded_step = checkpoint["global_step"]
         for name, client in self.federation.items():
             client.state = saved["clients"][name]["state"]
-            _call_hook(client, "on_load_checkpoint", saved["clients"][name])
+            call_hook(client, "on_load_checkpoint", saved["clients"][name])
 
     def _forward(self, hook: str, *args: Any) -> None:
         for client in self.federation.values():
@@ -486,7 +474,7 @@ class FederatedLoop(LightningModule):
 
     def _call(self, client: FederatedClient, hook: str, *args: Any) -> None:
         """Call a hook that may draw random numbers, outside of a client's step, which is seeded as a whole."""
-        if _overrides(client, hook):
+        if overrides(client, hook):
             with isolated_rng(derive_seed(self.seed, hook, client.spec.name, self.step), self.device):
                 getattr(client, hook)(*args)
 
@@ -507,13 +495,3 @@ class FederatedLoop(LightningModule):
     def on_train_end(self) -> None:
         """Forwarded to the clients."""
         self._forward("on_train_end")
-
-
-def _call_hook(client: FederatedClient, hook: str, *args: Any) -> None:
-    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
-    if _overrides(client, hook):
-        getattr(client, hook)(*args)
-
-
-def _overrides(client: FederatedClient, hook: str) -> bool:
-    return getattr(type(client), hook) is not getattr(LightningModule, hook)

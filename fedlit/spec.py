@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ClientSpec", "Site"]
+from fedlit.errors import ConfigError
+
+__all__ = ["ClientSpec", "Site", "own_share"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class ClientSpec:
         input_mean: mean of each input over the training rows.
         input_scale: standard deviation of each input over the training rows, 1 where it is 0.
         absent: inputs that the client's table does not have: a common space fills them with 0.
+        common: group of clients that share columns → the inputs that these columns became, in an order that is the same
+            at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -61,6 +66,13 @@ class ClientSpec:
     input_mean: tuple[float, ...] = ()
     input_scale: tuple[float, ...] = ()
     absent: tuple[str, ...] = ()
+    common: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """The inputs that are in no group's common columns."""
+        shared = {name for names in (self.common or {}).values() for name in names}
+        return tuple(name for name in self.features if name not in shared)
 
     @property
     def num_features(self) -> int:
@@ -71,3 +83,24 @@ class ClientSpec:
     def num_outputs(self) -> int:
         """Width of the output: a logit per class, or a single one (of the positive class) where there are two."""
         return 1 if len(self.classes) == 2 else len(self.classes)
+
+
+def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:
+    """A client's value of a setting that is one share in [0, 1] for all, or one by client's name or pattern: the first
+    that matches.
+
+    Raises:
+        ConfigError: none for this client, or no share.
+
+    Example:
+        >>> own_share({"cleve*": 0.25, "*": 0.5}, "cleveland", "alpha")
+        0.25
+    """
+    if isinstance(values, Mapping):
+        found = [value for pattern, value in values.items() if fnmatch.fnmatchcase(client, pattern)]
+        if not found:
+            raise ConfigError(f"{key}: expected a value for client {client!r}, found {dict(values)}; add '*': 0.5")
+        values = found[0]
+    if not 0 <= values <= 1:
+        raise ConfigError(f"{key}: expected a share in [0, 1], found {values}")
+    return float(values)

@@ -19,7 +19,7 @@ from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
-from fedlit.methods import APFL, IFedAvg
+from fedlit.methods import APFL, CHFL, IFedAvg
 from fedlit.nn import Network
 from fedlit.run import Run
 from fedlit.sharing import State
@@ -152,6 +152,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "apfl, alpha learnt": {
         "loop": {"client": partial(APFL, network=SmallNet, learn_alpha=True), "optimizer": SLOW},
         "exchange": {"federated": ["core"]},
+    },
+    "chfl": {
+        "loop": {"client": partial(CHFL, hidden=[8, 6])},
+        "data": {"common": "all", "scaling": "pooled"},
+        "exchange": {"federated": ["common", "!common.*.head"]},
+    },
+    "chfl, concatenation, groups": {
+        "loop": {"client": partial(CHFL, hidden=[8], unique="concatenation")},
+        "data": {"common": "groups"},
+        "exchange": {"federated": ["common", "!common.*.head"], "optimizer_state": "average"},
     },
     "global layers, batches of 8": {
         "exchange": {"federated": ["core"]},

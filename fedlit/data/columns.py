@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = ["Categories", "Learnt", "Scaling", "inputs"]
 
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators"]
+Meetings = Mapping[str, frozenset[str]]
 
 
 class Learnt:
@@ -25,61 +26,64 @@ class Learnt:
 
     Args:
         tables: one per client.
-        common: whether clients have a common input space: categories of all count, otherwise a client's own.
-        pooled: whether numbers are scaled by what all clients who have the column tell of theirs.
+        alike: column → the clients at which it means the same: the categories of all of them count, and one without
+            any value is of the kind that it has at the others. At any other client a column is its own.
+        pooled: column → the clients by whose numbers together it is standardised.
 
     Attributes:
         train: client → its training rows.
     """
 
-    def __init__(self, tables: Sequence[ClientTable], *, common: bool, pooled: bool) -> None:
-        self.tables, self.common, self.is_pooled = tables, common, pooled
+    def __init__(self, tables: Sequence[ClientTable], *, alike: Meetings, pooled: Meetings) -> None:
+        self.tables, self.alike, self.pooled = {table.name: table for table in tables}, alike, pooled
         self.train = {table.name: table.features.iloc[table.splits["train"]] for table in tables}
         self._filled = {name: {str(c) for c in own if own[c].notna().any()} for name, own in self.train.items()}
-        self._moments: dict[tuple[str, str], Moments | None] = {}
-        self._observed: dict[tuple[str, str], pd.Series] = {}
+        self._moments: dict[tuple[frozenset[str], str], Moments | None] = {}
+        self._observed: dict[tuple[frozenset[str], str], pd.Series] = {}
 
     def categorical(self, table: ClientTable) -> set[str]:
-        """The table's columns that hold categories. One without any value is of the kind that it has where clients
-        meet, else of the client's own.
-        """
-        met = self.tables if self.common else [table]
-        filled = {column for other in met for column in self._filled[other.name]}
-        elsewhere = {name for other in met for name in other.categorical if name in self._filled[other.name]}
-        elsewhere |= {name for name in table.categorical if name not in filled}
-        own = self._filled[table.name]
-        return {c for c in map(str, table.features) if c in (table.categorical if c in own else elsewhere)}
+        """The table's columns that hold categories."""
+        return {column for column in map(str, table.features) if self._is_categorical(table, column)}
+
+    def _is_categorical(self, table: ClientTable, column: str) -> bool:
+        if column not in self._filled[table.name]:
+            for name in _met(self.alike, table, column):
+                if column in self._filled[name]:
+                    return column in self.tables[name].categorical
+        return column in table.categorical
 
     def moments(self, table: ClientTable, column: str) -> Moments | None:
         """By which a client's column is standardised; None where nobody has a number."""
-        if not self.is_pooled:
-            return self._own_moments(table.name, column)
-        if ("", column) not in self._moments:
-            parts = [self._own_moments(other.name, column) for other in self.tables if column in other.features]
-            self._moments["", column] = Moments.pooled([part for part in parts if part is not None])
-        return self._moments["", column]
+        key = _met(self.pooled, table, column), column
+        if key not in self._moments:
+            parts = [self._own_moments(name, column) for name in sorted(key[0])]
+            known = [part for part in parts if part is not None]
+            self._moments[key] = known[0] if len(known) == len(parts) == 1 else Moments.pooled(known)
+        return self._moments[key]
 
     def _own_moments(self, client: str, column: str) -> Moments | None:
-        if (client, column) not in self._moments:
-            values = self.train[client][column].to_numpy(np.float64, na_value=np.nan)
-            self._moments[client, column] = Moments.of(values)
-        return self._moments[client, column]
+        return Moments.of(self.train[client][column].to_numpy(np.float64, na_value=np.nan))
 
     def observed(self, table: ClientTable, column: str) -> pd.Series:
         """The categories that training rows show, each once."""
-        key = ("" if self.common else table.name, column)
+        key = _met(self.alike, table, column), column
         if key not in self._observed:
-            met = self.tables if self.common else [table]
-            parts = [self.train[other.name][column].drop_duplicates() for other in met if column in other.features]
+            parts = [self.train[name][column].drop_duplicates() for name in sorted(key[0])]
             parts = [part for part in parts if part.notna().any()] or parts
             self._observed[key] = pd.concat(parts).drop_duplicates()
         return self._observed[key]
 
 
+def _met(meetings: Meetings, table: ClientTable, column: str) -> frozenset[str]:
+    """The clients whom a client meets in a column, itself among them."""
+    clients = meetings.get(column, frozenset())
+    return clients if table.name in clients else frozenset({table.name})
+
+
 def inputs(
     table: ClientTable, learnt: Learnt, scaling: Scaling, categories: Categories
-) -> tuple[list[str], np.ndarray]:
-    """Names of the inputs, and all rows of a table as (n, inputs) float32.
+) -> tuple[dict[str, list[str]], np.ndarray]:
+    """Names of the inputs that each column became, and all rows of a table as (n, inputs) float32.
 
     Args:
         table: whose rows.
@@ -92,12 +96,13 @@ def inputs(
     """
     coded = learnt.categorical(table)
     blocks: dict[str, np.ndarray] = {}
+    made_of: dict[str, list[str]] = {}
     for column in map(str, table.features):
         own = table.features[column]
         if column not in coded:
-            blocks[column] = _numbers(own, learnt.moments(table, column), scaling)
+            made = {column: _numbers(own, learnt.moments(table, column), scaling)}
         elif categories == "codes":
-            blocks[column] = _codes(own, learnt.observed(table, column))
+            made = {column: _codes(own, learnt.observed(table, column))}
         else:
             made = _indicators(own, learnt.observed(table, column))
             if clash := sorted(made.keys() & {*blocks, *(str(other) for other in table.features if other != column)}):
@@ -105,7 +110,8 @@ def inputs(
                     f"client {table.name!r}: column {column!r}: expected indicators of names that no other column has, "
                     f"found {clash[0]!r} twice; rename one of the two columns"
                 )
-            blocks |= made
+        made_of[column] = list(made)
+        blocks |= made
     features = list(blocks)
     x = np.empty((len(table.features), len(features)), np.float32)
     for position, block in enumerate(blocks.values()):
@@ -116,7 +122,7 @@ def inputs(
             f"client {table.name!r}: column {features[int(bad.argmax())]!r} is not finite after standardisation: "
             "expected numbers within the range of float32; rescale the column or mark the outliers as missing"
         )
-    return features, x
+    return made_of, x
 
 
 def _numbers(column: pd.Series, moments: Moments | None, scaling: Scaling) -> np.ndarray:

@@ -72,7 +72,7 @@ def _print_files(source: type[Source]) -> None:
 
 def _fetch(source: type[Source]) -> int:
     if not source.files():
-        print(f"{source.name} needs no file from elsewhere: {source.about}.")
+        print(f"{source.name} has no file to fetch beforehand: {source.about}.")
     status = 0
     for file in source.files():
         # A file without an address is no failure of the fetching: it was never to be had this way.

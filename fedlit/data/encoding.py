@@ -5,7 +5,7 @@ centralized baseline.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ import torch
 from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
-from fedlit.data.columns import Categories, Learnt, Scaling, inputs
+from fedlit.data.columns import Categories, Learnt, Meetings, Scaling, inputs
+from fedlit.data.common import Common, Group, kind_of, told_of_groups
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
@@ -75,6 +76,7 @@ class EncodedClient:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
+        digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():
                 digest.update(f"{site}/{split}/{len(rows)}".encode())
@@ -90,6 +92,7 @@ def encode(
     scaling: Scaling = "client",
     pool: bool = False,
     categories: Categories = "codes",
+    groups: Sequence[Group] | None = None,
 ) -> list[EncodedClient]:
     """Encode tables with what is learnt from training rows alone.
 
@@ -109,6 +112,8 @@ def encode(
             Needs ``align="both"``.
         categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
             for each category (``name=category``), a single one where there are two; 0.5 where missing.
+        groups: clients that share columns (see :func:`fedlit.data.common.find_groups`). Theirs are coded alike, and
+            ``scaling="pooled"`` then pools these alone, unless ``align`` makes all columns common.
 
     Raises:
         DataError: a table that cannot be encoded; names the client and the column.
@@ -119,7 +124,7 @@ def encode(
         raise ConfigError(f"pool: true puts all rows into one table and so needs align: both, found align: {align}")
     common_features, common_classes = align in ("features", "both"), align in ("classes", "both")
     check_tables(tables)
-    _check_kinds(tables, across=common_features or scaling == "pooled")
+    _check_kinds(tables, across=common_features or (scaling == "pooled" and groups is None))
 
     labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
     all_labels = _labels_union(tables, labels) if common_classes else None
@@ -133,13 +138,16 @@ def encode(
                 "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
                 "with align: classes"
             )
-    learnt = Learnt(tables, common=common_features, pooled=scaling == "pooled")
+    alike, pooled = _meetings(tables, align, scaling, groups)
+    learnt = Learnt(tables, alike=alike, pooled=pooled)
     encoded_rows = {table.name: inputs(table, learnt, scaling, categories) for table in tables}
-    columns = sorted({name for features, _ in encoded_rows.values() for name in features}) if common_features else None
+    made = {name for made_of, _ in encoded_rows.values() for inputs_of in made_of.values() for name in inputs_of}
+    columns = sorted(made) if common_features else None
 
     encoded = []
     for table in tables:
-        features, x = encoded_rows[table.name]
+        made_of, x = encoded_rows[table.name]
+        features = [name for inputs_of in made_of.values() for name in inputs_of]
         classes = all_labels if all_labels is not None else labels[table.name]
         absent = tuple(name for name in columns or () if name not in features)
         if columns is not None:
@@ -156,14 +164,42 @@ def encode(
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
         site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
         told = _training(splits["train"], len(classes))
-        spec = ClientSpec(table.name, tuple(features), tuple(classes), sizes, (site,), **told, absent=absent)
+        common = None if groups is None else _common_inputs(groups, table.name, made_of)
+        spec = ClientSpec(
+            table.name, tuple(features), tuple(classes), sizes, (site,), **told, absent=absent, common=common
+        )
         notes = _notes(table, learnt.train[table.name], splits)
         codes = tuple(table.categorical) if categories == "codes" else ()
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))
     return [_pool(encoded)] if pool else encoded
 
 
-def told_before(tables: Sequence[ClientTable], align: Align, scaling: Scaling) -> list[dict[str, Any]]:
+def _meetings(
+    tables: Sequence[ClientTable], align: Align, scaling: Scaling, groups: Sequence[Group] | None
+) -> tuple[Meetings, Meetings]:
+    """Column → the clients at which it means the same; and → those by whose numbers together it is standardised."""
+    columns = {str(column) for table in tables for column in table.features}
+    everywhere = {c: frozenset(table.name for table in tables if c in table.features) for c in columns}
+    grouped = {c: frozenset[str]().union(*(g.clients for g in groups or () if c in g.columns)) for c in columns}
+    alike = everywhere if align in ("features", "both") else grouped
+    return alike, {} if scaling != "pooled" else everywhere if groups is None else alike
+
+
+def _common_inputs(
+    groups: Sequence[Group], client: str, made_of: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Group → the inputs that its columns became, of the groups that a client is in."""
+    own = [group for group in groups if client in group.clients]
+    return {group.name: tuple(name for column in group.columns for name in made_of[column]) for group in own}
+
+
+def told_before(
+    tables: Sequence[ClientTable],
+    align: Align,
+    scaling: Scaling,
+    groups: Sequence[Group] | None = None,
+    common: Common | None = None,
+) -> list[dict[str, Any]]:
     """What clients tell each other before the first step, so that their inputs and outputs fit.
 
     Returns:
@@ -177,8 +213,14 @@ def told_before(tables: Sequence[ClientTable], align: Align, scaling: Scaling) -
         told.append({"what": what, "key": f"data.align: {align}", "columns": sorted(names)})
     if align in ("classes", "both"):
         told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(tables[0].target.name)]})
+    if groups is not None and common is not None:
+        told += told_of_groups(tables, groups, common)
     if scaling == "pooled":
-        own = {table.name: [str(c) for c in table.features if c not in table.categorical] for table in tables}
+        _, pooled = _meetings(tables, align, scaling, groups)
+        own = {
+            table.name: [c for c in pooled if table.name in pooled[c] and c not in table.categorical]
+            for table in tables
+        }
         told.append(
             {
                 "what": "count, mean and variance",
@@ -238,12 +280,9 @@ def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
     kinds: dict[str, tuple[str, str]] = {}
     for table in tables:
         for column in table.features.columns:
-            if table.features[column].isna().all():
-                continue  # says nothing about its kind
-            if column in table.categorical:
-                kind = "numeric categories" if is_numeric_dtype(table.features[column]) else "text categories"
-            else:
-                kind = "numbers"
+            kind = kind_of(table, column)
+            if kind is None:
+                continue
             first, found = kinds.setdefault(column, (table.name, kind))
             if found != kind:
                 raise DataError(

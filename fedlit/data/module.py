@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
+from fedlit.data.common import Common, Group, find_groups
 from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling, encode, told_before
 from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
 from fedlit.data.mutations import Mutation, Planted, mutate
@@ -35,6 +36,9 @@ class FederatedData(LightningDataModule):
         scaling: numbers are standardised by each client's own training rows (``client``) or by what all tell of theirs
             (``pooled``), or stay as they are (``none``).
         categories: whether categories become ordinal ``codes`` or 0/1 ``indicators``.
+        common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
+            every client has, ``groups`` for those of every set of clients, or listed ones (see
+            :func:`fedlit.data.common.find_groups`).
         pool: put all rows into one client (the centralized baseline).
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
@@ -45,6 +49,7 @@ class FederatedData(LightningDataModule):
 
     Attributes:
         clients: encoded, ordered by name; known after ``setup``, like all that follows.
+        groups: of clients that share columns, if ``common`` asks for them.
         planted: the faults in their tables.
         told_before: what clients tell each other before the first step (see :func:`fedlit.data.encoding.told_before`).
         train_loaders: by client.
@@ -67,6 +72,7 @@ class FederatedData(LightningDataModule):
         align: Align = "none",
         scaling: Scaling = "client",
         categories: Categories = "codes",
+        common: Common | None = None,
         pool: bool = False,
         columns: list[str] | None = None,
         mutations: list[Mutation] | None = None,
@@ -82,10 +88,11 @@ class FederatedData(LightningDataModule):
         self.pace = Pace(10 if batches is None and batch_size is None else batches, batch_size, steps)
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
         self.categories: Categories = categories
-        self.columns = columns
+        self.common, self.columns = common, columns
         self.mutations = list(mutations or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.clients: list[EncodedClient] = []
+        self.groups: list[Group] = []
         self.planted: list[Planted] = []
         self.told_before: list[dict[str, Any]] = []
         self.train_loaders: dict[str, ClientLoader] = {}
@@ -97,10 +104,17 @@ class FederatedData(LightningDataModule):
         if self.clients:
             return
         tables = self.tables()
+        groups = None if self.common is None or self.pool else find_groups(tables, self.common)
+        self.groups = groups or []
         self.clients = encode(
-            tables, align=self.align, scaling=self.scaling, pool=self.pool, categories=self.categories
+            tables,
+            align=self.align,
+            scaling=self.scaling,
+            pool=self.pool,
+            categories=self.categories,
+            groups=groups,
         )
-        self.told_before = [] if self.pool else told_before(tables, self.align, self.scaling)
+        self.told_before = [] if self.pool else told_before(tables, self.align, self.scaling, groups, self.common)
         self.pace.check({client.spec.name: len(client.train) for client in self.clients})
         self.train_loaders = {
             client.spec.name: ClientLoader(client.train, self.pace, self.seed, client.spec.name)
@@ -132,6 +146,15 @@ class FederatedData(LightningDataModule):
     def specs(self) -> list[ClientSpec]:
         """The clients' descriptions, ordered by name; known after ``setup``."""
         return [client.spec for client in self.clients]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know: who shares columns, planted faults, and what is odd about tables."""
+        met = {name for group in self.groups for name in group.clients}
+        alone = [spec.name for spec in self.specs if spec.common is not None and spec.name not in met]
+        lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
+        tables = (note for client in self.clients for note in client.notes)
+        return (*map(str, self.groups), *lines, *map(str, self.planted), *tables)
 
     @property
     def rows_per_epoch(self) -> int:

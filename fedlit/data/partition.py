@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
 from fedlit.seeding import derive_seed
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "Redraw"]
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """Splits that the run's seed draws anew, in place of the source's own.
+
+    Attributes:
+        splits: the source's splits whose rows are taken; rows of the others are left out.
+        test: the share of the rows that become test rows, in (0, 1).
+        validation: the share of the *other* rows that become validation rows, in (0, 1).
+    """
+
+    splits: tuple[Split, ...] = SPLITS
+    test: float = 0.2
+    validation: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_fractions(self.test, self.validation)
+        if not self.splits or not set(self.splits) <= set(SPLITS):
+            raise ConfigError(f"redraw.splits: expected some of {', '.join(SPLITS)}, found {list(self.splits)}")
 
 
 class Partition(Source):
     """The rows of all clients of another source, dealt at random to new ones: alike clients, for experiments in which
     what differs between clients is planted.
 
-    Each split is dealt by itself, so that no row changes its split; who gets what is drawn by the run's seed. Clients
-    are called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
+    Each split is dealt by itself, so that no row changes its split, unless splits are drawn anew; who gets what is drawn
+    by the run's seed. Clients are called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
     numbered anew, in the order of the source's clients.
 
     Args:
         source: whose clients have the same columns.
         clients: how many there shall be.
         rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
+        redraw: draw the splits anew; the source's own if None.
+        shared_test: whether every client is tested on all test rows; otherwise they are dealt as the others are.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -38,7 +60,14 @@ class Partition(Source):
     name: ClassVar[str] = "partition"
     about: ClassVar[str] = "the rows of another source, dealt to new clients"
 
-    def __init__(self, source: Source, clients: int, rows: dict[Split, int] | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        clients: int,
+        rows: dict[Split, int] | None = None,
+        redraw: Redraw | None = None,
+        shared_test: bool = False,
+    ) -> None:
         if clients < 2:
             raise ConfigError(f"partition: clients: expected at least 2, found {clients}")
         for split, number in (rows or {}).items():
@@ -48,6 +77,7 @@ class Partition(Source):
                     f"{split}: {number}"
                 )
         self.source, self.clients, self.rows = source, clients, rows or {}
+        self.redraw, self.shared_test = redraw, shared_test
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
@@ -71,11 +101,21 @@ class Partition(Source):
         if not features.index.is_unique:  # rows of several files
             features, target = features.reset_index(drop=True), target.reset_index(drop=True)
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
+        whole = {
+            split: np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
+            for split in SPLITS
+        }
+        if self.redraw is not None:
+            used = np.sort(np.concatenate([whole[split] for split in self.redraw.splits]))
+            drawn = random_split(len(used), seed, self.redraw.test, self.redraw.validation)
+            whole = {split: used[rows] for split, rows in drawn.items()}
         dealt: dict[Split, list[np.ndarray]] = {}
-        for split in SPLITS:
-            rows = np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
+        for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
-            dealt[split] = [np.sort(part) for part in np.array_split(order[: self.rows.get(split)], self.clients)]
+            order = order[: self.rows.get(split)]
+            shared = split == "test" and self.shared_test
+            parts = [order] * self.clients if shared else np.array_split(order, self.clients)
+            dealt[split] = [np.sort(part) for part in parts]
         digits = max(2, len(str(self.clients)))
         made = []
         for number in range(self.clients):

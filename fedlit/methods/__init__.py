@@ -1,6 +1,7 @@
 """Methods that are more than a configuration: one paper, one file."""
 
 from fedlit.methods.apfl import APFL
+from fedlit.methods.chfl import CHFL
 from fedlit.methods.ifedavg import IFedAvg
 
-__all__ = ["APFL", "IFedAvg"]
+__all__ = ["APFL", "CHFL", "IFedAvg"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from typing import Any, Literal
 
 import torch
@@ -10,10 +9,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedlit.client import FederatedClient
-from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.seeding import repeat_draws
-from fedlit.spec import ClientSpec
+from fedlit.spec import ClientSpec, own_share
 
 __all__ = ["APFL"]
 
@@ -59,16 +57,9 @@ class APFL(FederatedClient):
         class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__(spec, network, class_weights)
-        if isinstance(alpha, dict):
-            found = [value for pattern, value in alpha.items() if fnmatch.fnmatchcase(spec.name, pattern)]
-            if not found:
-                raise ConfigError(f"alpha: expected a value for client {spec.name!r}, found {alpha}; add '*': 0.5")
-            alpha = found[0]
-        if not 0 <= alpha <= 1:
-            raise ConfigError(f"alpha: expected a share in [0, 1], found {alpha}")
         self.personal = network(spec.num_features, spec.num_outputs)
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
-        value = torch.tensor(float(alpha))
+        value = torch.tensor(own_share(alpha, spec.name, "alpha"))
         self.learn_alpha = learn_alpha
         if learn_alpha:
             self.alpha: Tensor = nn.Parameter(value)

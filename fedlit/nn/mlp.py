@@ -9,10 +9,9 @@ from typing import Literal
 from torch import nn
 
 from fedlit.nn.network import Network
+from fedlit.nn.progressive import ACTIVATIONS
 
 __all__ = ["MLP"]
-
-_ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class MLP(Network):
@@ -46,7 +45,7 @@ class MLP(Network):
 
         def layer(inputs: int, outputs: int) -> list[nn.Module]:
             drop = [nn.Dropout(dropout)] if dropout else []
-            return [nn.Linear(inputs, outputs), _ACTIVATIONS[activation](), *drop]
+            return [nn.Linear(inputs, outputs), ACTIVATIONS[activation](), *drop]
 
         super().__init__(
             encoder=nn.Sequential(

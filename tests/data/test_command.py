@@ -89,21 +89,21 @@ def test_show_prints_all_that_is_known(name: str, capsys: pytest.CaptureFixture[
             assert all(url in shown for url in file.urls())
             assert (file.sha256 or "not stated") in shown
             assert f"found   {find(file) or 'no'}" in shown
-    if name in ("covertype", "heart", "bundled"):
+    if name in ("covertype", "heart", "bundled", "openml"):
         assert "Licence: " in shown
         assert "Citation: " in shown
 
 
 def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", "bundled"]) == 0
-    assert "bundled needs no file" in capsys.readouterr().out
+    assert "bundled has no file to fetch beforehand" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
-        (["show", "nothing"], "expected a source among bundled, covertype, heart, tables; found 'nothing'."),
+        (["show", "nothing"], "expected a source among bundled, covertype, heart, openml, tables; found 'nothing'."),
         (["fetch"], "fedlit data fetch: expected a source, found none."),
         (["lst"], "expected list, fetch or show; found 'lst'. Did you mean 'list'?"),
         (["list", "heart"], "Did you mean: fedlit data show heart?"),

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from fedlit.data.sources.bundled import Bundled
     from fedlit.data.sources.covertype import Covertype
     from fedlit.data.sources.heart import Heart
+    from fedlit.data.sources.openml import OpenML
     from fedlit.data.sources.tables import Tables
 
-__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "Source", "Tables", "source_class"]
+__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "OpenML", "Source", "Tables", "source_class"]
 
 SOURCES: dict[str, str] = {
     "bundled": "fedlit.data.sources.bundled.Bundled",
     "covertype": "fedlit.data.sources.covertype.Covertype",
     "heart": "fedlit.data.sources.heart.Heart",
+    "openml": "fedlit.data.sources.openml.OpenML",
     "tables": "fedlit.data.sources.tables.Tables",
 }
 """The sources that ship, by name, with the import path of each class."""

@@ -1,0 +1,168 @@
+"""CHFL (Mori, Teranishi and Furukawa 2022, "Continual Horizontal Federated Learning for Heterogeneous Data",
+arXiv:2203.02108).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.nn.progressive import Column, Lateral
+from fedlit.spec import ClientSpec, own_share
+
+__all__ = ["CHFL"]
+
+
+class CHFL(FederatedClient):
+    """Two columns of layers: θ_c over what clients have in common, which is federated, and θ_u over what is the
+    client's own, which is not, and which listens to the first one's layers through lateral matrices U.
+
+    z_u^(i+1) = a(W_u z_u^(i) + b_u + μ U^(i+1) z_c^(i)) for the hidden layers; the prediction is σ(z_c^(L) + z_u^(L)).
+    On each batch (Algorithm 2) θ_c takes a step on its own loss; then, with θ_c held fixed, θ_u and U take one on the
+    loss of the prediction. So θ_c is, bit for bit, what it would be without the client's own columns.
+
+    Which columns clients have in common says ``data.common``. There may be several groups of clients that share
+    columns: a client then has a common column of layers for each group that it is in, and z_c^(L) is their mean. One
+    that is in none has θ_u alone, and is Local; one without columns of its own has θ_c alone.
+
+    The federated names are ``common.<group>.…``; where clients have other classes, ``common.*.head`` has to stay
+    private (``exchange.federated: [common, "!common.*.head"]``).
+
+    NOTE[DIFF]: the paper says neither whether the first hidden layer has a lateral matrix (here it has: z_c^(0) is the
+    common input, see ``lateral_input``), nor the activation, nor which output of θ_c the concatenation takes in.
+
+    Args:
+        spec: the client's description.
+        hidden: widths of the hidden layers of both columns.
+        activation: a: ``relu``, ``selu`` or ``tanh``.
+        mu: μ in [0, 1], for all clients or by name or pattern; the best depends on the client.
+        unique: how the client's own columns come in: by ``lateral`` matrices; by ``concatenation`` (the paper's simple
+            method: θ_u alone predicts, and takes in θ_c's probabilities beside its own columns); or not at all
+            (``none``: FedAvg on the common columns).
+        lateral_input: whether the common inputs themselves reach θ_u's first hidden layer (U^(1)).
+        class_weights: see :class:`~fedlit.client.FederatedClient`.
+
+    Raises:
+        ConfigError: it is not known what is common; a μ that is no share; with ``unique: none``, a client that is in
+            no group.
+
+    Example:
+        >>> common = {"shared": ("age", "sex")}
+        >>> client = CHFL(ClientSpec("cleveland", ("age", "chol", "sex"), (0, 1), {}, (), common=common), hidden=[8, 4])
+        >>> client.spec.unique, client(torch.zeros(5, 3)).shape
+        (('chol',), torch.Size([5, 1]))
+    """
+
+    private = ("unique", "lateral")
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        hidden: Sequence[int] = (512, 256, 128),
+        activation: Literal["relu", "selu", "tanh"] = "relu",
+        mu: float | dict[str, float] = 0.5,
+        unique: Literal["lateral", "concatenation", "none"] = "lateral",
+        lateral_input: bool = True,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, None, class_weights)
+        if spec.common is None:
+            raise ConfigError(
+                "CHFL: expected to know which columns clients have in common, found that nothing says so; set "
+                "data.common: all, or list them"
+            )
+        if unique == "none" and not spec.common:
+            raise ConfigError(
+                f"client {spec.name!r}: expected a common column, found that it is in no group and unique is none, so "
+                "that it has no network; leave it out, or name columns in data.common that it has"
+            )
+        self.automatic_optimization = False
+        self.mu, self.joined = own_share(mu, spec.name, "mu"), unique
+        self.common = nn.ModuleDict()
+        self.lateral = nn.ModuleDict()
+        own = spec.unique if unique != "none" else ()
+        outputs = spec.num_outputs
+        for group, names in spec.common.items():
+            self.common[group] = Column(len(names), outputs, hidden, activation)
+            self._remember(group, names)
+            if own and unique == "lateral":
+                self.lateral[group] = Lateral(len(names), hidden, inputs=lateral_input)
+        self.unique: Column | None = None
+        if own:
+            self._remember("", own)
+            beside = max(2, outputs) * len(spec.common) if unique == "concatenation" else 0
+            self.unique = Column(len(own) + beside, outputs, hidden, activation)
+
+    def _remember(self, group: str, names: Sequence[str]) -> None:
+        """Where a group's inputs are; the client's own under the empty name."""
+        places = torch.tensor([self.spec.features.index(name) for name in names])
+        self.register_buffer(f"_inputs_{group}", places, persistent=False)
+
+    def _inputs(self, group: str, x: Tensor) -> Tensor:
+        return x[:, self.get_buffer(f"_inputs_{group}")]
+
+    def common_values(self, x: Tensor) -> dict[str, list[Tensor]]:
+        """What the layers of each common column give, by group: z_c^(0) … z_c^(L)."""
+        return {group: column(self._inputs(group, x)) for group, column in self.common.items()}
+
+    def joint_logits(self, x: Tensor, common: Mapping[str, Sequence[Tensor]]) -> Tensor:
+        """The prediction's logits, from rows and what the common columns give for them.
+
+        Shape:
+            - x: (n, d) float32
+            - output: (n, 1) where there are two classes, else (n, classes)
+        """
+        last = [values[-1] for values in common.values()]
+        if self.unique is None:
+            return _mean(last)
+        own = self._inputs("", x)
+        if self.joined == "concatenation":
+            logits: Tensor = self.unique(torch.cat([own, *map(self.probabilities, last)], 1))[-1]
+            return logits
+        sides = [self.lateral[group](values) for group, values in common.items()]
+        side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]
+        logits = self.unique(own, side)[-1]
+        return logits + _mean(last) if last else logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of the prediction."""
+        return self.joint_logits(x, self.common_values(x))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Algorithm 2: a step of θ_c, then one of θ_u and U with θ_c held fixed; the loss of the prediction."""
+        steppers, clipped = list(self._optimizers), self.clipped_apart()
+        if self.common:
+            values = self.common_values(batch.x)
+            # the columns of several groups have no parameter in common: their gradients do not meet
+            losses = torch.stack([self.loss(layers[-1], batch.y) for layers in values.values()])
+            self.descend(losses.sum(), [steppers.pop(0)], clipped[: len(self.common)])
+            common_loss = losses.mean().detach()
+            self.log("common_loss", common_loss)
+        if self.unique is None:
+            return common_loss
+        with torch.no_grad():
+            fixed = self.common_values(batch.x)
+        loss = self.loss(self.joint_logits(batch.x, fixed), batch.y)
+        self.descend(loss, steppers, clipped[len(self.common) :])
+        return loss.detach()
+
+    def clipped_apart(self) -> list[list[str]]:
+        """Each common column by itself, as it would be without the client's own, and then that."""
+        names = [name for name, _ in self.named_parameters()]
+        parts = [[name for name in names if name.startswith(f"common.{group}.")] for group in self.common]
+        return [*parts, [name for name in names if name.startswith(self.private)]]
+
+    def configure_optimizers(self) -> Any:
+        """The configuration's optimizer and schedule twice: for the common columns, and for the client's own part."""
+        own = [] if self.unique is None else [*self.lateral.parameters(), *self.unique.parameters()]
+        return [self.optimizer_of(part) for part in (list(self.common.parameters()), own) if part]
+
+
+def _mean(logits: Sequence[Tensor]) -> Tensor:
+    return logits[0] if len(logits) == 1 else torch.stack(list(logits)).mean(0)

@@ -1,0 +1,127 @@
+"""Columns in common: found by name and kind, coded alike, and nothing more told than that takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlit.data.common import Group, find_groups
+from fedlit.data.encoding import encode, told_before
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+
+ROWS = 12
+
+
+def table(name: str, categorical: tuple[str, ...] = (), **columns: Any) -> ClientTable:
+    features = pd.DataFrame({column: np.resize(values, ROWS) for column, values in columns.items()})
+    splits = {"train": np.arange(8), "validation": np.arange(8, 10), "test": np.arange(10, 12)}
+    return ClientTable(name, features, pd.Series([0, 1] * 6, name="y"), splits, categorical)  # type: ignore[arg-type]
+
+
+NUMBERS = [1.0, 2.0, 4.0]
+TABLES = [
+    table("cleveland", ("sex", "cp"), age=[40.0, 60.0], sex=[0, 1], cp=[1, 2, 3], chol=NUMBERS),
+    table("va", ("sex", "cp"), chol=NUMBERS, cp=[2, 3, 4], sex=[1], age=[50.0, 70.0]),
+    table("faisalabad", ("sex",), age=[60.0, 90.0], sex=[0, 1], platelets=NUMBERS),
+    table("sa", age=[20.0, 30.0], ldl=NUMBERS),
+]
+
+
+def test_all_is_one_group_with_what_every_client_has() -> None:
+    everyone = ("cleveland", "faisalabad", "sa", "va")
+    assert find_groups(TABLES, "all") == [Group("shared", ("age",), everyone)]
+
+
+def test_groups_are_the_sets_of_clients_that_columns_tell_apart_with_all_that_they_share() -> None:
+    assert find_groups(TABLES[::-1], "groups") == [
+        Group("group1", ("age",), ("cleveland", "faisalabad", "sa", "va")),
+        Group("group2", ("age", "sex"), ("cleveland", "faisalabad", "va")),
+        Group("group3", ("age", "chol", "cp", "sex"), ("cleveland", "va")),
+    ]
+
+
+def test_listed_groups_have_the_clients_that_have_all_their_columns() -> None:
+    found = find_groups(TABLES, {"people": ["sex", "age"], "chest": ["cp"]})
+    assert found == [
+        Group("chest", ("cp",), ("cleveland", "va")),
+        Group("people", ("age", "sex"), ("cleveland", "faisalabad", "va")),
+    ]
+    assert find_groups(TABLES, ["age", "sex"]) == [Group("shared", *(found[1].columns, found[1].clients))]
+
+
+def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
+    odd = [table("a", age=NUMBERS, bmi=NUMBERS), table("b", ("bmi",), age=NUMBERS, bmi=["low", "high"])]
+    assert find_groups(odd, "all")[0].columns == ("age",)
+    with pytest.raises(
+        ConfigError, match="'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
+    ):
+        find_groups(odd, ["bmi"])
+    empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
+    assert find_groups(empty, "all")[0].columns == ("age",)
+
+
+@pytest.mark.parametrize(
+    ("tables", "common", "message"),
+    [
+        (TABLES, ["agee"], "found 'agee'.*Did you mean 'age'"),
+        (TABLES, ["platelets"], "expected two clients that have all of platelets, found faisalabad"),
+        (TABLES, ["ldl", "chol"], "found none"),
+        (TABLES, [], "expected all, groups, or a list of columns"),
+        (TABLES, {"a.b": ["age"]}, "expected a group's name of letters, digits and '_'"),
+        ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
+        ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "groups", "expected a column that two clients have"),
+    ],
+)
+def test_what_cannot_be_found_says_why(tables: list[ClientTable], common: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_groups(tables, common)
+
+
+@pytest.mark.parametrize("categories", ["codes", "indicators"])
+def test_common_columns_are_coded_alike_and_the_others_by_their_owner(categories: Any) -> None:
+    groups = find_groups(TABLES, {"people": ["sex", "age"], "chest": ["cp"]})
+    clients = {
+        client.spec.name: client for client in encode(TABLES, scaling="pooled", categories=categories, groups=groups)
+    }
+    cleveland, va, sa = clients["cleveland"], clients["va"], clients["sa"]
+    assert cleveland.spec.common == va.spec.common and sa.spec.common == {}
+    chest = ("cp",) if categories == "codes" else ("cp=1", "cp=2", "cp=3", "cp=4")  # of both clients
+    assert va.spec.common == {"chest": chest, "people": ("age", "sex")}
+    assert cleveland.spec.unique == va.spec.unique == ("chol",)
+
+    def column(client: str, name: str) -> np.ndarray:
+        return clients[client].train.x[:, clients[client].spec.features.index(name)].numpy()
+
+    # age: standardised by the members' rows together, not by those of sa, whose own are its own matter
+    members = np.concatenate([own.features["age"].to_numpy()[:8] for own in TABLES[:3]])
+    expected = (TABLES[1].features["age"].to_numpy()[:8] - members.mean()) / members.std()
+    np.testing.assert_allclose(column("va", "age"), expected, rtol=1e-6)
+    np.testing.assert_allclose(column("sa", "age"), np.resize([-1.0, 1.0], 8), rtol=1e-6)
+    # chol is at two clients, but not listed: each has its own scale
+    own = TABLES[1].features["chol"].to_numpy()[:8]
+    np.testing.assert_allclose(column("va", "chol"), (own - own.mean()) / own.std(), rtol=1e-6)
+    if categories == "codes":
+        assert column("cleveland", "cp").tolist() == np.resize([0, 1, 2], 8).tolist()
+        assert column("va", "cp").tolist() == np.resize([1, 2, 3], 8).tolist()
+        # va has seen one sex only, its code is that of the others
+        assert set(column("va", "sex")) == {1.0}
+
+
+def test_listed_columns_alone_are_told() -> None:
+    listed = ["age", "sex"]
+    groups = find_groups(TABLES, listed)
+    told = told_before(TABLES, "none", "pooled", groups, listed)
+    assert [(entry["what"].split()[0], entry["columns"]) for entry in told] == [
+        ("which", ["age", "sex"]),
+        ("categories", ["sex"]),
+        ("count,", ["age"]),
+    ]
+    assert told[2]["numbers"] == {"cleveland": 3, "faisalabad": 3, "va": 3, "sa": 0}
+    found = told_before(TABLES, "none", "client", find_groups(TABLES, "all"), "all")
+    assert [entry["columns"] for entry in found] == [
+        ["age", "chol", "cp", "ldl", "platelets", "sex"]  # to find what is common, all names are told
+    ]

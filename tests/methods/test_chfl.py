@@ -1,0 +1,221 @@
+"""CHFL: each step is the paper's, by hand; what is federated never feels what is the client's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import different, make_run, weights
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.aggregation import Mean
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.methods import CHFL
+from fedlit.run import Run
+from fedlit.seeding import initialise
+from fedlit.spec import ClientSpec
+
+HEADS_APART = {"federated": ["common", "!common.*.head"]}
+SPEC = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"shared": ("b", "d")})
+
+
+def trained(folder: Path, engine: str = "plain", common: Any = "all", data: Any = None, **options: Any) -> Run:
+    loop = {"engine": engine, "client": partial(CHFL, **{"hidden": [8, 6], **options}), "gradient_clip_val": 0.5}
+    run = make_run(folder, loop=loop, exchange=HEADS_APART, data={"common": common, **(data or {})})
+    run.fit(quiet=True)
+    return run
+
+
+def part(run: Run, name: str) -> dict[str, Tensor]:
+    return {key: value for key, value in weights(run).items() if f".{name}." in key}
+
+
+def columns(parameters: dict[str, Tensor], x: Tensor, mu: float, detach: bool) -> tuple[Tensor, Tensor]:
+    """The paper's forward pass, written out: (common logits, joint logits)."""
+    common, own = x[:, [1, 3]], x[:, [0, 2]]
+    heard = []
+    z = common
+    for layer in range(2):
+        heard.append(z)
+        z = torch.relu(
+            z @ parameters[f"common.shared.layers.{layer}.weight"].T + parameters[f"common.shared.layers.{layer}.bias"]
+        )
+    logits = z @ parameters["common.shared.head.weight"].T + parameters["common.shared.head.bias"]
+    if detach:
+        heard, fixed = [value.detach() for value in heard], logits.detach()
+    else:
+        fixed = logits
+    z = own
+    for layer in range(2):
+        side = mu * (heard[layer] @ parameters[f"lateral.shared.layers.{layer}.weight"].T)
+        z = torch.relu(
+            z @ parameters[f"unique.layers.{layer}.weight"].T + parameters[f"unique.layers.{layer}.bias"] + side
+        )
+    return logits, fixed + z @ parameters["unique.head.weight"].T + parameters["unique.head.bias"]
+
+
+def stepped(client: CHFL, lr: float) -> CHFL:
+    client.optimizer_factory = partial(torch.optim.SGD, lr=lr)
+    client._optimizers = list(client.configure_optimizers())
+    return client
+
+
+def made(**options: Any) -> CHFL:
+    client = CHFL(SPEC, **{"hidden": [5, 4], "mu": 0.3, **options})
+    initialise(client, seed=8)
+    return client
+
+
+def rows(count: int = 12) -> Batch:
+    generator = torch.Generator().manual_seed(3)
+    return Batch(torch.randn(count, 4, generator=generator), torch.randint(0, 3, (count,), generator=generator))
+
+
+def test_two_batches_are_algorithm_2_by_hand() -> None:
+    client, batch, lr = stepped(made(), 0.2), rows(), 0.2
+    expected = {name: value.detach().clone().requires_grad_() for name, value in client.named_parameters()}
+    for _ in range(2):
+        client.training_step(batch, 0)
+        theta_c = [name for name in expected if name.startswith("common.")]
+        loss = functional.cross_entropy(columns(expected, batch.x, 0.3, detach=False)[0], batch.y)
+        for name, gradient in zip(theta_c, torch.autograd.grad(loss, [expected[n] for n in theta_c]), strict=True):
+            expected[name] = (expected[name] - lr * gradient).detach().requires_grad_()
+        rest = [name for name in expected if name not in theta_c]
+        loss = functional.cross_entropy(columns(expected, batch.x, 0.3, detach=True)[1], batch.y)
+        for name, gradient in zip(rest, torch.autograd.grad(loss, [expected[n] for n in rest]), strict=True):
+            expected[name] = (expected[name] - lr * gradient).detach().requires_grad_()
+    for name, value in client.named_parameters():
+        torch.testing.assert_close(value, expected[name], msg=name)
+    torch.testing.assert_close(client(batch.x), columns(expected, batch.x, 0.3, detach=False)[1])
+
+
+def test_with_mu_0_lateral_matrices_have_no_gradient_and_stay() -> None:
+    client, batch = made(mu=0.0), rows()
+    client.loss(client(batch.x), batch.y).backward()
+    gradients = [value.grad for value in client.lateral.parameters()]
+    assert len(gradients) == 2 and all(gradient is not None and not gradient.any() for gradient in gradients)
+    before = [value.detach().clone() for value in client.lateral.parameters()]
+    stepped(client, 0.5).training_step(batch, 0)
+    assert all(torch.equal(a, b) for a, b in zip(before, client.lateral.parameters(), strict=True))
+    with_mu = made(mu=0.1)
+    with_mu.loss(with_mu(batch.x), batch.y).backward()
+    assert all(value.grad is not None and value.grad.any() for value in with_mu.lateral.parameters())
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mu 1": {"mu": 1.0},
+    "mu 0": {"mu": 0.0},
+    "without the input's matrix": {"lateral_input": False},
+    "concatenation": {"unique": "concatenation"},
+    "no own part": {"unique": "none"},
+    "no own columns": {"data": {"columns": ["x0", "x1", "x2", "x3"]}},
+}
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_what_is_federated_is_bit_identical_with_and_without_own_columns(engine: str, tmp_path: Path) -> None:
+    first = part(trained(tmp_path / "first", engine), "common")
+    assert len(first) == 3 * 6
+    for name, options in VARIANTS.items():
+        assert different(first, part(trained(tmp_path / name, engine, **options), "common")) == [], name
+
+
+def test_a_client_without_own_columns_predicts_by_the_common_part(tmp_path: Path) -> None:
+    run = trained(tmp_path, data={"columns": ["x0", "x1", "x2", "x3"]})
+    client = run.loop.federation["ash"]
+    x = torch.randn(7, 4)
+    assert isinstance(client, CHFL) and client.unique is None and not part(run, "lateral")
+    assert torch.equal(client(x), client.common_values(x)["shared"][-1])
+
+
+def test_a_client_in_no_group_is_local(tmp_path: Path) -> None:
+    # birch has x0 to x3: the listed x4 is at ash and cedar alone
+    run = trained(tmp_path / "a", common=["x4"])
+    birch = {name: value for name, value in weights(run).items() if ".birch." in name}
+    assert birch and all(".unique." in name for name in birch)
+    assert run.exchange.sharing.names["birch"] == () and run.exchange.sharing.names["ash"] != ()
+    alone = make_run(
+        tmp_path / "b",
+        clients=("ash", "birch", "cedar"),
+        loop={"engine": "plain", "client": partial(CHFL, hidden=[8, 6]), "gradient_clip_val": 0.5},
+        data={"common": ["x4"]},
+    )
+    alone.fit(quiet=True)
+    assert different(birch, {name: value for name, value in weights(alone).items() if ".birch." in name}) == []
+
+
+def test_with_several_groups_there_is_a_column_of_layers_for_each_and_their_mean_predicts(tmp_path: Path) -> None:
+    run = trained(tmp_path, common="groups")  # all have x0 to x3, ash and cedar x4 too
+    ash, birch = run.loop.federation["ash"], run.loop.federation["birch"]
+    assert isinstance(ash, CHFL) and isinstance(birch, CHFL)
+    assert ash.spec.common == {"group1": ("x0", "x1", "x2", "x3"), "group2": ("x0", "x1", "x2", "x3", "x4")}
+    assert birch.spec.common == {"group1": ("x0", "x1", "x2", "x3")} and ash.spec.unique == ()
+    x = torch.randn(7, 5)
+    last = [values[-1] for values in ash.common_values(x).values()]
+    torch.testing.assert_close(ash(x), (last[0] + last[1]) / 2)
+    here, there = ash.state_dict(), run.loop.federation["cedar"].state_dict()
+    assert torch.equal(here["common.group2.layers.0.weight"], there["common.group2.layers.0.weight"])
+
+
+def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path: Path) -> None:
+    seen: dict[str, dict[str, Tensor]] = {}
+
+    class Watch(Mean):
+        def __call__(self, updates: Any, receivers: Any) -> Any:
+            for name, update in updates.items():
+                seen.setdefault(name, {}).update({**update.state, **update.published})
+            return super().__call__(updates, receivers)
+
+    # even if all is asked for, with the optimizers' states, and with listed columns
+    exchange = {"federated": ["*", "!common.*.head"], "optimizer_state": "average", "rule": Watch()}
+    loop = {"client": partial(CHFL, hidden=[8, 6])}
+    data = {"common": ["x0", "x1"], "scaling": "pooled"}
+    run = make_run(tmp_path, loop=loop, exchange=exchange, data=data)
+    run.fit(quiet=True)
+    assert set(seen) == {"ash", "birch", "cedar"}
+    for name, client in run.loop.federation.items():
+        assert all(key.startswith("common.shared.layers.") for key in seen[name])
+        own = [value for key, value in client.state_dict().items() if not key.startswith("common.shared.layers.")]
+        own += [s for o in client._optimizers[1:] for state in o.state.values() for s in state.values()]
+        assert own and not {value.data_ptr() for value in own} & {value.data_ptr() for value in seen[name].values()}
+    told = run.describe().before
+    assert {column for entry in told for column in entry["columns"]} == {"x0", "x1"}
+    assert [entry.get("numbers") for entry in told] == [None, {"ash": 6, "birch": 6, "cedar": 6}]
+
+
+def test_accumulated_batches_are_one_batch_to_the_common_part() -> None:
+    whole, halves, batch = stepped(made(), 0.2), stepped(made(), 0.2), rows()
+    whole.training_step(batch, 0)
+    halves.accumulate = 2
+    for number in range(2):
+        halves.steps_now = number == 1
+        halves.training_step(Batch(batch.x[6 * number : 6 * number + 6], batch.y[6 * number : 6 * number + 6]), number)
+    for (name, value), other in zip(whole.named_parameters(), halves.parameters(), strict=True):
+        if name.startswith("common."):
+            torch.testing.assert_close(value, other)
+        else:
+            assert not torch.equal(value, made().get_parameter(name)), name
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ({"common": None}, {}, "data.common: all"),
+        ({"common": {}}, {"unique": "none"}, "expected a common column, found that it is in no group"),
+        ({}, {"mu": 1.5}, r"mu: expected a share in \[0, 1\], found 1.5"),
+        ({}, {"mu": {"b*": 0.5}}, "mu: expected a value for client 'ash'"),
+    ],
+)
+def test_what_cannot_be_built_says_why(spec: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    described = ClientSpec("ash", ("a", "b"), (0, 1), {}, (), **{"common": {"shared": ("a",)}, **spec})
+    with pytest.raises(ConfigError, match=message):
+        CHFL(described, **options)
+
+
+def test_mu_by_name() -> None:
+    assert [CHFL(SPEC, hidden=[4], mu=mu).mu for mu in (0.3, {"b*": 1.0, "*": 0.1}, {"ash": 1})] == [0.3, 0.1, 1.0]
