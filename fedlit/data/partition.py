@@ -39,9 +39,9 @@ class Partition(Source):
     """The rows of all clients of another source, dealt at random to new ones: alike clients, for experiments in which
     what differs between clients is planted.
 
-    Each split is dealt by itself, so that no row changes its split, unless splits are drawn anew; who gets what is drawn
-    by the run's seed. Clients are called ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are
-    numbered anew, in the order of the source's clients.
+    Each split is dealt by itself, so that no row changes its split, unless splits are drawn anew; who gets what is
+    drawn by the run's seed. Clients are called ``c01``, ``c02``, … Rows keep their numbers where these are different
+    ones; those of several files are numbered anew, in the order of the source's clients.
 
     Args:
         source: whose clients have the same columns.

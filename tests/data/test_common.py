@@ -57,7 +57,7 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
     odd = [table("a", age=NUMBERS, bmi=NUMBERS), table("b", ("bmi",), age=NUMBERS, bmi=["low", "high"])]
     assert find_groups(odd, "all")[0].columns == ("age",)
     with pytest.raises(
-        ConfigError, match="'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
+        ConfigError, match=r"'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
     ):
         find_groups(odd, ["bmi"])
     empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
