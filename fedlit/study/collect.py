@@ -1,11 +1,14 @@
-"""From the folders of a study's runs to one tidy table, and the go-alone model that each client would have chosen."""
+"""From the folders of a study's runs to one tidy table, and what each client would have chosen on validation: settings,
+the best go-alone model, the best federated method.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ import pandas as pd
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
 from fedlit.explain.judge import read_records
-from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished
+from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished, spoken
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["Collected", "best_on_validation", "collect"]
@@ -32,6 +35,8 @@ class Collected:
         curves: validation scores over epochs: method, seed, client, metric, step, value.
         fixed: whether every seed has the same test rows, so that seeds differ in training alone.
         ratio: client → test rows / training rows, mean over seeds.
+        tuned: one row per tuned method, seed and client (also the union of a pooled run's): method, seed, client, and
+            the settings that were best on its validation rows, as JSON. Its results are those of these settings.
     """
 
     results: pd.DataFrame
@@ -41,6 +46,7 @@ class Collected:
     curves: pd.DataFrame
     fixed: bool
     ratio: dict[str, float]
+    tuned: pd.DataFrame
 
     def values(self, metric: str, split: str = "test") -> pd.DataFrame:
         """A metric's values: one row per seed, columns (method, client)."""
@@ -57,7 +63,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     """Read what is done.
 
     Raises:
-        RunError: nothing is done, or two methods were scored on different rows for the same seed and client.
+        RunError: nothing is done, or only parts of tuned methods, or two methods were scored on different rows for the
+            same seed and client.
     """
     done = [(job, record) for job in jobs if (record := finished(job)) is not None]
     if not done:
@@ -67,30 +74,40 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     for job, _ in done:
         folder = Path(job.folder)
         own = read_records(folder / SCORES)
-        scores.append(own.assign(method=job.method, seed=job.seed))
+        scores.append(own.assign(method=job.variant, seed=job.seed))
         if fixed and (folder / BOOTSTRAP).is_file():
-            bootstrap[job.method, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
+            bootstrap[job.variant, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
         if (folder / CURVES).is_file():
             own = read_records(folder / CURVES)
-            curves.append(own.assign(method=job.method, seed=job.seed))
+            curves.append(own.assign(method=job.variant, seed=job.seed))
     results = pd.concat(scores, ignore_index=True).assign(study=study.name)
+    columns = ["client", "metric", "step", "value", "method", "seed"]
+    drawn = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns)
+    tuned = []
+    for name in (name for name, method in study.methods.items() if method.tune):
+        variants = {job.variant: json.dumps(job.settings) for job in jobs if job.method == name}
+        own = best_on_validation(results, list(variants), study.choose, undecided="first")
+        bootstrap |= _bootstrap_as(name, own[own["client"] != UNION_SITE], bootstrap)
+        bootstrap = {(method, seed): frame for (method, seed), frame in bootstrap.items() if method not in variants}
+        results, drawn = (
+            pd.concat([frame[~frame["method"].isin(list(variants))], _as(name, own, frame)], ignore_index=True)
+            for frame in (results, drawn)
+        )
+        tuned.append(own.assign(method=name, settings=own["method"].map(variants)))
+    if results.empty:
+        raise RunError(
+            "expected at least one method of which every combination of settings came to its end for a seed, found none"
+        )
     chosen = []
+    among = results[results["client"] != UNION_SITE]
     for best, candidates in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)):
-        own = best_on_validation(results, candidates, study.choose)
+        own = best_on_validation(among, candidates, study.choose)
         chosen.append(own.assign(best=best))
         if best not in study.labels:
             continue
-        as_chosen = results.merge(own, on=["seed", "client", "method"]).assign(method=best)
-        results = pd.concat([results, as_chosen], ignore_index=True)
-        for seed in own["seed"].unique().tolist():
-            picks = own[own["seed"] == seed]
-            parts = {
-                client: bootstrap[method, seed][client]
-                for method, client in picks[["method", "client"]].itertuples(index=False)
-                if (method, seed) in bootstrap
-            }
-            if len(parts) == len(picks):
-                bootstrap[best, seed] = pd.concat(parts, axis=1)
+        results = pd.concat([results, _as(best, own, results)], ignore_index=True)
+        bootstrap |= _bootstrap_as(best, own, bootstrap)
+    columns = ["method", "seed", "client", "settings"]
     order = {name: position for position, name in enumerate(study.labels)}
     results = results.sort_values(
         ["method", "seed", "client", "split", "metric"], key=lambda own: own.map(order) if own.name == "method" else own
@@ -100,32 +117,63 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         pd.concat(chosen, ignore_index=True),
         pd.DataFrame([record for _, record in done]),
         bootstrap,
-        pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=["client", "metric", "step", "value"]),
+        drawn,
         fixed,
         ratio,
+        pd.concat(tuned, ignore_index=True)[columns] if tuned else pd.DataFrame(columns=columns),
     )
 
 
-def best_on_validation(results: pd.DataFrame, candidates: Sequence[str], choose: str) -> pd.DataFrame:
+def _as(name: str, chosen: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Of scores or curves those of what was chosen (seed, client, method), under a name of their own."""
+    if frame.empty:  # its columns have no types to be merged by
+        return frame
+    return frame.merge(chosen, on=["seed", "client", "method"]).assign(method=name)
+
+
+def _bootstrap_as(
+    name: str, chosen: pd.DataFrame, bootstrap: Mapping[tuple[str, int], pd.DataFrame]
+) -> dict[tuple[str, int], pd.DataFrame]:
+    """The same of resamples, for the seeds of which there are all."""
+    found = {}
+    for seed in chosen["seed"].unique().tolist():
+        picks = chosen[chosen["seed"] == seed]
+        parts = {
+            client: bootstrap[method, seed][client]
+            for method, client in picks[["method", "client"]].itertuples(index=False)
+            if (method, seed) in bootstrap
+        }
+        if len(parts) == len(picks):
+            found[name, seed] = pd.concat(parts, axis=1)
+    return found
+
+
+def best_on_validation(
+    results: pd.DataFrame, candidates: Sequence[str], choose: str, *, undecided: Literal["none", "first"] = "none"
+) -> pd.DataFrame:
     """Per seed and client the candidate of the largest value on validation, the first of equals.
 
     Args:
         results: tidy, with the validation split.
         candidates: methods, in the order in which equals are preferred. Those without any result are left out.
         choose: the metric.
+        undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or
+            the first, as a go-alone model takes its first settings then.
 
     Returns:
         Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not
-        be comparable. So are clients for which the metric is undefined for all candidates: there is no choice.
+        be comparable.
     """
-    own = results[
-        (results["split"] == "validation") & (results["metric"] == choose) & (results["client"] != UNION_SITE)
-    ]
+    own = results[(results["split"] == "validation") & (results["metric"] == choose)]
+    if undecided == "first":  # also for clients that have no validation rows
+        keys = ["seed", "client", "method"]
+        own = results[keys].drop_duplicates().merge(own, on=keys, how="left")
     present = [name for name in candidates if (own["method"] == name).any()]
     own = own[own["method"].isin(present)]
     counts = own.groupby(["seed", "client"])["method"].nunique()
     wide = own.pivot(index=["seed", "client"], columns="method", values="value").reindex(columns=present)
-    wide = wide[(counts.reindex(wide.index) == len(present)) & wide.notna().any(axis=1)]
+    decided = wide.notna().any(axis=1) | (undecided == "first")
+    wide = wide[(counts.reindex(wide.index) == len(present)) & decided]
     position = np.argmax(wide.fillna(-np.inf).to_numpy(float), axis=1) if len(wide) else []
     return wide.index.to_frame(index=False).assign(method=[present[column] for column in position])
 
@@ -136,13 +184,14 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
     per_client: dict[str, set[str]] = {}
     ratios: dict[str, list[float]] = {}
     for job, record in done:
+        title = spoken(job.method, job.settings)
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items()}
-            first, expected = seen.setdefault((job.seed, client), (job.method, digests))
+            first, expected = seen.setdefault((job.seed, client), (title, digests))
             if digests != expected:
                 raise RunError(
                     f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
-                    f"others for {job.method} than for {first}; give their configurations the same data.source"
+                    f"others for {title} than for {first}; give their configurations the same data.source"
                 )
             per_client.setdefault(client, set()).add(digests["test"])
             ratios.setdefault(client, []).append(rows["test"]["rows"] / record["train_rows"][client])

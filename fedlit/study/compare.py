@@ -16,7 +16,7 @@ from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.runs import plan_jobs
 from fedlit.study.study import METRICS, Study, load_study, parse_seeds
-from fedlit.study.tables import answer_words, lift_table, markdown_tables, score_table
+from fedlit.study.tables import answer_words, each_of, lift_table, markdown_tables, score_table
 
 __all__ = ["Comparison", "compare"]
 
@@ -88,7 +88,7 @@ def compare(
 
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
-        and ``report.html``.
+        and ``report.html``; where methods are tuned, also what was chosen, as ``tuned.csv``.
 
     Raises:
         ConfigError: the study cannot be run.
@@ -137,6 +137,10 @@ def _write(found: Comparison) -> None:
     results.to_csv(folder / "results.csv", index=False)
     results.to_parquet(folder / "results.parquet", index=False)
     found.lift.to_csv(folder / "lift.csv", index=False)
+    if len(found.collected.tuned):
+        found.collected.tuned.to_csv(folder / "tuned.csv", index=False)
+    else:
+        (folder / "tuned.csv").unlink(missing_ok=True)  # of the study before it was changed
     lines = provenance(found)
     text = markdown_tables(found, lines)
     (folder / "tables.md").write_text(text, encoding="utf-8")
@@ -157,7 +161,7 @@ def provenance(found: Comparison) -> list[str]:
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
     times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
     shown = [
-        f"{found.study.labels[str(method)]} {seconds:.1f} s"
+        f"{found.study.labels[str(method)]} {seconds:.1f} s{each_of(found.study, str(method))}"
         for method, seconds in times.items()
         if math.isfinite(seconds)
     ]

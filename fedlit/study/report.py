@@ -13,16 +13,18 @@ from fedlit.explain.figures import heatmap_figure, svg_text
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
-from fedlit.study.runs import DONE
+from fedlit.study.runs import DONE, spoken, variant_name
 from fedlit.study.study import BEST_ALONE, METRICS
 from fedlit.study.tables import (
     answer_words,
     chosen_table,
     client_label,
+    each_of,
     lift_table,
     paper_notes,
     score_table,
     seed_words,
+    tuned_lines,
     words,
 )
 
@@ -97,6 +99,7 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
+        "tuned": tuned_lines(study, collected),
         "corrections": _corrections(found),
         "times": _times(found),
         "words": words(found),
@@ -116,6 +119,8 @@ def _corrections(found: Comparison) -> list[dict[str, Any]]:
     """Of each method whose clients show what they correct: its findings in words, and pictures; means over seeds."""
     sections = []
     for method, label in found.study.labels.items():
+        if method in found.study.methods and found.study.methods[method].tune:
+            continue  # clients chose different federations: what they correct cannot be compared
         seeds = [found.folder / "runs" / method / f"seed_{seed}" for seed in found.seeds]
         files = [
             folder / CORRECTIONS for folder in seeds if (folder / DONE).is_file() and (folder / CORRECTIONS).is_file()
@@ -143,20 +148,23 @@ def _times(found: Comparison) -> list[tuple[str, str, str]]:
         own = records[records["method"] == method]
         if len(own):
             seconds = own["seconds"].astype(float).mean()
-            lines.append((label, f"{seconds:.1f} s" if np.isfinite(seconds) else "–", str(len(own))))
+            shown = f"{seconds:.1f} s{each_of(found.study, method)}" if np.isfinite(seconds) else "–"
+            lines.append((label, shown, str(len(own))))
     return lines
 
 
 def _configurations(found: Comparison) -> list[tuple[str, str]]:
-    """The study's own file, and the resolved configuration of each method's first run."""
+    """The study's own file, and the resolved configuration of each method's first run, of its first combination."""
     study = found.study
     texts = []
     file = Path(study.folder) / f"{study.name}.yaml"
     if study.folder and file.is_file():
         texts.append((f"the study: {file.name}", file.read_text(encoding="utf-8")))
-    for method in study.methods:
-        for config in sorted((found.folder / "runs" / method).glob("seed_*/version_*/config.yaml"))[:1]:
+    for name, method in study.methods.items():
+        settings = method.combinations[0]
+        folder = found.folder / "runs" / variant_name(name, settings)
+        for config in sorted(folder.glob("seed_*/version_*/config.yaml"))[:1]:
             lines = config.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if not line.startswith("#") and "default_root_dir" not in line]
-            texts.append((f"{study.labels[method]}: {config.parent.parent.name}", "\n".join(kept)))
+            texts.append((f"{spoken(study.labels[name], settings)}: {config.parent.parent.name}", "\n".join(kept)))
     return texts

@@ -7,6 +7,9 @@
                               /curves.csv            validation scores over epochs
                               /corrections.csv       what clients correct at the end, of methods that show it
                               /version_0/            what every run of fedlit has: configuration, events
+
+Of a tuned method each combination of settings has its own <study>/runs/<method>@<digest of the settings>/: where values
+are added to a grid, or it is put in another order, what was trained before still counts. ``DONE`` has the settings.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ __all__ = [
     "finished",
     "plan_jobs",
     "score_rows",
+    "spoken",
     "tidy",
+    "variant_name",
     "versions",
 ]
 
@@ -69,6 +74,7 @@ class Job:
         keep_checkpoints: whether they are kept.
         grid: a baseline's settings; None for a method.
         test: whether the test split is scored; a search must not look at it.
+        settings: of a tuned method, the combination; None for any other.
     """
 
     method: str
@@ -83,11 +89,33 @@ class Job:
     keep_checkpoints: bool
     grid: dict[str, list[Any]] | None = None
     test: bool = True
+    settings: dict[str, Any] | None = None
+
+    @property
+    def variant(self) -> str:
+        """The method, with which of its combinations."""
+        return variant_name(self.method, self.settings)
 
     @property
     def name(self) -> str:
         """As it is spoken of."""
-        return f"{self.method}, seed {self.seed}"
+        return f"{spoken(self.method, self.settings)}, seed {self.seed}"
+
+
+def variant_name(method: str, settings: Mapping[str, Any] | None) -> str:
+    """The folder of a method's runs with a combination of settings: no two have the same. No method has an ``@``."""
+    return f"{method}@{digest_of(settings)}" if settings else method
+
+
+def spoken(method: str, settings: Mapping[str, Any] | None) -> str:
+    """How a combination of a tuned method is called where people read it.
+
+    Example:
+        >>> spoken("gl", {"exchange.rate": 0.5}), spoken("gl", None)
+        ('gl (exchange.rate=0.5)', 'gl')
+    """
+    own = ", ".join(f"{key}={json.dumps(value)}" for key, value in (settings or {}).items())
+    return f"{method} ({own})" if own else method
 
 
 def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
@@ -101,46 +129,64 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
 
     jobs: dict[str, dict[str, Any]] = {}
     sources: dict[str, Any] = {}
-    for name, method in study.methods.items():
-        config, arguments = str(study.config(name)), method.arguments()
-        run = load(config, *arguments)
+    # Baselines get the data of the reference; where it is tuned, of its first combination: their rows are the same.
+    reference = variant_name(study.reference, study.methods[study.reference].combinations[0])
+    for name, tuned in ((name, tuned) for name, method in study.methods.items() for tuned in method.combinations):
+        method, variant, title = study.methods[name], variant_name(name, tuned), spoken(name, tuned)
+        config, arguments = str(study.config(name)), method.arguments(tuned)
+        try:
+            run = load(config, *arguments)
+        except ConfigError as error:
+            if not tuned:
+                raise
+            raise ConfigError(f"methods.{title}: {error}") from error
         settings = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not _free(key)}
-        sources[name] = {key: value for key, value in settings.items() if key.startswith("data.source")}
+        sources[title] = {key: value for key, value in settings.items() if key.startswith("data.source")}
         exchanges = bool(settings.get("exchange.federated"))
         if not exchanges and not (name == study.reference or method.alone or method.pooled):
             raise ConfigError(
-                f"methods.{name}: expected something in exchange.federated, found that nothing is shared; set alone: "
+                f"methods.{title}: expected something in exchange.federated, found that nothing is shared; set alone: "
                 "true (each client by itself) or pooled: true (all rows in one place)"
             )
-        jobs[name] = {"config": config, "arguments": arguments, "grid": None}
-        jobs[name]["made_of"] = [settings, study.checkpoint, study.choose if study.checkpoint == "best" else ""]
-        if name == study.reference:
+        made_of = [settings, study.checkpoint, study.choose if study.checkpoint == "best" else ""]
+        for own in jobs.values():
+            if own["method"] == name and own["made_of"] == made_of:  # 1 and 1.0, or a key that changes no result
+                raise ConfigError(
+                    f"methods.{name}.tune: expected combinations that differ in what is trained, found "
+                    f"{spoken(name, own['settings'])} and {title} alike; drop one"
+                )
+        jobs[variant] = {"method": name, "config": config, "arguments": arguments, "grid": None, "made_of": made_of}
+        jobs[variant]["settings"] = tuned or None
+        if variant == reference:
             tables = _fingerprint(run.data.source.tables(0))
             data = {key: value for key, value in settings.items() if key.startswith("data.")}
-    for name, source in sources.items():
-        different = [key for key in source if source[key] != sources[study.reference].get(key)]
+    expected = sources[spoken(study.reference, jobs[reference]["settings"])]
+    for title, source in sources.items():
+        different = [key for key in source if source[key] != expected.get(key)]
         if different:
             raise ConfigError(
-                f"methods.{name}: expected the rows of {study.reference}, found another {', '.join(different)}; "
+                f"methods.{title}: expected the rows of {study.reference}, found another {', '.join(different)}; "
                 "methods are compared on the same rows"
             )
     for name, grid in study.baselines.items():
         grid = GRIDS[name] if grid is None else grid
-        jobs[name] = {**jobs[study.reference], "grid": grid, "made_of": [data, grid, study.choose]}
+        made_of = [data, grid, study.choose]
+        jobs[name] = {**jobs[reference], "method": name, "grid": grid, "settings": None, "made_of": made_of}
     common = {name: getattr(study, name) for name in ("choose", "checkpoint", "bootstrap", "keep_checkpoints")}
     return [
         Job(
-            name,
+            made["method"],
             seed,
-            str(out / "runs" / name / f"seed_{seed}"),
-            digest_of([name, seed, study.bootstrap, tables, *made["made_of"]]),
+            str(out / "runs" / variant / f"seed_{seed}"),
+            digest_of([made["method"], seed, study.bootstrap, tables, *made["made_of"]]),
             made["config"],
             made["arguments"],
             grid=made["grid"],
+            settings=made["settings"],
             **common,
         )
         for seed in seeds
-        for name, made in jobs.items()
+        for variant, made in jobs.items()
     ]
 
 
@@ -208,6 +254,7 @@ def execute(job: Job) -> None:
         "digest": job.digest,
         "method": job.method,
         "seed": job.seed,
+        **({"settings": job.settings} if job.settings is not None else {}),
         "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
         "files": {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".csv", ".parquet")},
         **details,

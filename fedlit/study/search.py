@@ -110,7 +110,7 @@ class Found:
     def method(self) -> Method:
         """The best trial as a method of a study."""
         searched = self.study.methods[_search(self.study).method]
-        return replace(searched, label="", set={**searched.set, **self.best.params})
+        return replace(searched, label="", set={**searched.set, **self.best.params}, tune={})
 
     def __str__(self) -> str:
         what, metric = _search(self.study), METRICS[self.study.choose]
@@ -242,7 +242,8 @@ class _Work:
 
     def plan(self, name: str, params: Mapping[str, Any], seeds: list[int] | None = None) -> list[Job]:
         """The runs of a trial, one per seed; they never see test rows."""
-        method = replace(self.method, set={**self.method.set, **params}, reference=None)
+        # A trial is one configuration: what a study tunes beside it is as the configuration has it.
+        method = replace(self.method, set={**self.method.set, **params}, reference=None, tune={})
         study = replace(self.study, methods={name: method}, reference=name, baselines={}, bootstrap=0, search=None)
         return [replace(job, test=False) for job in plan_jobs(study, seeds or self.seeds, self.folder)]
 

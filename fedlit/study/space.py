@@ -10,6 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fedlit.errors import ConfigError
+from fedlit.study.study import coded_choices, refuse_row_key
 
 __all__ = ["distributions", "inside", "look_up"]
 
@@ -37,16 +38,12 @@ def distributions(space: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistr
 
 
 def _distribution(key: str, entry: Mapping[str, Any]) -> BaseDistribution:
-    if key.startswith(("seed", "data.source")):
-        raise ConfigError(
-            "expected a key that leaves the rows alone, found one that draws other validation rows; drop it"
-        )
+    refuse_row_key(key)
     if set(entry) == {"choices"}:
-        found = entry["choices"]
-        coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
-        if not coded or len(set(coded)) < len(coded):
-            raise ConfigError(f"choices: expected a list of at least one value and none twice, found {found!r}")
-        return CategoricalDistribution(coded)
+        try:
+            return CategoricalDistribution(coded_choices(entry["choices"]))
+        except ConfigError as error:
+            raise ConfigError(f"choices: {error}") from error
     if not {"low", "high"} <= set(entry) <= {"low", "high", "log"}:
         raise ConfigError(
             "expected {choices: [...]}, or {low: a, high: b} with log: true for a logarithmic scale, "

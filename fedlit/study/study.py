@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -21,8 +22,10 @@ __all__ = [
     "Paper",
     "Search",
     "Study",
+    "coded_choices",
     "load_study",
     "parse_seeds",
+    "refuse_row_key",
 ]
 
 # The go-alone models by name; fedlit.study.baselines has what they are.
@@ -56,6 +59,11 @@ class Method:
         alone: whether each client trains by itself: it is then one of the go-alone models, and no lift is computed.
         pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
         reference: the method that its lift is over, if not the study's: the same network trained alone.
+        tune: dotted key → values. All combinations are trained, and per seed each client's results are those of the
+            one that is best on its own validation rows, the first of equals: as go-alone models choose theirs. Each
+            combination is a federation of its own: a client that chooses other settings than its neighbours chose
+            another federation than they did, not other settings within theirs. A seed for which a combination failed
+            is left out, a combination that failed for every seed is too.
     """
 
     config: str
@@ -64,10 +72,22 @@ class Method:
     alone: bool = False
     pooled: bool = False
     reference: str | None = None
+    tune: dict[str, list[Any]] = field(default_factory=dict)
 
-    def arguments(self) -> list[str]:
-        """The changed keys as command-line arguments."""
-        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.set.items()]
+    def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
+        """The changed keys as command-line arguments, with those of a combination."""
+        changed = {**self.set, **(settings or {})}
+        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()]
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """Of the values of ``tune``, the last key's changing fastest; an empty one where nothing is tuned.
+
+        Example:
+            >>> Method("quickstart", tune={"exchange.rate": [0.5, 1.0]}).combinations
+            [{'exchange.rate': 0.5}, {'exchange.rate': 1.0}]
+        """
+        return [dict(zip(self.tune, values, strict=True)) for values in itertools.product(*self.tune.values())]
 
 
 @dataclass(frozen=True)
@@ -119,8 +139,8 @@ class Study:
         about: what is studied, in a sentence.
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
         baselines: the go-alone models, by name; each with its grid of settings, null for the default one.
-        choose: the metric, on validation, by which settings of baselines, the best go-alone model, best checkpoints
-            and trials of a search are chosen.
+        choose: the metric, on validation, by which settings of baselines and tuned methods, the best go-alone model,
+            best checkpoints and trials of a search are chosen.
         checkpoint: which state of a run is scored on the test split: ``last`` epoch, or the ``best`` by ``choose``.
         metrics: what tables show, the main one first.
         bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
@@ -160,6 +180,14 @@ class Study:
         for name, method in self.methods.items():
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
             _known(f"methods.{name}.reference", [method.reference or self.reference], alone)
+            for key, values in method.tune.items():
+                try:
+                    refuse_row_key(key)
+                    coded_choices(values)
+                    if key in method.set:
+                        raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
+                except ConfigError as error:
+                    raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
         _known("baselines", self.baselines, BASELINES)
         _known("choose", [self.choose], [metric for metric in METRICS if metric not in TEST_ONLY])
         _known("metrics", self.metrics, METRICS)
@@ -241,6 +269,30 @@ def _known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
             )
 
 
+def refuse_row_key(key: str) -> None:
+    """Refuse a key with which values could not be compared on validation.
+
+    Raises:
+        ConfigError: it draws other rows.
+    """
+    if key.startswith(("seed", "data.source")):
+        raise ConfigError(
+            "expected a key that leaves the rows alone, found one that draws other validation rows; drop it"
+        )
+
+
+def coded_choices(found: Any) -> list[str]:
+    """Values to choose from, as JSON.
+
+    Raises:
+        ConfigError: there are none, or one is there twice.
+    """
+    coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
+    if not coded or len(set(coded)) < len(coded):
+        raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
+    return coded
+
+
 def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
     """Seeds from ``a:b`` (both ends included), numbers divided by commas, or both.
 
@@ -304,9 +356,9 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     if isinstance(content.get("methods"), dict):
         content["methods"] = dict(content["methods"])
         for method, own in content["methods"].items():
-            if isinstance(own, dict) and isinstance(own.get("set"), dict):
-                changes[method] = own["set"]
-                content["methods"][method] = {key: value for key, value in own.items() if key != "set"}
+            if isinstance(own, dict):
+                changes[method] = {key: own[key] for key in ("set", "tune") if isinstance(own.get(key), dict)}
+                content["methods"][method] = {key: own[key] for key in own if key not in changes[method]}
     for key in ("name", "folder"):
         if key in content:
             raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
@@ -319,5 +371,5 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     except Exception as error:  # jsonargparse raises many kinds
         reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
-    methods = {name: replace(own, set=changes.get(name, own.set)) for name, own in study.methods.items()}
+    methods = {name: replace(own, **changes.get(name, {})) for name, own in study.methods.items()}
     return replace(study, methods=methods)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from fedlit.study.lift import MEAN, WORST, Answer, count_verdicts
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 
 if TYPE_CHECKING:
+    from fedlit.study.collect import Collected
     from fedlit.study.compare import Comparison
 
 __all__ = [
@@ -23,11 +26,13 @@ __all__ = [
     "best_means",
     "chosen_table",
     "client_label",
+    "each_of",
     "lift_table",
     "markdown_tables",
     "paper_notes",
     "score_table",
     "seed_words",
+    "tuned_lines",
     "words",
 ]
 
@@ -211,6 +216,32 @@ def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:
     return Table([str(client) for client in clients], rows)
 
 
+def tuned_lines(study: Study, collected: Collected) -> list[str]:
+    """Of each tuned method and key, for how many clients and seeds each value was the best on validation."""
+    lines = []
+    for name, method in study.methods.items():
+        own = collected.tuned[(collected.tuned["method"] == name) & collected.tuned["client"].isin(collected.clients)]
+        settings = [json.loads(text) for text in own["settings"]]
+        if not settings:  # it is not tuned, or its runs failed
+            continue
+        last = [key.rpartition(".")[2] for key in method.tune]
+        for key, short in zip(method.tune, last, strict=True):
+            # by its value in JSON: 1 is not true
+            counts = Counter(json.dumps(one[key]) for one in settings)
+            values = ", ".join(
+                f"{value if isinstance(value, str) else json.dumps(value)} {counts[json.dumps(value)]}x"
+                for value in method.tune[key]
+            )
+            lines.append(f"{study.labels[name]}: {short if last.count(short) == 1 else key} {values}")
+    return lines
+
+
+def each_of(study: Study, method: str) -> str:
+    """What the mean time of a run is of, where a method's training takes several per seed."""
+    count = len(study.methods[method].combinations) if method in study.methods else 1
+    return f" for each of {count} combinations" if count > 1 else ""
+
+
 def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
     """A client's answer as a title and a sentence."""
     title = {
@@ -280,6 +311,16 @@ def words(found: Comparison) -> dict[str, str]:
         "interval": _interval_words(len(found.seeds), collected.fixed, bool(collected.bootstrap)),
         study.labels[study.reference]: "each client's network trained on its own rows, without exchange",
     }
+    if tuned := [name for name, method in study.methods.items() if method.tune]:
+        meaning["tuned"] = (
+            f"{', '.join(study.labels[name] for name in tuned)}: trained with every combination of settings; per seed, "
+            f"a client's results are those of the one that has the largest {metric} on its validation rows"
+        )
+        if set(tuned) & set(study.federated):
+            meaning["tuned"] += (
+                ". Each combination is a federation of its own: clients that chose different settings chose different "
+                "federations"
+            )
     if BEST_ALONE in study.labels:
         candidates = ", ".join(study.labels[name] for name in study.alone)
         meaning["best go-alone"] = (
@@ -328,6 +369,9 @@ def markdown_tables(found: Comparison, footer: Sequence[str]) -> str:
     if len(collected.chosen):
         parts.append("## How often each model was the best of its kind on validation")
         parts.append(chosen_table(study, collected.chosen).markdown())
+    if tuned := tuned_lines(study, collected):
+        parts.append("## How often each setting was a client's best on validation")
+        parts.append("\n".join(f"- {line}" for line in tuned))
     parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}." for word, text in words(found).items())]
     parts += ["## How this was made", "\n".join(f"- {line}" for line in footer)]
     return "\n\n".join(part for part in parts if part) + "\n"
