@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from contextlib import nullcontext
 from functools import partial
@@ -44,7 +45,9 @@ class Watched(FederatedClient):
 
 def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
     loop = method.get("loop", {})
-    client = partial(loop.get("client", method.get("client", FederatedClient)), network=Dry)
+    client = loop.get("client", method.get("client", FederatedClient))
+    if "network" in inspect.signature(client).parameters:
+        client = partial(client, network=Dry)
     return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
 
 
