@@ -2,6 +2,7 @@
 
     python benchmarks/chfl.py run [--clients 5] [--common 0.3] [--by random] [--seeds 0:14] [--out FOLDER] [--jobs 2]
     python benchmarks/chfl.py table FOLDER …
+    python benchmarks/chfl.py figure FOLDER FILE.png
 
 `run` is the study `chfl_covertype` with another number of clients, share of common columns, or way to choose them, in a
 folder of its own (start it again to go on); `table` prints, for each such folder, the mean test accuracy over clients
@@ -31,6 +32,15 @@ PAPER = {
     2: {"common": (0.642, None), "local": (0.765, None), "chfl_0": (0.748, None), "chfl": (0.775, None)},
     10: {"common": (0.601, None), "local": (0.563, None), "chfl_0": (0.629, None), "chfl": (0.629, None)},
 }
+LABELS = {
+    "common": "Common",
+    "local": "Local",
+    "chfl_0": "CHFL, μ = 0",
+    "chfl": "CHFL, μ > 0",
+    "concatenation": "Concatenation",
+    "logistic_regression": "Logistic\nregression, alone",
+    "extra_trees": "Extra trees,\nalone",
+}
 PAIRS = [("chfl_0", "common"), ("chfl_0", "local"), ("chfl", "chfl_0"), ("chfl", "local"), ("chfl", "concatenation")]
 
 
@@ -58,10 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def table(folder: Path) -> str:
     """Markdown: methods, then paired differences."""
-    results = pd.read_csv(folder / "results.csv")
-    own = results[(results["split"] == "test") & (results["metric"] == "accuracy")]
-    clients = own["client"].nunique()
-    means = own.groupby(["seed", "method"])["value"].mean().unstack()
+    means, clients = accuracies(folder)
     known = PAPER.get(clients, {})
     lines = [
         f"{folder.name}: {clients} clients, {len(means)} runs",
@@ -69,11 +76,12 @@ def table(folder: Path) -> str:
         "| | accuracy | paper |",
         "| --- | --- | --- |",
     ]
-    for method in (name for name in [*PAPER[5], "extra_trees", "logistic_regression"] if name in means):
+    for method in (name for name in LABELS if name in means):
         values = means[method].dropna()
         mean, deviation = known.get(method, (None, None))
         said = "" if mean is None else f"{mean}" + ("" if deviation is None else f" ± {deviation}")
-        lines.append(f"| {method} | {values.mean():.3f} ± {values.std():.3f} ({len(values)} runs) | {said} |")
+        label = LABELS[method].replace("\n", " ")
+        lines.append(f"| {label} | {values.mean():.3f} ± {values.std():.3f} ({len(values)} runs) | {said} |")
     lines += [
         "",
         "| difference | over runs | over ways of dealing columns | runs above 0 |",
@@ -86,6 +94,40 @@ def table(folder: Path) -> str:
             cells = [interval(gain), interval(ways), f"{int((gain > 0).sum())} of {len(gain)}"]
             lines.append(f"| {one} − {other} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def accuracies(folder: Path) -> tuple[pd.DataFrame, int]:
+    """Mean test accuracy over clients, a row a run and a column a method; and the number of clients."""
+    results = pd.read_csv(folder / "results.csv")
+    own = results[(results["split"] == "test") & (results["metric"] == "accuracy")]
+    return own.groupby(["seed", "method"])["value"].mean().unstack(), own["client"].nunique()
+
+
+def figure(folder: Path, file: Path) -> None:
+    """Each run a dot, by the way in which columns were dealt; the paper's mean and standard deviation in grey."""
+    from matplotlib.figure import Figure
+
+    means, clients = accuracies(folder)
+    shown = [method for method in LABELS if method in means]
+    drawn = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = drawn.subplots()
+    for place, method in enumerate(shown):
+        if method in PAPER.get(clients, {}):
+            mean, deviation = PAPER[clients][method]
+            known = "the paper: mean ± sd" if place == 0 else None
+            axes.errorbar(place - 0.3, mean, yerr=deviation, fmt="D", color="0.55", capsize=3, label=known)
+        for way in range(WAYS):
+            values = means.loc[means.index.to_numpy() % WAYS == way, method].dropna()
+            places = place - 0.1 + 0.15 * way + np.linspace(-0.03, 0.03, len(values))
+            label = f"columns dealt in way {way + 1}" if place == 0 else None
+            axes.plot(places, values, "o", markersize=4, color=f"C{way}", alpha=0.8, label=label)
+    axes.set_xticks(range(len(shown)), [LABELS[method] for method in shown])
+    axes.set_ylabel("test accuracy, mean over clients")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(fontsize=8, ncols=2)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    drawn.savefig(file, dpi=140)
 
 
 def interval(values: pd.Series) -> str:
@@ -109,9 +151,14 @@ def main() -> None:
     runs.add_argument("--jobs", type=int, default=None)
     runs.add_argument("--out", default=None)
     commands.add_parser("table").add_argument("folders", nargs="+", type=Path)
+    drawn = commands.add_parser("figure")
+    drawn.add_argument("folder", type=Path)
+    drawn.add_argument("file", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "run":
         run(arguments)
+    elif arguments.command == "figure":
+        figure(arguments.folder, arguments.file)
     else:
         print("\n\n".join(table(folder) for folder in arguments.folders))
 
