@@ -6,18 +6,24 @@
 
 `run` is the study `chfl_covertype` with another number of clients, share of common columns, or way to choose them, in a
 folder of its own (start it again to go on); `table` prints, for each such folder, the mean test accuracy over clients
-beside the paper's, and paired differences with intervals: over runs, and over ways of dealing columns.
+beside the paper's, and paired differences with 95 % intervals: Student's over these runs, as if they shared no rows; Nadeau
+and Bengio's, for they do; Student's over the ways of dealing columns, of which there are three.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from scipy import stats
+
+from fedlit.study.statistics import corrected_interval
 
 WAYS = 3  # of dealing columns; a run's seed modulo this
 # clients → method → mean and standard deviation of the accuracy (Covertype, 30 % of the columns in common)
@@ -68,52 +74,72 @@ def run(arguments: argparse.Namespace) -> None:
 
 def table(folder: Path) -> str:
     """Markdown: methods, then paired differences."""
-    means, clients = accuracies(folder)
-    known = PAPER.get(clients, {})
-    lines = [
-        f"{folder.name}: {clients} clients, {len(means)} runs",
-        "",
-        "| | accuracy | paper |",
-        "| --- | --- | --- |",
-    ]
-    for method in (name for name in LABELS if name in means):
+    means, settings, ratio = accuracies(folder)
+    known = paper_of(settings)
+    words = ", ".join(f"{key}: {value}" for key, value in settings.items())
+    lines = [f"{words}; {len(means)} runs", "", "| | accuracy | paper |", "| --- | --- | --- |"]
+    for method in (name for name in [*LABELS, *sorted(name for name in means if name not in LABELS)] if name in means):
         values = means[method].dropna()
         mean, deviation = known.get(method, (None, None))
         said = "" if mean is None else f"{mean}" + ("" if deviation is None else f" ± {deviation}")
-        label = LABELS[method].replace("\n", " ")
+        label = LABELS.get(method, method).replace("\n", " ")
         lines.append(f"| {label} | {values.mean():.3f} ± {values.std():.3f} ({len(values)} runs) | {said} |")
-    lines += [
-        "",
-        "| difference | over runs | over ways of dealing columns | runs above 0 |",
-        "| --- | --- | --- | --- |",
-    ]
+    header = ["difference", "over these runs", "corrected for shared rows", "over ways of dealing columns", "above 0"]
+    lines += ["", f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
     for one, other in PAIRS:
         if one in means and other in means:
             gain = (means[one] - means[other]).dropna()
             ways = gain.groupby(gain.index.to_numpy() % WAYS).mean()
-            cells = [interval(gain), interval(ways), f"{int((gain > 0).sum())} of {len(gain)}"]
+            corrected = "" if len(gain) < 2 else _between(corrected_interval(gain.to_numpy(), ratio))
+            cells = [interval(gain), corrected, interval(ways), f"{int((gain > 0).sum())} of {len(gain)}"]
             lines.append(f"| {one} − {other} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def accuracies(folder: Path) -> tuple[pd.DataFrame, int]:
-    """Mean test accuracy over clients, a row a run and a column a method; and the number of clients."""
+def accuracies(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], float]:
+    """Mean test accuracy over clients, a row a run and a column a method, and one for each μ, not chosen by anybody;
+    what the federation is; and test rows / training rows of all clients.
+    """
     results = pd.read_csv(folder / "results.csv")
     own = results[(results["split"] == "test") & (results["metric"] == "accuracy")]
-    return own.groupby(["seed", "method"])["value"].mean().unstack(), own["client"].nunique()
+    means = own.groupby(["seed", "method"])["value"].mean().unstack()
+    for done in sorted(folder.glob("runs/chfl@*/seed_*/DONE")):
+        record = json.loads(done.read_text(encoding="utf-8"))
+        scores = pd.read_csv(done.parent / "scores.csv")
+        scores = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
+        (mu,) = record["settings"].values()
+        means.loc[record["seed"], f"CHFL, μ = {mu:g} for all"] = scores["value"].mean()
+    first = min(folder.glob("runs/local/seed_*/DONE"))
+    record = json.loads(first.read_text(encoding="utf-8"))
+    ratio = max(rows["test"]["rows"] for rows in record["rows"].values()) / sum(record["train_rows"].values())
+    config = yaml.safe_load(next(first.parent.glob("version_*/config.yaml")).read_text(encoding="utf-8"))
+    split = config["data"]["source"]["init_args"]
+    settings = {"clients": split["source"]["init_args"]["clients"], "common": split["common"], "by": split["by"]}
+    return means, settings, ratio
+
+
+def paper_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """The paper's figures for a federation; none if it has none."""
+    same = settings["common"] == 0.3 and settings["by"] == "random"
+    return PAPER.get(settings["clients"], {}) if same else {}
+
+
+def _between(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:+.3f} to {ends[1]:+.3f}"
 
 
 def figure(folder: Path, file: Path) -> None:
     """Each run a dot, by the way in which columns were dealt; the paper's mean and standard deviation in grey."""
     from matplotlib.figure import Figure
 
-    means, clients = accuracies(folder)
+    means, settings, _ = accuracies(folder)
+    known_here = paper_of(settings)
     shown = [method for method in LABELS if method in means]
     drawn = Figure(figsize=(8, 3.6), layout="constrained")
     axes = drawn.subplots()
     for place, method in enumerate(shown):
-        if method in PAPER.get(clients, {}):
-            mean, deviation = PAPER[clients][method]
+        if method in known_here:
+            mean, deviation = known_here[method]
             known = "the paper: mean ± sd" if place == 0 else None
             axes.errorbar(place - 0.3, mean, yerr=deviation, fmt="D", color="0.55", capsize=3, label=known)
         for way in range(WAYS):
@@ -136,7 +162,7 @@ def interval(values: pd.Series) -> str:
     if len(values) < 2:
         return f"{mean:+.3f}"
     half = float(stats.t.ppf(0.975, len(values) - 1) * values.std() / np.sqrt(len(values)))
-    return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})"
+    return f"{mean:+.3f} ({_between((mean - half, mean + half))})"
 
 
 def main() -> None:

@@ -229,6 +229,8 @@ class FederatedClient(LightningModule):
             optimizer.step()
             call_hook(self, "on_before_zero_grad", optimizer)
             optimizer.zero_grad()
+        if torch.is_autocast_enabled(self.device.type):
+            torch.clear_autocast_cache()  # it holds the weights as they were, and a second loss would be of these
 
     def clipped_apart(self) -> list[list[str]]:
         """Names of the parameters whose gradients ``gradient_clip_val`` limits together: all of them, in one list."""

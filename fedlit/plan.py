@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedlit.callbacks.exchange import Exchange
     from fedlit.loop import FederatedLoop
+    from fedlit.sharing import Sharing
 
 __all__ = ["MOST_ROWS", "Plan", "make_plan", "text_table"]
 
@@ -156,9 +157,24 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
-        loop.notes,
+        (*_heads_of_different_classes(loop, sharing), *loop.notes),
         tuple(loop.told_before),
     )
+
+
+def _heads_of_different_classes(loop: FederatedLoop, sharing: Sharing) -> list[str]:
+    """Output layers that fit by their shape alone."""
+    classes: dict[tuple[Any, ...], str] = {}
+    for name, client in loop.federation.items():
+        if any("head" in tensor.split(".") for tensor in sharing.names[name]):
+            classes.setdefault(client.spec.classes, name)
+    if len(classes) < 2:
+        return []
+    found = ", ".join(f"{_shorten([str(label) for label in own])} at {name}" for own, name in classes.items())
+    return [
+        f"heads are federated between clients of different classes ({found}): an output means one thing here and "
+        "another there; keep them private (!*head) or set data.align: classes"
+    ]
 
 
 def _more(listed: Sequence[Any], what: str) -> list[str]:

@@ -31,8 +31,8 @@ class ColumnSplit(Source):
         ways: how many ways there are to deal columns: run n takes way n modulo this, so that seeds 0:14 with 3 ways
             are five runs of each. None for a new way with each seed.
         by: which way is taken: a ``random`` one, or of 100 random ones that in which the correlations between common
-            and other columns (absolute values over training rows, summed) are at their ``maximum``, ``median`` or
-            ``minimum``.
+            and other columns (absolute values over the training rows of the seed that has the way's number, summed)
+            are at their ``maximum``, ``median`` or ``minimum``.
 
     Example:
         >>> from fedlit.data.partition import Partition
@@ -76,7 +76,7 @@ class ColumnSplit(Source):
                 f"column split: expected at least one column of its own for each of {len(tables)} clients, found "
                 f"{len(columns)} columns of which {kept} are common; take fewer clients or a smaller share"
             )
-        order = self._order(tables, seed if self.ways is None else seed % self.ways, kept)
+        order = self._order(tables, seed, kept)
         own = np.array_split(order[kept:], len(tables))
         split = []
         for table, places in zip(tables, own, strict=True):
@@ -85,19 +85,22 @@ class ColumnSplit(Source):
             split.append(replace(table, features=table.features[chosen], categorical=categorical))
         return check_tables(split)
 
-    def _order(self, tables: list[ClientTable], way: int, kept: int) -> np.ndarray:
+    def _order(self, tables: list[ClientTable], seed: int, kept: int) -> np.ndarray:
         """Positions of columns, the common ones first."""
+        way = seed if self.ways is None else seed % self.ways
         rng = np.random.default_rng(derive_seed(way, "columns"))
         count = tables[0].features.shape[1]
         if self.by == "random":
             return rng.permutation(count)
         import pandas as pd
 
-        related = _correlations(pd.concat([table.features.iloc[table.splits["train"]] for table in tables]))
+        # of the rows that seed draws which has the way's number, so that all runs of a way have the same columns
+        seen = tables if way == seed else self.source.tables(way)
+        related = _correlations(pd.concat([table.features.iloc[table.splits["train"]] for table in seen]))
         orders = [rng.permutation(count) for _ in range(DRAWS)]
         sums = [related[np.ix_(order[:kept], order[kept:])].sum() for order in orders]
-        ranked = np.argsort(sums, kind="stable")
-        chosen: np.ndarray = orders[ranked[{"minimum": 0, "median": DRAWS // 2, "maximum": -1}[self.by]]]
+        place = {"minimum": 0, "median": DRAWS // 2, "maximum": -1}[self.by]
+        chosen: np.ndarray = orders[np.argsort(sums, kind="stable")[place]]
         return chosen
 
 

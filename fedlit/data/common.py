@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pandas.api.types import is_numeric_dtype
+from torch.nn import ModuleDict
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["Common", "Group", "find_groups", "kind_of", "told_of_groups"]
+__all__ = ["Common", "Group", "find_groups", "kind_of", "of_several_kinds", "told_of_groups"]
 
-Common = Literal["all", "groups"] | list[str] | dict[str, list[str]]
+# ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
+Common = str | bool | int | list[Any] | dict[str, Any]
 
 ONE_GROUP = "shared"
 _GROUP_NAME = re.compile(r"\w+")
@@ -63,6 +65,17 @@ def find_groups(tables: Sequence[ClientTable], common: Common) -> list[Group]:
         >>> print(*find_groups(tables, "groups"), sep="; ")
         group 'group1': a, b, c have in common age; group 'group2': a, b have in common age, sex
     """
+    if common not in ("all", "groups") and (not isinstance(common, list | dict) or not common):
+        advice = f"; write [{common}] for one column" if isinstance(common, str) else ""
+        raise ConfigError(
+            "data.common: expected all, groups, a list of columns, or lists of columns by name of a group, found "
+            f"{common!r}{advice}"
+        )
+    if len(tables) < 2:
+        raise ConfigError(
+            f"data.common: expected at least two clients, found {', '.join(table.name for table in tables)} alone; "
+            "leave the key out"
+        )
     tables = sorted(tables, key=lambda table: table.name)
     owners: dict[str, list[str]] = {}
     for table in tables:
@@ -72,7 +85,7 @@ def find_groups(tables: Sequence[ClientTable], common: Common) -> list[Group]:
     everyone = tuple(table.name for table in tables)
     if common == "all":
         columns = tuple(sorted(column for column in of_one_kind if tuple(owners[column]) == everyone))
-        if not columns or len(tables) < 2:
+        if not columns:
             raise ConfigError(
                 f"data.common: all: expected a column that all of {', '.join(everyone)} have, of one kind, found "
                 "none; take data.common: groups, or list columns that some of them share"
@@ -99,10 +112,13 @@ def _listed(
     tables: Sequence[ClientTable], owners: Mapping[str, Sequence[str]], name: str, columns: Sequence[str]
 ) -> Group:
     key = f"data.common: {name}"
-    if isinstance(columns, str) or not columns:
-        raise ConfigError(f"{key}: expected all, groups, or a list of columns, found {columns!r}")
-    if not _GROUP_NAME.fullmatch(name):
-        raise ConfigError(f"{key}: expected a group's name of letters, digits and '_', found {name!r}")
+    if not isinstance(columns, list) or not columns or not all(isinstance(column, str) for column in columns):
+        raise ConfigError(f"{key}: expected a list of names of columns, found {columns!r}")
+    if not _GROUP_NAME.fullmatch(name) or hasattr(ModuleDict, name) or name == "training":
+        raise ConfigError(
+            f"{key}: expected a group's name of letters, digits and '_' that torch does not use itself, found "
+            f"{name!r}; rename the group"
+        )
     for column in columns:
         if column not in owners:
             raise ConfigError(
@@ -122,6 +138,16 @@ def _listed(
             f"{', '.join(clients) or 'none'}; list fewer columns"
         )
     return Group(name, tuple(sorted(set(columns))), clients)
+
+
+def of_several_kinds(tables: Sequence[ClientTable]) -> list[str]:
+    """For a person: columns of one name that are not the same thing everywhere, and so are never found to be common."""
+    lines = []
+    for column in sorted({str(column) for table in tables for column in table.features}):
+        if len(kinds := _kinds(tables, column)) > 1:
+            found = ", ".join(f"{kind} at {client}" for kind, client in kinds.items())
+            lines.append(f"{column} is not taken for common, for it is of several kinds: {found}")
+    return lines
 
 
 def kind_of(table: ClientTable, column: str) -> str | None:

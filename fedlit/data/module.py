@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.common import Common, Group, find_groups
+from fedlit.data.common import Common, Group, find_groups, of_several_kinds
 from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling, encode, told_before
 from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
 from fedlit.data.mutations import Mutation, Planted, mutate
@@ -97,6 +97,7 @@ class FederatedData(LightningDataModule):
         self.told_before: list[dict[str, Any]] = []
         self.train_loaders: dict[str, ClientLoader] = {}
         self.steps = 0
+        self._apart: list[str] = []
         self._moved: dict[int, Rows] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -106,6 +107,7 @@ class FederatedData(LightningDataModule):
         tables = self.tables()
         groups = None if self.common is None or self.pool else find_groups(tables, self.common)
         self.groups = groups or []
+        self._apart = of_several_kinds(tables) if groups is not None else []
         self.clients = encode(
             tables,
             align=self.align,
@@ -154,7 +156,7 @@ class FederatedData(LightningDataModule):
         alone = [spec.name for spec in self.specs if spec.common is not None and spec.name not in met]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
         tables = (note for client in self.clients for note in client.notes)
-        return (*map(str, self.groups), *lines, *map(str, self.planted), *tables)
+        return (*map(str, self.groups), *lines, *self._apart, *map(str, self.planted), *tables)
 
     @property
     def rows_per_epoch(self) -> int:

@@ -31,8 +31,10 @@ class Redraw:
 
     def __post_init__(self) -> None:
         check_fractions(self.test, self.validation)
-        if not self.splits or not set(self.splits) <= set(SPLITS):
-            raise ConfigError(f"redraw.splits: expected some of {', '.join(SPLITS)}, found {list(self.splits)}")
+        if not self.splits or not set(self.splits) <= set(SPLITS) or len(set(self.splits)) < len(self.splits):
+            raise ConfigError(
+                f"redraw.splits: expected some of {', '.join(SPLITS)}, none twice, found {list(self.splits)}"
+            )
 
 
 class Partition(Source):

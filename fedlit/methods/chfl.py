@@ -25,7 +25,8 @@ class CHFL(FederatedClient):
 
     z_u^(i+1) = a(W_u z_u^(i) + b_u + μ U^(i+1) z_c^(i)) for the hidden layers; the prediction is σ(z_c^(L) + z_u^(L)).
     On each batch (Algorithm 2) θ_c takes a step on its own loss; then, with θ_c held fixed, θ_u and U take one on the
-    loss of the prediction. So θ_c is, bit for bit, what it would be without the client's own columns.
+    loss of the prediction. So θ_c is after each step, bit for bit, what it would be without the client's own columns.
+    (How many steps there are may depend on the prediction, where early stopping or a plateau schedule watch its score.)
 
     Which columns clients have in common says ``data.common``. There may be several groups of clients that share
     columns: a client then has a common column of layers for each group that it is in, and z_c^(L) is their mean. One
@@ -34,8 +35,9 @@ class CHFL(FederatedClient):
     The federated names are ``common.<group>.…``; where clients have other classes, ``common.*.head`` has to stay
     private (``exchange.federated: [common, "!common.*.head"]``).
 
-    NOTE[DIFF]: the paper says neither whether the first hidden layer has a lateral matrix (here it has: z_c^(0) is the
-    common input, see ``lateral_input``), nor the activation, nor which output of θ_c the concatenation takes in.
+    NOTE[DIFF]: the paper leaves open whether the first hidden layer has a lateral matrix (here it has: z_c^(0) is the
+    common input, see ``lateral_input``), which output of θ_c the concatenation takes in, the activation, learning rate,
+    values of μ, number of rounds and when to stop; several groups are an addition.
 
     Args:
         spec: the client's description.
@@ -75,7 +77,7 @@ class CHFL(FederatedClient):
         if spec.common is None:
             raise ConfigError(
                 "CHFL: expected to know which columns clients have in common, found that nothing says so; set "
-                "data.common: all, or list them"
+                "data.common: all, or list them (with data.pool: true there is one client, and nothing is common)"
             )
         if unique == "none" and not spec.common:
             raise ConfigError(

@@ -194,6 +194,9 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
                     f"others for {title} than for {first}; give their configurations the same data.source"
                 )
             per_client.setdefault(client, set()).add(digests["test"])
-            ratios.setdefault(client, []).append(rows["test"]["rows"] / record["train_rows"][client])
+            # Where clients are tested on the same rows, these are set against all that are not among them.
+            alike = [name for name, own in record["rows"].items() if own["test"]["digest"] == digests["test"]]
+            trained = sum(record["train_rows"][name] for name in alike if name != UNION_SITE or name == client)
+            ratios.setdefault(client, []).append(rows["test"]["rows"] / trained)
     fixed = all(len(digests) == 1 for digests in per_client.values())
     return fixed, {client: float(np.mean(own)) for client, own in ratios.items()}

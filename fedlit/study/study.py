@@ -184,7 +184,8 @@ class Study:
                 try:
                     refuse_row_key(key)
                     coded_choices(values)
-                    if key in method.set:
+                    plain = {other.replace(".init_args", "") for other in method.set}
+                    if key.replace(".init_args", "") in plain:
                         raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
                 except ConfigError as error:
                     raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
@@ -273,11 +274,12 @@ def refuse_row_key(key: str) -> None:
     """Refuse a key with which values could not be compared on validation.
 
     Raises:
-        ConfigError: it draws other rows.
+        ConfigError: it draws or changes rows, or is none.
     """
-    if key.startswith(("seed", "data.source")):
+    if not isinstance(key, str) or key.startswith(("seed", "data.source", "data.mutations", "data.pool")):
         raise ConfigError(
-            "expected a key that leaves the rows alone, found one that draws other validation rows; drop it"
+            "expected a key of the configuration that leaves the rows alone, found one that draws other validation "
+            f"rows, or none ({key!r}); drop it"
         )
 
 
@@ -287,7 +289,10 @@ def coded_choices(found: Any) -> list[str]:
     Raises:
         ConfigError: there are none, or one is there twice.
     """
-    coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
+    try:
+        coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
+    except TypeError as error:
+        raise ConfigError(f"expected numbers, text, lists and such, found {found!r} ({error})") from error
     if not coded or len(set(coded)) < len(coded):
         raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
     return coded

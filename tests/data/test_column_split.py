@@ -7,7 +7,7 @@ import pytest
 
 from fedlit.data.column_split import ColumnSplit
 from fedlit.data.common import find_groups
-from fedlit.data.partition import Partition
+from fedlit.data.partition import Partition, Redraw
 from fedlit.data.sources import Bundled
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
@@ -39,6 +39,26 @@ def test_ways_are_counted_modulo_the_seed() -> None:
     assert ways[:3] == ways[3:] and len({tuple(way) for way in ways}) == 3
     anew = [columns(ColumnSplit(DEALT, common=0.3).tables(seed)) for seed in range(4)]
     assert len({tuple(way) for way in anew}) == 4
+
+
+@pytest.mark.parametrize("by", ["minimum", "median", "maximum"])
+def test_a_way_by_correlation_is_the_same_whatever_rows_a_seed_draws(by: str) -> None:
+    redrawn = Partition(Bundled(clients=["breast_cancer"]), clients=4, redraw=Redraw())
+    source = ColumnSplit(redrawn, common=0.3, ways=2, by=by)  # type: ignore[arg-type]
+    assert len({tuple(columns(source.tables(seed))) for seed in (0, 2, 4)}) == 1
+
+
+def test_test_rows_have_no_say_in_which_columns_are_common() -> None:
+    class Disturbed(Partition):
+        def tables(self, seed: int) -> list[ClientTable]:
+            tables = super().tables(seed)
+            for table in tables:
+                table.features.iloc[table.splits["test"]] = 1e6 * np.arange(30)
+            return tables
+
+    plain = ColumnSplit(DEALT, by="maximum").tables(seed=1)
+    disturbed = ColumnSplit(Disturbed(Bundled(clients=["breast_cancer"]), clients=4), by="maximum").tables(seed=1)
+    assert columns(plain) == columns(disturbed)
 
 
 def test_by_correlation_common_columns_say_much_little_or_something_about_the_others() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.common import Group, find_groups
+from fedlit.data.common import Group, find_groups, of_several_kinds
 from fedlit.data.encoding import encode, told_before
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
@@ -60,6 +60,9 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         ConfigError, match=r"'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
     ):
         find_groups(odd, ["bmi"])
+    assert of_several_kinds(odd) == [
+        "bmi is not taken for common, for it is of several kinds: numbers at a, text categories at b"
+    ]
     empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
     assert find_groups(empty, "all")[0].columns == ("age",)
 
@@ -70,8 +73,14 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         (TABLES, ["agee"], "found 'agee'.*Did you mean 'age'"),
         (TABLES, ["platelets"], "expected two clients that have all of platelets, found faisalabad"),
         (TABLES, ["ldl", "chol"], "found none"),
-        (TABLES, [], "expected all, groups, or a list of columns"),
+        (TABLES, [], "expected all, groups, a list of columns, or lists .* found \\[\\]"),
+        (TABLES, {}, "expected all, groups, a list of columns, or lists .* found {}"),
+        (TABLES, True, "found True"),
+        (TABLES, "age", r"found 'age'; write \[age\] for one column"),
+        (TABLES, {"people": "age"}, "data.common: people: expected a list of names of columns, found 'age'"),
         (TABLES, {"a.b": ["age"]}, "expected a group's name of letters, digits and '_'"),
+        (TABLES, {"values": ["age"]}, "that torch does not use itself, found 'values'"),
+        (TABLES[:1], "all", "expected at least two clients, found cleveland alone"),
         ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
         ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "groups", "expected a column that two clients have"),
     ],

@@ -56,7 +56,9 @@ def test_what_is_refused() -> None:
         Partition(Bundled(), clients=4, rows={"train": 3})
     with pytest.raises(ConfigError, match=r"test: expected a share of the rows above 0 and below 1, found 1\.0"):
         Redraw(test=1.0)
-    with pytest.raises(ConfigError, match=r"redraw\.splits: expected some of train, validation, test, found"):
+    with pytest.raises(ConfigError, match=r"redraw\.splits: expected some of train, validation, test, none twice"):
         Redraw(splits=("tset",))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"none twice, found \['train', 'train'\]"):
+        Redraw(splits=("train", "train"))
     with pytest.raises(DataError, match="expected the columns of breast_cancer at wine, found others"):
         Partition(Bundled(clients=["breast_cancer", "wine"]), clients=2).tables(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,48 @@ def test_with_several_groups_there_is_a_column_of_layers_for_each_and_their_mean
     assert torch.equal(here["common.group2.layers.0.weight"], there["common.group2.layers.0.weight"])
 
 
+TWO = ClientSpec("ash", ("a", "b", "c", "d"), (0, 1, 2), {}, (), common={"one": ("a", "b"), "two": ("b",)})
+
+
+def test_two_groups_and_own_columns_by_hand() -> None:
+    client = CHFL(TWO, hidden=[5], mu=0.3)
+    initialise(client, seed=8)
+    own, x = dict(client.named_parameters()), rows().x
+    one = torch.relu(x[:, [0, 1]] @ own["common.one.layers.0.weight"].T + own["common.one.layers.0.bias"])
+    two = torch.relu(x[:, [1]] @ own["common.two.layers.0.weight"].T + own["common.two.layers.0.bias"])
+    side = x[:, [0, 1]] @ own["lateral.one.layers.0.weight"].T + x[:, [1]] @ own["lateral.two.layers.0.weight"].T
+    z = torch.relu(x[:, [2, 3]] @ own["unique.layers.0.weight"].T + own["unique.layers.0.bias"] + 0.3 * side)
+    heads = {"common.one": one, "common.two": two, "unique": z}
+    last = {name: value @ own[f"{name}.head.weight"].T + own[f"{name}.head.bias"] for name, value in heads.items()}
+    torch.testing.assert_close(client(x), last["unique"] + (last["common.one"] + last["common.two"]) / 2)
+
+
+def test_a_groups_column_is_bit_identical_with_and_without_other_groups() -> None:
+    alone = CHFL(replace(TWO, common={"one": ("a", "b")}), hidden=[5])
+    both = CHFL(TWO, hidden=[5])
+    for client in (alone, both):
+        initialise(client, seed=8)
+        client.gradient_clip_val = 0.05  # well below: the columns must not be clipped together
+        for _ in range(3):
+            stepped(client, 0.5).training_step(rows(), 0)
+    for name, value in alone.named_parameters():
+        if name.startswith("common.one."):
+            assert torch.equal(value, both.get_parameter(name)), name
+
+
+def test_in_bfloat16_too_the_own_part_learns_beside_the_common_part_as_it_is_after_its_step() -> None:
+    client, batch = stepped(made(), 1.0), rows()
+    seen: list[Tensor] = []
+    joint = client.joint_logits
+    client.joint_logits = lambda x, common: seen.append(common["shared"][-1]) or joint(x, common)  # type: ignore
+    with torch.autocast("cpu", torch.bfloat16):
+        before = client.common_values(batch.x)["shared"][-1]
+        client.training_step(batch, 0)
+        torch.clear_autocast_cache()
+        after = client.common_values(batch.x)["shared"][-1]
+    assert torch.equal(seen[0], after) and not torch.equal(before, after)
+
+
 def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path: Path) -> None:
     seen: dict[str, dict[str, Tensor]] = {}
 
@@ -186,6 +229,18 @@ def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path:
     told = run.describe().before
     assert {column for entry in told for column in entry["columns"]} == {"x0", "x1"}
     assert [entry.get("numbers") for entry in told] == [None, {"ash": 6, "birch": 6, "cedar": 6}]
+
+
+def test_the_plan_says_where_heads_of_different_classes_are_federated(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"loop": {"client": partial(CHFL, hidden=[4])}, "clients": ("ash", "cedar")}
+    both = make_run(tmp_path, exchange=HEADS_APART, data={"common": "all"}, **options)
+    assert not [note for note in both.describe().notes if "heads" in note]
+    made_alike = make_run(tmp_path, exchange={"federated": ["common"]}, data={"common": "all"}, **options)
+    made_alike.data.setup()
+    own = made_alike.data.clients[1]
+    made_alike.data.clients[1] = replace(own, spec=replace(own.spec, classes=("a", "b", "c")))  # as many as at ash
+    (note,) = [note for note in made_alike.describe().notes if "heads" in note]
+    assert "0, 1, 2 at ash, a, b, c at cedar" in note
 
 
 def test_accumulated_batches_are_one_batch_to_the_common_part() -> None:

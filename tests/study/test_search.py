@@ -201,7 +201,7 @@ def test_another_search_is_refused_in_its_folder(found: Found, changes: dict[str
         ("exchange.rate", {"low": True, "high": 2}, "expected two numbers"),
         ("exchange.every", {"choices": []}, r"expected a list of at least one value and none twice, found \[\]"),
         ("exchange.every", {"choices": ["step", "step"]}, "none twice"),
-        ("seed", {"low": 1, "high": 9}, "expected a key that leaves the rows alone"),
+        ("seed", {"low": 1, "high": 9}, "leaves the rows alone"),
         ("exchange.rat", RATE, r"search\.space: .*exchange\.rat.*Did you mean"),
     ],
 )

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedlit.study.collect import _check_rows
+from fedlit.study.runs import Job
 from fedlit.study.statistics import (
     corrected_interval,
     estimate,
@@ -139,3 +141,16 @@ def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:
     # six questions, none with an effect: after Holm's correction at most 5 % of studies find any
     found = [min(holm([wilcoxon(rng.normal(size=10)) for _ in range(6)])) < 0.05 for _ in range(60)]
     assert sum(found) / 60 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_others() -> None:
+    def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
+        rows = {name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()}
+        record = {"rows": rows, "train_rows": {"a": 200, "b": 300, "all": 500}}
+        job = Job("local", 1, "", "", "", [], "auroc", "last", 0, False)
+        return _check_rows([(job, record)])[1]
+
+    assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}
+    assert ratio({"a": "1", "b": "1"}, 100) == {"a": 1 / 5, "b": 1 / 5}  # of 500 training rows
+    # the union of a pooled run repeats its parts' training rows
+    assert ratio({"a": "1", "b": "1", "all": "1"}, 100)["a"] == 1 / 5

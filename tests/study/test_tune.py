@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -211,8 +212,12 @@ def test_values_are_put_into_configurations_as_they_stand(tmp_path: Path) -> Non
         ({LR: 0.1}, f"{LR}: expected a list of at least one value"),
         ({LR: [0.1, 0.1]}, "none twice, found [0.1, 0.1]"),
         ({"trainer.max_epochs": [1, 2]}, "methods.gl.tune.trainer.max_epochs: expected a key that is not in set"),
-        ({"seed": [1, 2]}, "methods.gl.tune.seed: expected a key that leaves the rows alone"),
-        ({"data.source.init_args.test": [0.2, 0.3]}, "expected a key that leaves the rows alone"),
+        ({"seed": [1, 2]}, "methods.gl.tune.seed: expected a key of the configuration that leaves the rows"),
+        ({"data.source.init_args.test": [0.2, 0.3]}, "leaves the rows alone"),
+        ({"data.mutations": [None, []]}, "leaves the rows alone"),
+        ({3: [1, 2]}, "or none (3)"),
+        ({LR: [dt.date(2026, 1, 2)]}, "expected numbers, text, lists and such"),
+        ({"model.client.init_args.network.init_args.hidden": [[4]]}, "expected a key that is not in set"),
         ([LR], "tune"),
     ],
 )

@@ -89,7 +89,7 @@ class OpenML(Source):
                     f"openml: version: expected none beside the id {self.dataset}, which means one version; found "
                     f"{version!r}. Take it out, or give the data set's name instead of the id."
                 )
-            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            if type(version) is not int or version < 1:
                 raise ConfigError(f"openml: version: expected a whole number from 1 on, found {version!r}. Correct it.")
         if isinstance(drop, str):
             raise ConfigError(f"openml: drop: expected a list of columns, found the text {drop!r}. Write [{drop}].")
