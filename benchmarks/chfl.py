@@ -6,8 +6,8 @@
 
 `run` is the study `chfl_covertype` with another number of clients, share of common columns, or way to choose them, in a
 folder of its own (start it again to go on); `table` prints, for each such folder, the mean test accuracy over clients
-beside the paper's, and paired differences with 95 % intervals: Student's over these runs, as if they shared no rows; Nadeau
-and Bengio's, for they do; Student's over the ways of dealing columns, of which there are three.
+beside the paper's, and paired differences with 95 % intervals: Student's over these runs, as if they shared no rows;
+Nadeau and Bengio's, for they do; Student's over the ways of dealing columns, of which there are three.
 """
 
 from __future__ import annotations
