@@ -78,7 +78,7 @@ def table(folder: Path) -> str:
     known = paper_of(settings)
     words = ", ".join(f"{key}: {value}" for key, value in settings.items())
     lines = [f"{words}; {len(means)} runs", "", "| | accuracy | paper |", "| --- | --- | --- |"]
-    for method in (name for name in [*LABELS, *sorted(name for name in means if name not in LABELS)] if name in means):
+    for method in (name for name in [*LABELS, *sorted(name for name in means if name.startswith("CHFL"))] if name in means):
         values = means[method].dropna()
         mean, deviation = known.get(method, (None, None))
         said = "" if mean is None else f"{mean}" + ("" if deviation is None else f" ± {deviation}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,12 @@ METHODS: dict[str, dict[str, Any]] = {
     },
 }
 FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
+
+
+def client_around(method: dict[str, Any], network: Any) -> Any:
+    """What makes a method's clients, with another network where they are around one."""
+    client = method.get("loop", {}).get("client", method.get("client", FederatedClient))
+    return partial(client, network=network) if "network" in inspect.signature(client).parameters else client
 
 
 def weights(run: Run) -> dict[str, Tensor]:

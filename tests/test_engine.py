@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from contextlib import nullcontext
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, SmallNet, different, make_run, weights
+from federations import METHODS, SmallNet, client_around, different, make_run, weights
 from torch import Tensor, nn
 
 from fedlit.client import FederatedClient
@@ -44,10 +43,7 @@ class Watched(FederatedClient):
 
 
 def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
-    loop = method.get("loop", {})
-    client = loop.get("client", method.get("client", FederatedClient))
-    if "network" in inspect.signature(client).parameters:
-        client = partial(client, network=Dry)
+    loop, client = method.get("loop", {}), client_around(method, Dry)
     return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
 
 

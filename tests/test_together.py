@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, FederatedClient, different, make_run, weights
+from federations import METHODS, client_around, different, make_run, weights
 from test_engine import Dry, close
 from test_stack import Spy
 
@@ -22,14 +22,13 @@ STABLE = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
 
 def run_of(folder: Path, method: str, seed: int = 8, **options: Any) -> Run:
     settings = METHODS[method]
-    client = partial(settings.get("client", FederatedClient), network=Dry)
-    loop = {"client": client, "optimizer": STABLE, "threads": 2, **options.pop("loop", {})}
+    loop = {"client": client_around(settings, Dry), "optimizer": STABLE, "threads": 2, **options.pop("loop", {})}
     return make_run(folder, seed=seed, **{**settings, "loop": loop}, **options)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_run_agrees_with_the_one_trained_alone(method: str, tmp_path: Path) -> None:
-    seeds = [3, 4, 5, 6, 7]
+    seeds = [3, 4, 5, 6]  # as many as make a stack
     together = fit_seeds(run_of(tmp_path, method), seeds)
     assert [run.seed for run in together] == seeds
     tested = test_together(together)
