@@ -78,7 +78,8 @@ def table(folder: Path) -> str:
     known = paper_of(settings)
     words = ", ".join(f"{key}: {value}" for key, value in settings.items())
     lines = [f"{words}; {len(means)} runs", "", "| | accuracy | paper |", "| --- | --- | --- |"]
-    for method in (name for name in [*LABELS, *sorted(name for name in means if name.startswith("CHFL"))] if name in means):
+    extra = sorted(name for name in means if name.startswith("CHFL"))
+    for method in (name for name in [*LABELS, *extra] if name in means):
         values = means[method].dropna()
         mean, deviation = known.get(method, (None, None))
         said = "" if mean is None else f"{mean}" + ("" if deviation is None else f" ± {deviation}")
@@ -135,7 +136,7 @@ def figure(folder: Path, file: Path) -> None:
     means, settings, _ = accuracies(folder)
     known_here = paper_of(settings)
     shown = [method for method in LABELS if method in means]
-    drawn = Figure(figsize=(8, 3.6), layout="constrained")
+    drawn = Figure(figsize=(9, 3.8), layout="constrained")
     axes = drawn.subplots()
     for place, method in enumerate(shown):
         if method in known_here:
