@@ -327,7 +327,7 @@ class FederatedLoop(LightningModule):
             return  # the client skips this batch, as in Lightning, or has nothing to say
         client.log("loss", loss)
         if client.automatic_optimization:
-            client.descend(loss, client._optimizers, client.clipped_apart())
+            client.descend(loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ())
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others

@@ -138,7 +138,8 @@ class CHFL(FederatedClient):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Algorithm 2: a step of θ_c, then one of θ_u and U with θ_c held fixed; the loss of the prediction."""
-        steppers, clipped = list(self._optimizers), self.clipped_apart()
+        steppers = list(self._optimizers)
+        clipped = self.clipped_apart() if self.gradient_clip_val else []
         if self.common:
             values = self.common_values(batch.x)
             # the columns of several groups have no parameter in common: their gradients do not meet
