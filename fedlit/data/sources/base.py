@@ -17,7 +17,15 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Source", "check_client_name", "check_fractions", "check_tables", "choose_clients", "random_split"]
+__all__ = [
+    "Source",
+    "check_client_name",
+    "check_fractions",
+    "check_tables",
+    "choose_clients",
+    "class_labels",
+    "random_split",
+]
 
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _RESERVED = {
@@ -167,6 +175,22 @@ def random_split(
             f"validation={validation}: {error} Give more rows or other shares."
         ) from error
     return {"train": train, "validation": validation_rows, "test": test_rows}
+
+
+def class_labels(client: str, target: pd.Series) -> pd.Series:
+    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats.
+
+    Raises:
+        DataError: numbers that are no classes.
+    """
+    if target.dtype.kind == "f" and target.notna().all():
+        if (target % 1 != 0).any():
+            raise DataError(
+                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
+                f"{target[target % 1 != 0].iloc[0]}. Name another target, or cut this one into classes first."
+            )
+        return target.astype(np.int64)  # the label is 1, not 1.0
+    return target
 
 
 def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:

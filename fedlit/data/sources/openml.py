@@ -15,7 +15,14 @@ from urllib.error import HTTPError
 import numpy as np
 
 from fedlit.data.files import cache_folder
-from fedlit.data.sources.base import Source, check_client_name, check_fractions, check_tables, random_split
+from fedlit.data.sources.base import (
+    Source,
+    check_client_name,
+    check_fractions,
+    check_tables,
+    class_labels,
+    random_split,
+)
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
@@ -147,7 +154,7 @@ class OpenML(Source):
         return ClientTable(
             name=client,
             features=features,
-            target=_labels(client, _plain(bunch.target)),
+            target=class_labels(client, _plain(bunch.target)),
             splits=random_split(len(features), seed, self.test, self.validation, client),
             categorical=tuple(c for c in kept if _is_category(bunch.data[c]) and features[c].notna().any()),
         )
@@ -286,14 +293,3 @@ def _plain(column: pd.Series) -> pd.Series:
     if _is_category(column):
         return column
     return column.astype(np.float64 if column.isna().any() or column.dtype.kind == "f" else np.int64)
-
-
-def _labels(client: str, target: pd.Series) -> pd.Series:
-    if target.dtype.kind == "f" and target.notna().all():
-        if (target % 1 != 0).any():
-            raise DataError(
-                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
-                f"{target[target % 1 != 0].iloc[0]}. Name another target: this data set is one of regression."
-            )
-        return target.astype(np.int64)  # the label is 1, not 1.0
-    return target

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import search_roots
-from fedlit.data.sources.base import Source, check_client_name, check_fractions, check_tables, random_split
+from fedlit.data.sources.base import (
+    Source,
+    check_client_name,
+    check_fractions,
+    check_tables,
+    class_labels,
+    random_split,
+)
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
@@ -128,7 +135,7 @@ class Tables(Source):
         return ClientTable(
             name=client,
             features=features.astype(numeric),
-            target=_labels(client, frame[self.target[client]]),
+            target=class_labels(client, frame[self.target[client]]),
             splits=random_split(len(frame), seed, self.test, self.validation, client),
             categorical=tuple(c for c, kind in kinds.items() if kind == "category" or c in categorical),
         )
@@ -210,17 +217,6 @@ def _kind(client: str, column: pd.Series) -> str:
             f"values such as {column.dropna().iloc[0]!r}. Drop the column."
         )
     return "convert" if content == "decimal" else "category"
-
-
-def _labels(client: str, target: pd.Series) -> pd.Series:
-    if target.dtype.kind == "f" and target.notna().all():
-        if (target % 1 != 0).any():
-            raise DataError(
-                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
-                f"{target[target % 1 != 0].iloc[0]}. Name another target, or cut this one into classes first."
-            )
-        return target.astype(np.int64)  # the label is 1, not 1.0
-    return target
 
 
 def _read_parquet(where: str, path: Path) -> pd.DataFrame:
