@@ -214,7 +214,7 @@ class FederatedClient(LightningModule):
         Args:
             loss: scalar.
             optimizers: those that step.
-            clipped: names of the parameters whose gradients are limited together.
+            clipped: lists of names of parameters; the gradients of each list are limited together.
         """
         (loss / self.accumulate if self.accumulate > 1 else loss).backward()
         call_hook(self, "on_after_backward")

@@ -164,11 +164,13 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
 
 def _heads_of_different_classes(loop: FederatedLoop, sharing: Sharing) -> list[str]:
     """Output layers that fit by their shape alone."""
-    classes: dict[tuple[Any, ...], str] = {}
+    met: dict[str, dict[tuple[Any, ...], str]] = {}
     for name, client in loop.federation.items():
-        if any("head" in tensor.split(".") for tensor in sharing.names[name]):
-            classes.setdefault(client.spec.classes, name)
-    if len(classes) < 2:
+        for tensor in sharing.names[name]:
+            if "head" in tensor.split("."):
+                met.setdefault(tensor, {}).setdefault(client.spec.classes, name)
+    classes = next((own for own in met.values() if len(own) > 1), None)
+    if classes is None:
         return []
     found = ", ".join(f"{_shorten([str(label) for label in own])} at {name}" for own, name in classes.items())
     return [

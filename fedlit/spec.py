@@ -70,8 +70,8 @@ class ClientSpec:
 
     @property
     def unique(self) -> tuple[str, ...]:
-        """The inputs that are in no group's common columns."""
-        shared = {name for names in (self.common or {}).values() for name in names}
+        """The inputs that the client's own table has and no group's common columns are."""
+        shared = {name for names in (self.common or {}).values() for name in names} | set(self.absent)
         return tuple(name for name in self.features if name not in shared)
 
     @property

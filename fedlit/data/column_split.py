@@ -65,7 +65,7 @@ class ColumnSplit(Source):
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
         columns = list(map(str, tables[0].features))
         for table in tables:
-            if list(table.features) != columns:
+            if list(map(str, table.features)) != columns:
                 raise DataError(
                     f"column split: expected the columns of {tables[0].name} at {table.name}, found others; choose "
                     "clients that have the same columns"

@@ -105,7 +105,7 @@ def find_groups(tables: Sequence[ClientTable], common: Common) -> list[Group]:
         found.sort(key=lambda group: (-len(group[0]), group[1]))
         return [Group(f"group{number}", columns, clients) for number, (clients, columns) in enumerate(found, 1)]
     listed = common if isinstance(common, Mapping) else {ONE_GROUP: common}
-    return [_listed(tables, owners, name, columns) for name, columns in sorted(listed.items())]
+    return [_listed(tables, owners, name, columns) for name, columns in sorted(listed.items(), key=str)]
 
 
 def _listed(
@@ -114,7 +114,7 @@ def _listed(
     key = f"data.common: {name}"
     if not isinstance(columns, list) or not columns or not all(isinstance(column, str) for column in columns):
         raise ConfigError(f"{key}: expected a list of names of columns, found {columns!r}")
-    if not _GROUP_NAME.fullmatch(name) or hasattr(ModuleDict, name) or name == "training":
+    if not isinstance(name, str) or not _GROUP_NAME.fullmatch(name) or hasattr(ModuleDict, name) or name == "training":
         raise ConfigError(
             f"{key}: expected a group's name of letters, digits and '_' that torch does not use itself, found "
             f"{name!r}; rename the group"

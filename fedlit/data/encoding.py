@@ -169,7 +169,8 @@ def encode(
             table.name, tuple(features), tuple(classes), sizes, (site,), **told, absent=absent, common=common
         )
         notes = _notes(table, learnt.train[table.name], splits)
-        codes = tuple(table.categorical) if categories == "codes" else ()
+        coded = learnt.categorical(table)
+        codes = tuple(column for column in made_of if column in coded) if categories == "codes" else ()
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))
     return [_pool(encoded)] if pool else encoded
 
@@ -217,8 +218,9 @@ def told_before(
         told += told_of_groups(tables, groups, common)
     if scaling == "pooled":
         _, pooled = _meetings(tables, align, scaling, groups)
+        coded = {(table.name, column) for table in tables for column in table.categorical}
         own = {
-            table.name: [c for c in pooled if table.name in pooled[c] and c not in table.categorical]
+            table.name: [c for c in pooled if table.name in pooled[c] and not coded & {(name, c) for name in pooled[c]}]
             for table in tables
         }
         told.append(

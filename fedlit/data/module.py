@@ -107,7 +107,7 @@ class FederatedData(LightningDataModule):
         tables = self.tables()
         groups = None if self.common is None or self.pool else find_groups(tables, self.common)
         self.groups = groups or []
-        self._apart = of_several_kinds(tables) if groups is not None else []
+        self._apart = of_several_kinds(tables) if groups is not None and isinstance(self.common, str) else []
         self.clients = encode(
             tables,
             align=self.align,

@@ -39,7 +39,7 @@ class Redraw:
 
 class Partition(Source):
     """The rows of all clients of another source, dealt at random to new ones: alike clients, for experiments in which
-    what differs between clients is planted.
+    all that differs between clients is what one puts there.
 
     Each split is dealt by itself, so that no row changes its split, unless splits are drawn anew; who gets what is
     drawn by the run's seed. Clients are called ``c01``, ``c02``, … Rows keep their numbers where these are different

@@ -84,6 +84,8 @@ class CHFL(FederatedClient):
                 f"client {spec.name!r}: expected a common column, found that it is in no group and unique is none, so "
                 "that it has no network; leave it out, or name columns in data.common that it has"
             )
+        if not hidden:
+            raise ConfigError("CHFL: hidden: expected the width of at least one hidden layer, found none")
         self.automatic_optimization = False
         self.mu, self.joined = own_share(mu, spec.name, "mu"), unique
         self.common = nn.ModuleDict()

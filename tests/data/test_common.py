@@ -79,6 +79,7 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         (TABLES, "age", r"found 'age'; write \[age\] for one column"),
         (TABLES, {"people": "age"}, "data.common: people: expected a list of names of columns, found 'age'"),
         (TABLES, {"a.b": ["age"]}, "expected a group's name of letters, digits and '_'"),
+        (TABLES, {1: ["age"]}, "expected a group's name of letters, digits and '_' .* found 1"),
         (TABLES, {"values": ["age"]}, "that torch does not use itself, found 'values'"),
         (TABLES[:1], "all", "expected at least two clients, found cleveland alone"),
         ([table("a", x=NUMBERS), table("b", y=NUMBERS)], "all", "expected a column that all of a, b have"),
@@ -118,6 +119,21 @@ def test_common_columns_are_coded_alike_and_the_others_by_their_owner(categories
         assert column("va", "cp").tolist() == np.resize([1, 2, 3], 8).tolist()
         # va has seen one sex only, its code is that of the others
         assert set(column("va", "sex")) == {1.0}
+
+
+def test_a_column_without_values_is_told_as_what_it_is_at_others() -> None:
+    tables = [table("a", ("stage",), stage=["I", "II"], age=NUMBERS), table("b", stage=[np.nan], age=NUMBERS)]
+    groups = find_groups(tables, "all")
+    told = told_before(tables, "none", "pooled", groups, "all")
+    assert told[-1]["numbers"] == {"a": 3, "b": 3} and told[-1]["columns"] == ["age"]
+    clients = encode(tables, scaling="pooled", groups=groups)
+    assert [client.categorical for client in clients] == [("stage",), ("stage",)]
+
+
+def test_a_common_input_that_a_client_lacks_is_not_its_own() -> None:
+    groups = find_groups(TABLES, "all")
+    (sa,) = [client for client in encode(TABLES, align="features", groups=groups) if client.spec.name == "sa"]
+    assert sa.spec.unique == ("ldl",) and "chol" in sa.spec.features
 
 
 def test_listed_columns_alone_are_told() -> None:
