@@ -351,7 +351,9 @@ def test_one_client_named_twice_on_the_command_line(here: Path, capsys: pytest.C
 def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
     import signal
 
-    code = "from fedlit.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
+    # who starts tests in the background has them ignore interrupts, and children inherit that
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from fedlit.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
     for sign, status, text in ((signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 1, "terminated (SIGTERM)")):
         run = subprocess.Popen(
             [sys.executable, "-c", code, "fit", *QUICK, "--trainer.max_epochs", "10000"],
