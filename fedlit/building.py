@@ -11,11 +11,11 @@ from weakref import WeakSet
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import nn
 
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.seeding import derive_seed, initialise, isolated_rng
+from fedlit.sharing import can_name_a_module
 from fedlit.spec import ClientSpec
 
 __all__ = ["ClientFactory", "ClientOverride", "build_client", "build_clients", "find_override"]
@@ -87,7 +87,7 @@ def build_clients(
                 f"{', '.join(names)}." + did_you_mean(pattern, names)
             )
     for name in names:
-        if hasattr(nn.ModuleDict, name) or name == "training":
+        if not can_name_a_module(name):
             raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
     clients: dict[str, FederatedClient] = {}
     for spec in sorted(specs, key=lambda spec: spec.name):

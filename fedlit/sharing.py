@@ -11,12 +11,22 @@ from torch import Tensor, nn
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["Buffers", "Sharing", "State", "combine", "named_tensors", "resolve", "select", "split"]
+__all__ = ["Buffers", "Sharing", "State", "can_name_a_module", "combine", "named_tensors", "resolve", "select", "split"]
 
 State = Mapping[str, Tensor]
 """Named tensors: what travels."""
 
 Buffers = Literal["private", "average"]
+
+
+def can_name_a_module(name: str) -> bool:
+    """Whether a ``ModuleDict`` takes a name as key: some torch uses itself.
+
+    Example:
+        >>> can_name_a_module("north"), can_name_a_module("values")
+        (True, False)
+    """
+    return not hasattr(nn.ModuleDict, name) and name != "training"
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -56,13 +56,11 @@ class Learnt:
         """By which a client's column is standardised; None where nobody has a number."""
         key = _met(self.pooled, table, column), column
         if key not in self._moments:
-            parts = [self._own_moments(name, column) for name in sorted(key[0])]
+            own = (self.train[name][column].to_numpy(np.float64, na_value=np.nan) for name in sorted(key[0]))
+            parts = [Moments.of(values) for values in own]
             known = [part for part in parts if part is not None]
             self._moments[key] = known[0] if len(known) == len(parts) == 1 else Moments.pooled(known)
         return self._moments[key]
-
-    def _own_moments(self, client: str, column: str) -> Moments | None:
-        return Moments.of(self.train[client][column].to_numpy(np.float64, na_value=np.nan))
 
     def observed(self, table: ClientTable, column: str) -> pd.Series:
         """The categories that training rows show, each once."""

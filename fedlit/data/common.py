@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pandas.api.types import is_numeric_dtype
-from torch.nn import ModuleDict
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.sharing import can_name_a_module
 
-__all__ = ["Common", "Group", "find_groups", "kind_of", "of_several_kinds", "told_of_groups"]
+__all__ = ["Common", "Group", "find_groups", "of_several_kinds", "told_of_groups", "two_kinds"]
 
 # ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
 Common = str | bool | int | list[Any] | dict[str, Any]
@@ -114,7 +114,7 @@ def _listed(
     key = f"data.common: {name}"
     if not isinstance(columns, list) or not columns or not all(isinstance(column, str) for column in columns):
         raise ConfigError(f"{key}: expected a list of names of columns, found {columns!r}")
-    if not isinstance(name, str) or not _GROUP_NAME.fullmatch(name) or hasattr(ModuleDict, name) or name == "training":
+    if not isinstance(name, str) or not _GROUP_NAME.fullmatch(name) or not can_name_a_module(name):
         raise ConfigError(
             f"{key}: expected a group's name of letters, digits and '_' that torch does not use itself, found "
             f"{name!r}; rename the group"
@@ -125,12 +125,8 @@ def _listed(
                 f"{key}: expected the name of a column, found {column!r}; there are {', '.join(sorted(owners))}."
                 + did_you_mean(column, owners)
             )
-        if len(kinds := _kinds(tables, column)) > 1:
-            (first, one), (other, two) = list(kinds.items())[:2]
-            raise ConfigError(
-                f"{key}: column {column!r}: expected one kind at all clients, found {first} at {one!r} and {other} at "
-                f"{two!r}; rename one of the two, or list it under categorical for both"
-            )
+        if problem := two_kinds(tables, column):
+            raise ConfigError(f"{key}: {problem}")
     clients = tuple(table.name for table in tables if set(columns) <= set(map(str, table.features)))
     if len(clients) < 2:
         raise ConfigError(
@@ -150,7 +146,19 @@ def of_several_kinds(tables: Sequence[ClientTable]) -> list[str]:
     return lines
 
 
-def kind_of(table: ClientTable, column: str) -> str | None:
+def two_kinds(tables: Sequence[ClientTable], column: str) -> str:
+    """What is wrong with a column that is to mean the same at all clients that have it; empty if nothing."""
+    kinds = list(_kinds(tables, column).items())
+    if len(kinds) < 2:
+        return ""
+    (kind, first), (other, second) = kinds[:2]
+    return (
+        f"column {column!r}: expected one kind on all clients that share it, found {kind} at {first!r} and {other} at "
+        f"{second!r}; rename one of the two, or list it under categorical for both"
+    )
+
+
+def _kind_of(table: ClientTable, column: str) -> str | None:
     """Numbers, or what kind of categories; None for a column without any value, which says nothing about its kind."""
     values = table.features[column]
     if values.isna().all():
@@ -164,7 +172,7 @@ def _kinds(tables: Iterable[ClientTable], column: str) -> dict[str, str]:
     """Kind of a column → the first client that has it of this kind."""
     kinds: dict[str, str] = {}
     for table in tables:
-        if column in table.features and (kind := kind_of(table, column)) is not None:
+        if column in table.features and (kind := _kind_of(table, column)) is not None:
             kinds.setdefault(kind, table.name)
     return kinds
 

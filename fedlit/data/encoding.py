@@ -16,7 +16,7 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.columns import Categories, Learnt, Meetings, Scaling, inputs
-from fedlit.data.common import Common, Group, kind_of, told_of_groups
+from fedlit.data.common import Common, Group, told_of_groups, two_kinds
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
@@ -279,19 +279,9 @@ def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
     """Where columns of one name meet, they must be of one kind."""
     if not across:
         return
-    kinds: dict[str, tuple[str, str]] = {}
-    for table in tables:
-        for column in table.features.columns:
-            kind = kind_of(table, column)
-            if kind is None:
-                continue
-            first, found = kinds.setdefault(column, (table.name, kind))
-            if found != kind:
-                raise DataError(
-                    f"column {column!r}: expected one kind on all clients that share it, found {found} at "
-                    f"{first!r} and "
-                    f"{kind} at {table.name!r}; rename one of the two, or list it under categorical for both"
-                )
+    for column in dict.fromkeys(str(column) for table in tables for column in table.features):
+        if problem := two_kinds(tables, column):
+            raise DataError(problem)
 
 
 def _labels(target: pd.Series, positive: Any) -> list[Any]:

@@ -5,6 +5,7 @@ the best go-alone model, the best federated method.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,10 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
     ratios: dict[str, list[float]] = {}
     for job, record in done:
         title = spoken(job.method, job.settings)
+        # Where clients are tested on the same rows, these are set against all that are not among them.
+        trained: Counter[str] = Counter()
+        for client, rows in record["rows"].items():
+            trained[rows["test"]["digest"]] += record["train_rows"][client] if client != UNION_SITE else 0
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items()}
             first, expected = seen.setdefault((job.seed, client), (title, digests))
@@ -194,9 +199,7 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
                     f"others for {title} than for {first}; give their configurations the same data.source"
                 )
             per_client.setdefault(client, set()).add(digests["test"])
-            # Where clients are tested on the same rows, these are set against all that are not among them.
-            alike = [name for name, own in record["rows"].items() if own["test"]["digest"] == digests["test"]]
-            trained = sum(record["train_rows"][name] for name in alike if name != UNION_SITE or name == client)
-            ratios.setdefault(client, []).append(rows["test"]["rows"] / trained)
+            union = record["train_rows"][client] if client == UNION_SITE else 0
+            ratios.setdefault(client, []).append(rows["test"]["rows"] / (trained[digests["test"]] + union))
     fixed = all(len(digests) == 1 for digests in per_client.values())
     return fixed, {client: float(np.mean(own)) for client, own in ratios.items()}

@@ -180,11 +180,11 @@ class Study:
         for name, method in self.methods.items():
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
             _known(f"methods.{name}.reference", [method.reference or self.reference], alone)
+            plain = {str(other).replace(".init_args", "") for other in method.set}
             for key, values in method.tune.items():
                 try:
                     refuse_row_key(key)
                     coded_choices(values)
-                    plain = {other.replace(".init_args", "") for other in method.set}
                     if key.replace(".init_args", "") in plain:
                         raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
                 except ConfigError as error:

@@ -298,7 +298,10 @@ def test_two_studies_cannot_write_to_one_folder(study_file: Path, tmp_path: Path
 
 def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["nosuch"], "known by name are chfl_covertype.yaml, covertype.yaml, heart.yaml, "),
+        (
+            ["nosuch"],
+            "known by name are chfl_covertype.yaml, covertype.yaml, heart.yaml, heart_chfl.yaml, quickstart.yaml",
+        ),
         ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
         ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),
         ([str(study_file), "--jobs", "0"], "--jobs: expected at least 1, found 0"),
