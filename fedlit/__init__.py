@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fedlit.cli import load
     from fedlit.client import FederatedClient
     from fedlit.data.column_split import ColumnSplit
+    from fedlit.data.concept import ConceptShift
+    from fedlit.data.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
     from fedlit.data.module import FederatedData
     from fedlit.data.mutations import Mutation
     from fedlit.data.partition import Partition
@@ -29,10 +31,14 @@ _HOMES = {
     "APFL": "fedlit.methods",
     "CHFL": "fedlit.methods",
     "Bundled": "fedlit.data.sources",
+    "ByColumn": "fedlit.data.dealing",
     "Checkpoints": "fedlit.callbacks",
     "ClientSpec": "fedlit.spec",
     "ColumnSplit": "fedlit.data.column_split",
+    "ConceptShift": "fedlit.data.concept",
     "Covertype": "fedlit.data.sources",
+    "Dirichlet": "fedlit.data.dealing",
+    "Distance": "fedlit.data.dealing",
     "Exchange": "fedlit.callbacks",
     "FederatedClient": "fedlit.client",
     "FederatedData": "fedlit.data.module",
@@ -40,6 +46,7 @@ _HOMES = {
     "GlobalLayers": "fedlit.nn",
     "Heart": "fedlit.data.sources",
     "IFedAvg": "fedlit.methods",
+    "Iid": "fedlit.data.dealing",
     "MLP": "fedlit.nn",
     "Mean": "fedlit.aggregation",
     "Method": "fedlit.study.study",
@@ -49,6 +56,7 @@ _HOMES = {
     "Partition": "fedlit.data.partition",
     "Rule": "fedlit.aggregation",
     "Run": "fedlit.run",
+    "Shards": "fedlit.data.dealing",
     "Study": "fedlit.study.study",
     "Tables": "fedlit.data.sources",
     "Update": "fedlit.aggregation",
@@ -65,10 +73,14 @@ __all__ = [
     "CHFL",
     "MLP",
     "Bundled",
+    "ByColumn",
     "Checkpoints",
     "ClientSpec",
     "ColumnSplit",
+    "ConceptShift",
     "Covertype",
+    "Dirichlet",
+    "Distance",
     "Exchange",
     "FederatedClient",
     "FederatedData",
@@ -76,6 +88,7 @@ __all__ = [
     "GlobalLayers",
     "Heart",
     "IFedAvg",
+    "Iid",
     "Mean",
     "Method",
     "Mutation",
@@ -84,6 +97,7 @@ __all__ = [
     "Partition",
     "Rule",
     "Run",
+    "Shards",
     "Study",
     "Tables",
     "Update",

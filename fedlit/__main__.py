@@ -26,6 +26,8 @@ Partial federated learning on tables whose columns, classes and distributions di
   fedlit explain --run RUN          what a run's clients had to correct in their columns (fedlit.IFedAvg)
   fedlit compare STUDY              many methods and seeds: what federation gains, for whom
   fedlit search STUDY               look for what to federate, and how
+  fedlit partition describe --config NAME
+                                    how clients' rows and classes differ: a table and a picture
   fedlit data [list | fetch NAME | show NAME]
                                     which tables there are, and where they were found
 
@@ -75,6 +77,10 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.study.command import main as study
 
         return _guarded(lambda: study(command, rest))
+    elif command == "partition":
+        from fedlit.data.describe import main as partition
+
+        return _guarded(lambda: partition(rest))
     elif command == "explain":
         from fedlit.explain.command import main as explain
 
@@ -84,7 +90,7 @@ def _dispatch(args: list[str]) -> int:
     else:
         raise ConfigError(
             f"expected a command, found {command!r}; fedlit --help lists them."
-            + did_you_mean(command, [*HEAVY, *STUDIES, "data", "explain"])
+            + did_you_mean(command, [*HEAVY, *STUDIES, "data", "explain", "partition"])
         )
     return 0
 

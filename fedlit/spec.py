@@ -50,6 +50,7 @@ class ClientSpec:
         absent: inputs that the client's table does not have: a common space fills them with 0.
         common: group of clients that share columns → the inputs that these columns became, in an order that is the same
             at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
+        concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -67,6 +68,7 @@ class ClientSpec:
     input_scale: tuple[float, ...] = ()
     absent: tuple[str, ...] = ()
     common: Mapping[str, tuple[str, ...]] | None = None
+    concept: str | None = None
 
     @property
     def unique(self) -> tuple[str, ...]:

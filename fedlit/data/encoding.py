@@ -166,7 +166,15 @@ def encode(
         told = _training(splits["train"], len(classes))
         common = None if groups is None else _common_inputs(groups, table.name, made_of)
         spec = ClientSpec(
-            table.name, tuple(features), tuple(classes), sizes, (site,), **told, absent=absent, common=common
+            table.name,
+            tuple(features),
+            tuple(classes),
+            sizes,
+            (site,),
+            **told,
+            absent=absent,
+            common=common,
+            concept=table.concept,
         )
         notes = _notes(table, learnt.train[table.name], splits)
         coded = learnt.categorical(table)

@@ -151,12 +151,18 @@ class FederatedData(LightningDataModule):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know: who shares columns, planted faults, and what is odd about tables."""
+        """What a person should know: who shares columns, planted faults and concepts, and what is odd about tables."""
         met = {name for group in self.groups for name in group.clients}
         alone = [spec.name for spec in self.specs if spec.common is not None and spec.name not in met]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
         tables = (note for client in self.clients for note in client.notes)
-        return (*map(str, self.groups), *lines, *self._apart, *map(str, self.planted), *tables)
+        concepts: dict[str, list[str]] = {}
+        for spec in sorted(self.specs, key=lambda spec: spec.concept or ""):
+            if spec.concept is not None:
+                concepts.setdefault(spec.concept, []).append(spec.name)
+        followed = "; ".join(f"concept {concept} at {', '.join(names)}" for concept, names in concepts.items())
+        shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
+        return (*map(str, self.groups), *lines, *self._apart, *map(str, self.planted), *shift, *tables)
 
     @property
     def rows_per_epoch(self) -> int:

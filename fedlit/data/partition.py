@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedlit.data.dealing import Deal, Iid, Whole
 from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.errors import ConfigError, DataError
@@ -38,19 +39,20 @@ class Redraw:
 
 
 class Partition(Source):
-    """The rows of all clients of another source, dealt at random to new ones: alike clients, for experiments in which
-    all that differs between clients is what one puts there.
+    """The rows of all clients of another source, dealt to new ones: alike clients, for experiments in which all that
+    differs between clients is what one puts there, or clients that differ as a ``deal`` says.
 
-    Each split is dealt by itself, so that no row changes its split, unless splits are drawn anew; who gets what is
-    drawn by the run's seed. Clients are called ``c01``, ``c02``, … Rows keep their numbers where these are different
-    ones; those of several files are numbered anew, in the order of the source's clients.
+    No row changes its split, unless splits are drawn anew; who gets what is drawn by the run's seed. Clients are called
+    ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are numbered
+    anew, in the order of the source's clients.
 
     Args:
         source: whose clients have the same columns.
-        clients: how many there shall be.
+        clients: how many there shall be; None where the deal knows (:class:`~fedlit.data.dealing.ByColumn`).
         rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
         redraw: draw the splits anew; the source's own if None.
         shared_test: whether every client is tested on all test rows; otherwise they are dealt as the others are.
+        deal: who gets which rows (see :mod:`fedlit.data.dealing`); at random and evenly, split by split, if None.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -65,21 +67,22 @@ class Partition(Source):
     def __init__(
         self,
         source: Source,
-        clients: int,
+        clients: int | None = None,
         rows: dict[Split, int] | None = None,
         redraw: Redraw | None = None,
         shared_test: bool = False,
+        deal: Deal | None = None,
     ) -> None:
-        if clients < 2:
+        if clients is not None and clients < 2:
             raise ConfigError(f"partition: clients: expected at least 2, found {clients}")
         for split, number in (rows or {}).items():
-            if split not in SPLITS or number < clients:
+            if split not in SPLITS or number < (clients or 1):
                 raise ConfigError(
                     f"partition: rows: expected at least one row a client for some of {', '.join(SPLITS)}, found "
                     f"{split}: {number}"
                 )
         self.source, self.clients, self.rows = source, clients, rows or {}
-        self.redraw, self.shared_test = redraw, shared_test
+        self.redraw, self.shared_test, self.deal = redraw, shared_test, deal or Iid()
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
@@ -111,26 +114,26 @@ class Partition(Source):
             used = np.sort(np.concatenate([whole[split] for split in self.redraw.splits]))
             drawn = random_split(len(used), seed, self.redraw.test, self.redraw.validation)
             whole = {split: used[rows] for split, rows in drawn.items()}
-        dealt: dict[Split, list[np.ndarray]] = {}
         for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
-            order = order[: self.rows.get(split)]
-            shared = split == "test" and self.shared_test
-            parts = [order] * self.clients if shared else np.array_split(order, self.clients)
-            dealt[split] = [np.sort(part) for part in parts]
-        digits = max(2, len(str(self.clients)))
+            whole[split] = order[: self.rows.get(split)]
+        shared: dict[Split, np.ndarray] = {"test": whole.pop("test")} if self.shared_test else {}
+        hands = self.deal.deal(Whole(features, target, whole, tables[0].categorical), self.clients, seed)
+        features = features.drop(columns=list(self.deal.dropped))
         made = []
-        for number in range(self.clients):
-            parts = [dealt[split][number] for split in SPLITS]
+        for name, hand in hands.items():
+            parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
             own = np.concatenate(parts)
             bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
             made.append(
                 replace(
                     tables[0],
-                    name=f"c{number + 1:0{digits}d}",
+                    name=name,
+                    concept=None,
                     features=features.iloc[own],
                     target=target.iloc[own],
                     splits=dict(zip(SPLITS, bounds, strict=True)),
+                    categorical=tuple(column for column in tables[0].categorical if column in features),
                 )
             )
         return check_tables(made)

@@ -33,6 +33,7 @@ class ClientTable:
             rows in ``features``.
         categorical: the names of the columns that hold categories; all others hold numbers.
         positive: the label that counts as positive where there are two; the larger one if None.
+        concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ClientTable:
     splits: Mapping[Split, np.ndarray]
     categorical: tuple[str, ...] = ()
     positive: Any = None
+    concept: str | None = None
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:

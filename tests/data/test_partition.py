@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fedlit.data.dealing import ByColumn, Deal, Dirichlet, Distance, Iid, Shards
 from fedlit.data.partition import Partition, Redraw
 from fedlit.data.sources import Bundled
-from fedlit.data.table import SPLITS
+from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
 
 
 def test_every_row_goes_to_one_client_in_its_own_split() -> None:
@@ -62,3 +66,64 @@ def test_what_is_refused() -> None:
         Redraw(splits=("train", "train"))
     with pytest.raises(DataError, match="expected the columns of breast_cancer at wine, found others"):
         Partition(Bundled(clients=["breast_cancer", "wine"]), clients=2).tables(0)
+
+
+def test_without_a_deal_rows_go_where_they_always_went() -> None:
+    source = Bundled(clients=["digits"])
+    (whole,) = source.tables(seed=3)
+    parts = Partition(source, clients=3, rows={"train": 100}).tables(seed=3)
+    for split in SPLITS:
+        order = np.random.default_rng(derive_seed(3, "partition", split)).permutation(whole.splits[split])
+        for part, rows in zip(parts, np.array_split(order[:100] if split == "train" else order, 3), strict=True):
+            np.testing.assert_array_equal(part.features.index[part.splits[split]], whole.features.index[np.sort(rows)])
+
+
+@pytest.mark.parametrize("deal", [Iid(), Dirichlet(0.5), Shards(2), Distance("middle", sample=50)])
+def test_every_deal_gives_each_row_to_one_client_in_its_own_split(deal: Deal) -> None:
+    source = Bundled(clients=["digits"])
+    (whole,) = source.tables(seed=3)
+    split_of = {row: split for split in SPLITS for row in whole.features.index[whole.splits[split]]}
+    parts = Partition(source, clients=4, deal=deal).tables(seed=3)
+    again, other = (Partition(source, clients=4, deal=deal).tables(seed) for seed in (3, 4))
+    rows = np.concatenate([part.features.index for part in parts])
+    assert sorted(rows) == sorted(whole.features.index)
+    for part, same in zip(parts, again, strict=True):
+        assert all(set(map(split_of.get, part.features.index[part.splits[split]])) == {split} for split in SPLITS)
+        assert part.features.equals(same.features) and part.target.equals(whole.target.loc[part.target.index])
+    assert any(not part.features.index.equals(new.features.index) for part, new in zip(parts, other, strict=True))
+
+
+@pytest.mark.parametrize("deal", [Iid(), Dirichlet(0.5, least=5), Shards(2), Distance("middle", sample=50, least=5)])
+def test_rows_and_redraw_come_before_the_deal_and_test_rows_can_be_shared(deal: Deal) -> None:
+    made = Partition(
+        Bundled(clients=["digits"]), 3, rows={"train": 300, "test": 100}, redraw=Redraw(), shared_test=True, deal=deal
+    ).tables(seed=0)
+    test = made[0].features.index[made[0].splits["test"]]
+    assert len(test) == 100 and sum(len(table.splits["train"]) for table in made) == 300
+    for table in made:
+        assert table.features.index[table.splits["test"]].equals(test)
+        assert not set(test) & set(table.features.index[np.concatenate([table.splits["train"]])])
+
+
+def test_a_client_for_each_value_of_a_column() -> None:
+    class Sites(Bundled):
+        def tables(self, seed: int) -> list[ClientTable]:
+            (table,) = super().tables(seed)
+            site = np.array(["Bern", "St. Gallen", "Zug"])[np.arange(len(table.features)) % 3]
+            return [replace(table, features=table.features.assign(site=site), categorical=("site",))]
+
+    source = Sites(clients=["wine"])
+    (whole,) = source.tables(0)
+    made = Partition(source, deal=ByColumn("site")).tables(seed=0)
+    assert [table.name for table in made] == ["Bern", "St-Gallen", "Zug"]
+    for table, site in zip(made, ["Bern", "St. Gallen", "Zug"], strict=True):
+        assert sorted(table.features.index) == sorted(whole.features.index[whole.features["site"] == site])
+        assert set(table.features["site"]) == {site}
+    dropped = Partition(source, deal=ByColumn("site", drop=True)).tables(seed=0)
+    assert all("site" not in table.features and table.categorical == () for table in dropped)
+    with pytest.raises(ConfigError, match="clients: expected 3, the number of values of site, found 4"):
+        Partition(source, 4, deal=ByColumn("site")).tables(0)
+    with pytest.raises(ConfigError, match=r"column: expected one of .*, found 'sit'\. Did you mean 'site'\?"):
+        Partition(source, deal=ByColumn("sit")).tables(0)
+    with pytest.raises(ConfigError, match="clients: expected how many there shall be, found none"):
+        Partition(source).tables(0)
