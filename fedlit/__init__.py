@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedlit.aggregation import Mean, Rule, Update
+    from fedlit.aggregation import CFL, IFCA, Agglomerative, Clustered, FedGMCC, Grouping, Mean, Party, Rule, Update
     from fedlit.callbacks import Checkpoints, Exchange
     from fedlit.cli import load
     from fedlit.client import FederatedClient
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fedlit.data.partition import Partition
     from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
     from fedlit.loop import FederatedLoop
-    from fedlit.methods import APFL, CHFL, IFedAvg
-    from fedlit.nn import MLP, GlobalLayers, Network
+    from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
+    from fedlit.nn import CNN, MLP, GlobalLayers, Network
     from fedlit.run import Run
     from fedlit.spec import ClientSpec
     from fedlit.study.compare import compare
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from fedlit.together import fit_seeds, fit_together, test_together
 
 _HOMES = {
+    "CNN": "fedlit.nn",
+    "FedProx": "fedlit.methods",
+    "Party": "fedlit.aggregation",
+    "Grouping": "fedlit.aggregation",
+    "FedGMCC": "fedlit.aggregation",
+    "Clustered": "fedlit.aggregation",
+    "Agglomerative": "fedlit.aggregation",
+    "IFCA": "fedlit.aggregation",
+    "CFL": "fedlit.aggregation",
     "APFL": "fedlit.methods",
     "CHFL": "fedlit.methods",
     "Bundled": "fedlit.data.sources",
@@ -70,22 +79,30 @@ _HOMES = {
 
 __all__ = [
     "APFL",
+    "CFL",
     "CHFL",
+    "CNN",
+    "IFCA",
     "MLP",
+    "Agglomerative",
     "Bundled",
     "ByColumn",
     "Checkpoints",
     "ClientSpec",
+    "Clustered",
     "ColumnSplit",
     "ConceptShift",
     "Covertype",
     "Dirichlet",
     "Distance",
     "Exchange",
+    "FedGMCC",
+    "FedProx",
     "FederatedClient",
     "FederatedData",
     "FederatedLoop",
     "GlobalLayers",
+    "Grouping",
     "Heart",
     "IFedAvg",
     "Iid",
@@ -95,6 +112,7 @@ __all__ = [
     "Network",
     "OpenML",
     "Partition",
+    "Party",
     "Rule",
     "Run",
     "Shards",

@@ -189,7 +189,11 @@ class FederatedLoop(LightningModule):
 
     def fresh(self, spec: ClientSpec) -> FederatedClient:
         """A client as it was before training."""
-        return build_client(find_override(self.overrides, spec.name).client or self.client_factory, spec, self.seed)
+        return build_client(self.factory_of(spec), spec, self.seed)
+
+    def factory_of(self, spec: ClientSpec) -> ClientFactory:
+        """What makes a client."""
+        return find_override(self.overrides, spec.name).client or self.client_factory
 
     def release(self) -> None:
         """Give threads back, whether a run ended or failed."""

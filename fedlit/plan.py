@@ -87,6 +87,7 @@ class Plan:
             f"rule {exchange['rule']}, "
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
+            + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
         )
 
     def _told(self) -> list[str]:
@@ -151,6 +152,7 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "federated": sharing.all_names,
             "every": exchange.every,
             "rule": _describe(exchange.rule),
+            "asks": exchange.rule.asks,
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,

@@ -17,7 +17,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
-from fedlit.callbacks import Board, Checkpoints, Corrections, Exchange, Progress
+from fedlit.callbacks import Board, Checkpoints, Corrections, Exchange, Groups, Progress
 from fedlit.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
@@ -151,6 +151,7 @@ class Run:
             Board(plan, self.settings),
             LambdaCallback(on_train_start=self._begin),
             Corrections(self.folder, self.board.corrections),
+            Groups(self.folder, self.exchange),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())

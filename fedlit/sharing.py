@@ -7,11 +7,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["Buffers", "Sharing", "State", "can_name_a_module", "combine", "named_tensors", "resolve", "select", "split"]
+__all__ = [
+    "Buffers",
+    "Sharing",
+    "State",
+    "all_finite",
+    "can_name_a_module",
+    "combine",
+    "named_tensors",
+    "relative_distance",
+    "resolve",
+    "select",
+    "split",
+]
 
 State = Mapping[str, Tensor]
 """Named tensors: what travels."""
@@ -63,7 +76,6 @@ def split(state: State, federated: Collection[str]) -> tuple[dict[str, Tensor], 
         KeyError: a federated name that the state does not have.
 
     Example:
-        >>> import torch
         >>> split({"a": torch.zeros(1), "b": torch.ones(1)}, ["b"])
         ({'b': tensor([1.])}, {'a': tensor([0.])})
     """
@@ -190,3 +202,34 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
     return Sharing(
         names, {client: tuple(name for name in mine if name in parameters[client]) for client, mine in names.items()}
     )
+
+
+def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
+    """Whether all values of a client are finite: a boolean on its device."""
+    flags = {}
+    for name, state in states.items():
+        tensors = list(state.values())
+        # the largest magnitude is finite exactly if all values are
+        flags[name] = (
+            torch.isfinite(torch.stack(torch._foreach_norm(tensors, float("inf")))).all()
+            if tensors
+            else torch.tensor(True)
+        )
+    return flags
+
+
+def relative_distance(state: State, reference: State) -> Tensor | None:
+    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device; NaN where
+    ω̄ is 0, None where they have none in common.
+
+    Example:
+        >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
+        tensor(1.3333)
+    """
+    names = [name for name in state if name in reference]
+    if not names:
+        return None
+    mine, theirs = [state[name] for name in names], [reference[name] for name in names]
+    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
+    size = torch.stack(torch._foreach_norm(theirs)).norm()
+    return torch.where(size > 0, distance / size, torch.nan)

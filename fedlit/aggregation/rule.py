@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor
 
 from fedlit.sharing import State
 
-__all__ = ["Rule", "Update"]
+if TYPE_CHECKING:
+    from fedlit.aggregation.part import Part
+
+__all__ = ["Party", "Rule", "Update"]
+
+
+class Party(Protocol):
+    """What a rule can ask of a client beside its update. A rule that does says so in :attr:`Rule.asks`; the bytes are
+    counted.
+    """
+
+    def part(self) -> Part:
+        """The federated part as a function; holds nothing that the client has learnt."""
+
+    def fresh(self, seed: int) -> State:
+        """Initial values of the federated tensors, drawn by another seed; they tell nothing of the client."""
+
+    def losses(self, states: Sequence[State]) -> Tensor:
+        """Mean loss over the client's training rows, (len(states),) float32, with each state in place of its own."""
+
+    def input_range(self) -> Tensor:
+        """Least and largest value of what enters the federated part, over the training rows: (2, *shape)."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +45,47 @@ class Update:
         published: what the client's ``publish`` returned.
         finite: on an accelerator, whether all values are finite, a boolean on the device; a rule that takes masks
             leaves out the update where it is false. None where such updates have been left out before.
+        parameters: those names of ``state`` that are parameters; others are buffers, or an optimizer's.
+        party: what else can be asked of the client.
     """
 
     state: State
     rows: int
     published: State = field(default_factory=dict)
     finite: Tensor | None = None
+    parameters: tuple[str, ...] = ()
+    party: Party | None = None
 
 
 class Rule(ABC):
     """The mathematics of an exchange.
 
-    A rule sees named tensors only. One that must remember something between exchanges keeps it in ``state_dict`` /
-    ``load_state_dict``, which go into the checkpoint.
+    A rule sees named tensors only, and what it asks. One that must remember something between exchanges keeps it in
+    ``state_dict`` / ``load_state_dict``, which go into the checkpoint. One that draws numbers derives its seeds from
+    ``torch.initial_seed()``, which the exchange makes a function of (seed, round).
 
     Attributes:
         takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
+        asks: what it asks of each client beside its update, in words for the plan; empty for nothing.
     """
 
-    takes_masks = False
+    takes_masks: ClassVar[bool] = False
+
+    @property
+    def asks(self) -> str:
+        """See the class."""
+        return ""
+
+    def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
+        """What clients start from, given what they would start from: called once, before the first step.
+
+        Args:
+            updates: all clients, ordered by name.
+
+        Returns:
+            As the rule itself; nothing by default, which leaves all clients as they are.
+        """
+        return {}
 
     @abstractmethod
     def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,14 +15,15 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from fedlit.aggregation import Mean, Rule, Update
+from fedlit.aggregation import Clustered, Mean, Rule, Update
+from fedlit.callbacks.asking import Asked, bytes_of
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.loop import FederatedLoop
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve, split
+from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, relative_distance, resolve, split
 
-__all__ = ["Every", "Exchange", "OptimizerState", "relative_distance"]
+__all__ = ["Every", "Exchange", "OptimizerState"]
 
 Every = Literal["step", "epoch"] | dict[str, int]
 OptimizerState = Literal["keep", "average", "reset"]
@@ -49,6 +51,11 @@ class Exchange(Callback):
             exchange. The others are not stepped and send nothing; they receive what the exchange gives, as they would
             when they are drawn next.
         minimum: the run fails when fewer clients than this have a finite state.
+
+    Attributes:
+        rounds: exchanges so far.
+        bytes: that have travelled in them, from and to all clients, with what the rule asked.
+        seconds: that they took.
 
     Raises:
         ConfigError: values out of range.
@@ -101,7 +108,7 @@ class Exchange(Callback):
         self.participation = participation
         self.rule = rule if rule is not None else Mean()
         self.every: Every = every
-        self.rounds = 0
+        self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.not_finite: dict[str, int] = {}
         self.sharing = Sharing({}, {})
         self.sent: dict[str, frozenset[str]] = {}
@@ -149,8 +156,12 @@ class Exchange(Callback):
             client._federated, _ = split(named_tensors(client), self.sharing.names[name])
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Tell clients what they start from, unless a checkpoint has restored what they made of it."""
+        """Let the rule begin, and tell clients what they start from, unless a checkpoint has restored what they made
+        of it.
+        """
         if trainer.global_step == 0:
+            if self.federated:
+                self._begin(pl_module)
             for name, client in pl_module.federation.items():
                 with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):
                     client.on_receive({key: value.clone() for key, value in client.federated.items()})
@@ -203,6 +214,26 @@ class Exchange(Callback):
     # ------------------------------------------------------------------ what
 
     @torch.no_grad()
+    def _begin(self, loop: FederatedLoop) -> None:
+        updates = {name: self.collect(loop, client) for name, client in loop.federation.items()}
+        with isolated_rng(derive_seed(loop.seed, "exchange", "begin"), loop.device):
+            received = self.rule.begin(updates)
+        for name, state in received.items():
+            self.write_back(loop.federation[name], state, 1.0)
+        if received:
+            self._weigh(updates, received)
+
+    def _weigh(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> int:
+        """The bytes of an exchange, added to those of all."""
+        asked = sum(update.party.bytes for update in updates.values() if isinstance(update.party, Asked))
+        sent = (
+            sum(bytes_of(update.state) + bytes_of(update.published) for update in updates.values()) if received else 0
+        )
+        weight = asked + sent + sum(map(bytes_of, received.values()))
+        self.bytes += weight
+        return weight
+
+    @torch.no_grad()
     def exchange(self, loop: FederatedLoop, measure: bool = True) -> None:
         """Collect, aggregate, write back.
 
@@ -214,9 +245,9 @@ class Exchange(Callback):
             measure: whether to record each client's drift, its relative distance from what it receives, before
                 writing back.
         """
-        clients = loop.federation
-        collected = {name: self.collect(client) for name, client in loop.active.items()}
-        finite = _finite({name: {**update.state, **update.published} for name, update in collected.items()})
+        begun, clients = time.perf_counter(), loop.federation
+        collected = {name: self.collect(loop, client) for name, client in loop.active.items()}
+        finite = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
         deferred = self.deferred(loop)
         if deferred:
             updates = {name: replace(update, finite=finite[name]) for name, update in collected.items()}
@@ -252,7 +283,12 @@ class Exchange(Callback):
                     optimizer.state.clear()
         for name in lost:
             self._name(loop, name, 1, f"exchange {self.rounds + 1}")
+        weight = self._weigh(collected, received)
         self.rounds += 1
+        self.seconds += time.perf_counter() - begun
+        if isinstance(self.rule, Clustered) and (found := self.rule.grouping) is not None:
+            scalars = {"clusters": float(len(found.clusters)), "bytes": float(weight), **found.scalars}
+            loop.record({f"exchange/{tag}": value for tag, value in scalars.items()})
 
     def _measure(self, loop: FederatedLoop, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
         drift = {}
@@ -267,7 +303,7 @@ class Exchange(Callback):
                 {"drift": torch.stack(list(drift.values())).nanmean(), "exchange/rounds": float(self.rounds + 1)}
             )
 
-    def collect(self, client: FederatedClient) -> Update:
+    def collect(self, loop: FederatedLoop, client: FederatedClient) -> Update:
         """What a client sends: its federated tensors, and no others (checked against the plan at every exchange)."""
         name = client.spec.name
         state = dict(client.federated)
@@ -287,7 +323,9 @@ class Exchange(Callback):
                     f"client {name!r}: expected floating-point tensors from publish, found {key} of {value.dtype}"
                 )
         self.sent[name] = self.sent.get(name, frozenset()) | state.keys() | {f"published/{key}" for key in published}
-        return Update(state, client.spec.rows["train"], published)
+        parameters = self.sharing.parameters[name]
+        party = Asked(loop, client, parameters)
+        return Update(state, client.spec.rows["train"], published, parameters=parameters, party=party)
 
     @torch.no_grad()
     def write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
@@ -404,40 +442,11 @@ class Exchange(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        return {"rounds": self.rounds, "not_finite": dict(self.not_finite), "rule": self.rule.state_dict()}
+        counted = {"rounds": self.rounds, "bytes": self.bytes, "seconds": self.seconds}
+        return {**counted, "not_finite": dict(self.not_finite), "rule": self.rule.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore."""
-        self.rounds, self.not_finite = state_dict["rounds"], state_dict["not_finite"]
+        self.rounds, self.bytes, self.seconds = (state_dict[key] for key in ("rounds", "bytes", "seconds"))
+        self.not_finite = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
-
-
-def _finite(states: Mapping[str, State]) -> dict[str, Tensor]:
-    """Whether all values of a client are finite: a boolean on its device."""
-    flags = {}
-    for name, state in states.items():
-        tensors = list(state.values())
-        # the largest magnitude is finite exactly if all values are
-        flags[name] = (
-            torch.isfinite(torch.stack(torch._foreach_norm(tensors, float("inf")))).all()
-            if tensors
-            else torch.tensor(True)
-        )
-    return flags
-
-
-def relative_distance(state: State, reference: State) -> Tensor | None:
-    """‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device; NaN where
-    ω̄ is 0, None where they have none in common.
-
-    Example:
-        >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
-        tensor(1.3333)
-    """
-    names = [name for name in state if name in reference]
-    if not names:
-        return None
-    mine, theirs = [state[name] for name in names], [reference[name] for name in names]
-    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
-    size = torch.stack(torch._foreach_norm(theirs)).norm()
-    return torch.where(size > 0, distance / size, torch.nan)

@@ -51,7 +51,7 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
     alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
     shape = (1, len(parts)) if across else (len(parts), 1)
-    with _canvas(min(width, 40), min(height, 60)) as figure:
+    with canvas(min(width, 40), min(height, 60)) as figure:
         axes = figure.subplots(*shape, sharex=alike and not across, sharey=across, squeeze=False).ravel()
         for own, part in zip(axes, parts, strict=True):
             below = across or not alike or own is axes[-1]
@@ -62,7 +62,7 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
 
 
 @contextmanager
-def _canvas(width: float, height: float) -> Iterator[Figure]:
+def canvas(width: float, height: float) -> Iterator[Figure]:
     """A figure; inside, names are text, whatever dollar signs they have."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -138,7 +138,7 @@ def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequenc
     down = -(-len(shown) // across)
     train = table.splits["train"]
     target = table.target.iloc[train]
-    with _canvas(3.4 * across, 2.6 * down + 0.3) as figure:
+    with canvas(3.4 * across, 2.6 * down + 0.3) as figure:
         for position, column in enumerate(shown):
             axes = figure.add_subplot(down, across, position + 1)
             own = table.features[column].iloc[train]

@@ -2,6 +2,7 @@
 
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
+from fedlit.methods.fedprox import FedProx
 from fedlit.methods.ifedavg import IFedAvg
 
-__all__ = ["APFL", "CHFL", "IFedAvg"]
+__all__ = ["APFL", "CHFL", "FedProx", "IFedAvg"]

@@ -1,7 +1,8 @@
 """Networks and their building blocks."""
 
+from fedlit.nn.cnn import CNN
 from fedlit.nn.global_layers import GlobalLayers
 from fedlit.nn.mlp import MLP
 from fedlit.nn.network import Network, NetworkFactory
 
-__all__ = ["MLP", "GlobalLayers", "Network", "NetworkFactory"]
+__all__ = ["CNN", "MLP", "GlobalLayers", "Network", "NetworkFactory"]

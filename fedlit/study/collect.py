@@ -16,11 +16,14 @@ import pandas as pd
 
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
+from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged, read_clusters
 from fedlit.explain.judge import read_records
-from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, finished, spoken
+from fedlit.study.runs import BOOTSTRAP, CURVES, SCORES, Job, each_variant, finished, spoken
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["Collected", "best_on_validation", "collect"]
+
+_CLUSTER_COLUMNS = ["method", "seed", "client", "cluster", "concept", "adjusted_rand"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,9 @@ class Collected:
         ratio: client → test rows / training rows, mean over seeds.
         tuned: one row per tuned method, seed and client (also the union of a pooled run's): method, seed, client, and
             the settings that were best on its validation rows, as JSON. Its results are those of these settings.
+        clusters: one row per method that tells clients apart (a tuned one with each combination of settings), seed and
+            client: method, seed, client, cluster (at the end, see :func:`fedlit.explain.clusters.judged`), concept, and
+            the run's adjusted_rand.
     """
 
     results: pd.DataFrame
@@ -48,6 +54,7 @@ class Collected:
     fixed: bool
     ratio: dict[str, float]
     tuned: pd.DataFrame
+    clusters: pd.DataFrame
 
     def values(self, metric: str, split: str = "test") -> pd.DataFrame:
         """A metric's values: one row per seed, columns (method, client)."""
@@ -71,7 +78,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     if not done:
         raise RunError("expected at least one run that was done, found none")
     fixed, ratio = _check_rows(done)
-    scores, curves, bootstrap = [], [], {}
+    scores, curves, clusters, bootstrap = [], [], [], {}
     for job, _ in done:
         folder = Path(job.folder)
         own = read_records(folder / SCORES)
@@ -81,6 +88,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         if (folder / CURVES).is_file():
             own = read_records(folder / CURVES)
             curves.append(own.assign(method=job.variant, seed=job.seed))
+        if (folder / CLUSTERS).is_file():
+            clusters.append(_clusters(job, read_clusters(folder / CLUSTERS)))
     results = pd.concat(scores, ignore_index=True).assign(study=study.name)
     columns = ["client", "metric", "step", "value", "method", "seed"]
     drawn = pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns)
@@ -109,6 +118,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         results = pd.concat([results, _as(best, own, results)], ignore_index=True)
         bootstrap |= _bootstrap_as(best, own, bootstrap)
     columns = ["method", "seed", "client", "settings"]
+    apart = pd.concat(clusters, ignore_index=True) if clusters else pd.DataFrame(columns=_CLUSTER_COLUMNS)
+    titles = [spoken(*own) for own in each_variant(study)]
     order = {name: position for position, name in enumerate(study.labels)}
     results = results.sort_values(
         ["method", "seed", "client", "split", "metric"], key=lambda own: own.map(order) if own.name == "method" else own
@@ -122,7 +133,20 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         fixed,
         ratio,
         pd.concat(tuned, ignore_index=True)[columns] if tuned else pd.DataFrame(columns=columns),
+        apart.sort_values("method", key=lambda own: own.map(titles.index), kind="stable", ignore_index=True),
     )
+
+
+def _clusters(job: Job, frame: pd.DataFrame) -> pd.DataFrame:
+    """Who belongs together at the end of a run."""
+    partition, concepts = judged(frame), concepts_of(frame)
+    title, index = spoken(job.method, job.settings), adjusted_rand(partition, concepts)
+    rows = [
+        (title, job.seed, client, number, concepts.get(client, ""), index)
+        for number, clients in enumerate(partition, 1)
+        for client in clients
+    ]
+    return pd.DataFrame(rows, columns=_CLUSTER_COLUMNS)
 
 
 def _as(name: str, chosen: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -41,6 +41,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--methods", type=_names, help="these methods only, divided by commas (the reference is added)"
         )
+        parser.add_argument(
+            "--scenarios", type=_names, help="of a study that has scenarios these only, divided by commas"
+        )
         parser.add_argument("--baselines", type=_names, help="these go-alone models only, or none")
     else:
         parser.add_argument("--trials", type=int, default=20, help="how many in all (default: 20)")
@@ -57,14 +60,21 @@ def main(command: str, argv: Sequence[str]) -> int:
             print(search(**arguments))
             return 0
         from fedlit.study.compare import compare
+        from fedlit.study.study import load_study
 
-        found = compare(**arguments)
+        arguments["study"] = load_study(arguments["study"])
+        wanted = arguments.pop("scenarios")
+        failed = False
+        for scenario in (list(arguments["study"].scenarios) if wanted is None else wanted) or [None]:
+            print(f"\n=== {scenario} ===" if scenario is not None else "", end="\n" if scenario is not None else "")
+            found = compare(**arguments, scenario=scenario)
+            print(f"\n{found}\n")
+            print(f"Report: {found.folder / 'report.html'}")
+            for name, error in found.failures.items():
+                print(f"FAILED {name}: {error}", file=sys.stderr)
+            failed |= bool(found.failures)
     except KeyboardInterrupt:
         again = shlex.join(["fedlit", command, *argv])
         print(f"fedlit: interrupted; the same command goes on with what is missing: {again}", file=sys.stderr)
         return 130
-    print(f"\n{found}\n")
-    print(f"Report: {found.folder / 'report.html'}")
-    for name, error in found.failures.items():
-        print(f"FAILED {name}: {error}", file=sys.stderr)
-    return 1 if found.failures else 0
+    return 1 if failed else 0

@@ -10,15 +10,18 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.explain.clusters import CLUSTERS
 from fedlit.study.collect import Collected, collect
 from fedlit.study.lift import MEAN, WORST, Answer, Scores, answers, estimates, lifts
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.runs import plan_jobs
 from fedlit.study.study import METRICS, Study, load_study, parse_seeds
-from fedlit.study.tables import answer_words, each_of, lift_table, markdown_tables, score_table
+from fedlit.study.tables import answer_words, cluster_table, each_of, lift_table, markdown_tables, score_table
 
 __all__ = ["Comparison", "compare"]
+
+_MOST_PRINTED = 12  # methods in a table beside the main ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,9 @@ class Comparison:
         for reference in self.lift["reference"].unique():
             tables.append(f"Lift over {self.study.labels[reference]}, percentage points:")
             tables.append(str(lift_table(self.study, self.lift, metric, reference, self.clients)))
+        together = cluster_table(self.study, self.collected)
+        if together is not None and len(together.rows) <= _MOST_PRINTED:
+            tables += ["Who belongs together:", str(together)]
         lines = [f"{answer.client}: {': '.join(answer_words(self.study, answer))}" for answer in self.answers]
         return "\n\n".join([*tables, *(["Should this client join?", "\n".join(lines)] if lines else [])])
 
@@ -66,6 +72,7 @@ class Comparison:
 def compare(
     study: str | Study,
     *,
+    scenario: str | None = None,
     seeds: str | Iterable[int] | None = None,
     methods: Iterable[str] | None = None,
     baselines: Iterable[str] | None = None,
@@ -79,6 +86,7 @@ def compare(
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
+        scenario: under which of its scenarios; None where it has none.
         seeds: in place of the study's.
         methods: these only; the reference is always among them.
         baselines: these only.
@@ -88,7 +96,8 @@ def compare(
 
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
-        and ``report.html``; where methods are tuned, also what was chosen, as ``tuned.csv``.
+        and ``report.html``; where methods are tuned, also what was chosen, as ``tuned.csv``; where methods tell clients
+        apart, also who belongs together, as ``clusters.csv``.
 
     Raises:
         ConfigError: the study cannot be run.
@@ -104,11 +113,17 @@ def compare(
         ['best_alone', 'local', 'logistic_regression']
     """
     study = load_study(study) if isinstance(study, str) else study
+    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
+    if scenario is not None:
+        study, folder = study.of(scenario), folder / scenario
+    elif study.scenarios:
+        raise ConfigError(
+            f"{study.name}: expected one of the scenarios {', '.join(study.scenarios)}, found none chosen"
+        )
     study = study.restricted(methods, baselines)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
-    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
     with locked(folder):
         planned = plan_jobs(study, numbers, folder)
         say = (lambda text: None) if quiet else print
@@ -137,10 +152,11 @@ def _write(found: Comparison) -> None:
     results.to_csv(folder / "results.csv", index=False)
     results.to_parquet(folder / "results.parquet", index=False)
     found.lift.to_csv(folder / "lift.csv", index=False)
-    if len(found.collected.tuned):
-        found.collected.tuned.to_csv(folder / "tuned.csv", index=False)
-    else:
-        (folder / "tuned.csv").unlink(missing_ok=True)  # of the study before it was changed
+    for name, frame in (("tuned.csv", found.collected.tuned), (CLUSTERS, found.collected.clusters)):
+        if len(frame):
+            frame.to_csv(folder / name, index=False)
+        else:
+            (folder / name).unlink(missing_ok=True)  # of the study before it was changed
     lines = provenance(found)
     text = markdown_tables(found, lines)
     (folder / "tables.md").write_text(text, encoding="utf-8")

@@ -9,16 +9,18 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, membership_figure, pairs_figure, read_clusters, read_pairs
 from fedlit.explain.figures import heatmap_figure, svg_text
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
-from fedlit.study.runs import DONE, spoken, variant_name
+from fedlit.study.runs import DONE, each_variant, spoken, variant_name
 from fedlit.study.study import BEST_ALONE, METRICS
 from fedlit.study.tables import (
     answer_words,
     chosen_table,
     client_label,
+    cluster_table,
     each_of,
     lift_table,
     paper_notes,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 MOST_FINDINGS = 20
+MOST_SEEDS = 3  # whose clusters are drawn
 
 
 def write_report(found: Comparison, path: Path, provenance: list[str]) -> None:
@@ -100,6 +103,8 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
         "tuned": tuned_lines(study, collected),
+        "together": cluster_table(study, collected),
+        "clusters": _clusters(found),
         "corrections": _corrections(found),
         "times": _times(found),
         "words": words(found),
@@ -113,6 +118,26 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
 def _alone(found: Comparison, metric: str, client: str) -> float | None:
     values = found.collected.values(metric, "validation")
     return float(values[BEST_ALONE, client].mean()) if (BEST_ALONE, client) in values else None
+
+
+def _clusters(found: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of each method that tells clients apart: who was together, of the first seeds, and what the first measured."""
+    study, clusters = found.study, found.collected.clusters
+    sections = []
+    for name, tuned in each_variant(study):
+        label, figures = spoken(study.labels[name], tuned), []
+        seeds = clusters.loc[clusters["method"] == spoken(name, tuned), "seed"].unique().tolist()
+        for seed in seeds[:MOST_SEEDS]:
+            folder = found.folder / "runs" / variant_name(name, tuned) / f"seed_{seed}"
+            frame = read_clusters(folder / CLUSTERS)
+            title = f"{label}: who is together, seed {seed}"
+            figures.append((title, svg_text(membership_figure(frame), title)))
+            if seed == seeds[0] and (folder / PAIRS).is_file():
+                title = f"{label}: pairs of clients in the last round, seed {seed}"
+                figures.append((title, svg_text(pairs_figure(read_pairs(folder / PAIRS), judged(frame)), title)))
+        if figures:
+            sections.append((label, figures))
+    return sections
 
 
 def _corrections(found: Comparison) -> list[dict[str, Any]]:

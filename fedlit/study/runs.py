@@ -6,6 +6,8 @@
                               /bootstrap.parquet     test scores of resampled rows
                               /curves.csv            validation scores over epochs
                               /corrections.csv       what clients correct at the end, of methods that show it
+                              /clusters.csv          who is together, round by round, of methods that tell clients apart
+                              /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events
 
 Of a tuned method each combination of settings has its own <study>/runs/<method>@<digest of the settings>/: where values
@@ -41,6 +43,7 @@ __all__ = [
     "DONE",
     "Job",
     "digest_of",
+    "each_variant",
     "execute",
     "finished",
     "plan_jobs",
@@ -118,6 +121,11 @@ def spoken(method: str, settings: Mapping[str, Any] | None) -> str:
     return f"{method} ({own})" if own else method
 
 
+def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
+    """All methods with each of their combinations of settings; of a method that is not tuned that is none."""
+    return [(name, tuned) for name, method in study.methods.items() for tuned in method.combinations]
+
+
 def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
     """All runs of a study, seed by seed, so that a study that is cut short has all methods of its first seeds.
 
@@ -131,7 +139,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
     sources: dict[str, Any] = {}
     # Baselines get the data of the reference; where it is tuned, of its first combination: their rows are the same.
     reference = variant_name(study.reference, study.methods[study.reference].combinations[0])
-    for name, tuned in ((name, tuned) for name, method in study.methods.items() for tuned in method.combinations):
+    for name, tuned in each_variant(study):
         method, variant, title = study.methods[name], variant_name(name, tuned), spoken(name, tuned)
         config, arguments = str(study.config(name)), method.arguments(tuned)
         try:
@@ -312,6 +320,7 @@ def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dic
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     from fedlit.cli import load
+    from fedlit.explain.clusters import CLUSTERS, PAIRS
     from fedlit.explain.explain import read_corrections
     from fedlit.explain.judge import CORRECTIONS
     from fedlit.folders import newest_run
@@ -349,8 +358,17 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     curves.to_csv(folder / CURVES, index=False)
     if (run.folder / CORRECTIONS).is_file():
         read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
+    for name in (CLUSTERS, PAIRS):
+        if (run.folder / name).is_file():
+            shutil.copyfile(run.folder / name, folder / name)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
-    details = {"seconds": training_seconds(curves), "resumed": begun is not None, "train_rows": train_rows}
+    exchange = run.exchange
+    details = {
+        "seconds": training_seconds(curves),
+        "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
+        "resumed": begun is not None,
+        "train_rows": train_rows,
+    }
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
 
 

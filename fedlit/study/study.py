@@ -20,6 +20,7 @@ __all__ = [
     "METRICS",
     "Method",
     "Paper",
+    "Scenario",
     "Search",
     "Study",
     "coded_choices",
@@ -130,6 +131,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Scenario:
+    """Other circumstances for all methods of a study: other data, mostly.
+
+    Attributes:
+        config: the configuration that takes the place of the methods' own; a name, or a path.
+        set: keys of the configuration to change, by dotted name; what a method sets itself counts more.
+        about: what is different, in a sentence.
+    """
+
+    config: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+
+@dataclass(frozen=True)
 class Study:
     """Experiments that are compared on the same rows with the same seeds.
 
@@ -148,6 +164,8 @@ class Study:
         keep_checkpoints: whether runs keep theirs.
         paper: published figures.
         search: what ``fedlit search`` varies.
+        scenarios: name → circumstances under each of which the methods are compared, one after another, each in a
+            folder of its own.
         name: what its folder is called; of a study in a file, the file's name.
         folder: where configurations are also looked for; of a study in a file, beside it.
     """
@@ -164,6 +182,7 @@ class Study:
     keep_checkpoints: bool = False
     paper: Paper | None = None
     search: Search | None = None
+    scenarios: dict[str, Scenario] = field(default_factory=dict)
     name: str = "study"
     folder: str = ""
 
@@ -198,6 +217,9 @@ class Study:
             raise ConfigError(f"bootstrap: expected a number of resamples, 0 for none, found {self.bootstrap}")
         if self.search is not None:
             _known("search.method", [self.search.method], self.methods)
+        for name in self.scenarios:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(f"scenarios: expected names of letters, digits, '_' and '-', found {name!r}")
 
     @property
     def all_metrics(self) -> list[str]:
@@ -242,6 +264,25 @@ class Study:
     def config(self, method: str) -> Path:
         """The file of a method's configuration."""
         return find_config(self.methods[method].config, also=Path(self.folder) if self.folder else None)
+
+    def of(self, scenario: str) -> Study:
+        """The study under one of its scenarios.
+
+        Raises:
+            ConfigError: there is none of this name.
+        """
+        _known("--scenarios", [scenario], self.scenarios)
+        own = self.scenarios[scenario]
+        return replace(
+            self,
+            methods={
+                name: replace(method, config=own.config or method.config, set={**own.set, **method.set})
+                for name, method in self.methods.items()
+            },
+            about=" ".join(part for part in (self.about, own.about) if part),
+            scenarios={},
+            name=f"{self.name}/{scenario}",
+        )
 
     def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
         """The study with these methods (the reference always among them) and these baselines only; None for all.

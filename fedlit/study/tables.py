@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fedlit.plan import text_table
 from fedlit.study.lift import MEAN, WORST, Answer, count_verdicts
+from fedlit.study.runs import each_variant, spoken
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "best_means",
     "chosen_table",
     "client_label",
+    "cluster_table",
     "each_of",
     "lift_table",
     "markdown_tables",
@@ -216,6 +219,45 @@ def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:
     return Table([str(client) for client in clients], rows)
 
 
+def cluster_table(study: Study, collected: Collected) -> Table | None:
+    """What methods that tell clients apart found at the end, and what exchanges cost, of all methods; None where no
+    method tells clients apart.
+    """
+    if collected.clusters.empty:
+        return None
+    head = ["runs", "clusters", "adjusted Rand index", "runs with index 1", "s a round", "MB a round", "s a training"]
+    rows = []
+    for name, tuned in each_variant(study):
+        # a column of records holds NaN where another run has a value
+        own = [
+            record
+            for record in collected.records.to_dict("records")
+            if record["method"] == name and (record["settings"] if tuned else {}) == tuned
+        ]
+        of_method = collected.clusters[collected.clusters["method"] == spoken(name, tuned)]
+        runs = of_method.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
+        index = runs["adjusted_rand"].dropna()
+        exchanges = [record["exchange"] for record in own if isinstance(record.get("exchange"), dict)]
+        exchanges = [exchange for exchange in exchanges if exchange["rounds"]]
+        values = [
+            str(len(own)),
+            _mean(runs["cluster"], ".1f"),
+            _mean(index, ".3f"),
+            _mean(100.0 * (index > 1 - 1e-9), ".0f", " %"),
+            _mean([exchange["seconds"] / exchange["rounds"] for exchange in exchanges], ".3g"),
+            _mean([exchange["bytes"] / exchange["rounds"] / 1e6 for exchange in exchanges], ".3g"),
+            _mean([record["seconds"] for record in own], ".1f"),
+        ]
+        rows.append((spoken(study.labels[name], tuned), [Cell(value) for value in values]))
+    return Table(head, rows)
+
+
+def _mean(values: Any, form: str, unit: str = "") -> str:
+    known = np.asarray(list(values), float)
+    known = known[np.isfinite(known)]
+    return f"{known.mean():{form}}{unit}" if len(known) else NOTHING
+
+
 def tuned_lines(study: Study, collected: Collected) -> list[str]:
     """Of each tuned method and key, for how many clients and seeds each value was the best on validation."""
     lines = []
@@ -331,6 +373,13 @@ def words(found: Comparison) -> dict[str, str]:
     if BEST_FEDERATED in study.labels:
         candidates = ", ".join(study.labels[name] for name in study.candidates)
         meaning["best federated"] = f"chosen in the same way, of {candidates}"
+    if len(collected.clusters):
+        meaning["who belongs together"] = (
+            "the clusters that most of a run's last 5 rounds had, of equals the latest. Adjusted Rand index against "
+            "the planted concepts: 1 for the same groups, about 0 for what chance gives; where all clients have the "
+            "same concept it is 1 if they stayed in one cluster, else 0; – where no concept is known. MB: million "
+            "bytes that all clients together sent and received in a round"
+        )
     return {
         **meaning,
         "lift": "a method's score minus another's, seed by seed, in percentage points",
@@ -372,6 +421,8 @@ def markdown_tables(found: Comparison, footer: Sequence[str]) -> str:
     if tuned := tuned_lines(study, collected):
         parts.append("## How often each setting was a client's best on validation")
         parts.append("\n".join(f"- {line}" for line in tuned))
+    if (together := cluster_table(study, collected)) is not None:
+        parts += ["## Who belongs together", together.markdown()]
     parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}." for word, text in words(found).items())]
     parts += ["## How this was made", "\n".join(f"- {line}" for line in footer)]
     return "\n\n".join(part for part in parts if part) + "\n"

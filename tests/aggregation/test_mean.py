@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.aggregation import Mean, Update, mean
-from fedlit.callbacks.exchange import Exchange, relative_distance
+from fedlit.callbacks.exchange import Exchange
+from fedlit.sharing import relative_distance
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from fedlit.aggregation import Mean
 from fedlit.callbacks import Exchange
-from fedlit.callbacks.exchange import relative_distance
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.nn import Network
-from fedlit.sharing import State
+from fedlit.sharing import State, relative_distance
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_averaged_optimizer_state_is_in_the_plan(tmp_path: Path) -> None:
         # weight, bias, and the scale and shift of the normalisation
         assert plan.clients["ash"]["bytes_per_exchange"] == 4 * factor * (64 + 8 + 8 + 8)
         run.fit(quiet=True)
-        sent = sum(value.numel() for value in run.exchange.collect(run.loop.federation["ash"]).state.values())
+        sent = sum(value.numel() for value in run.exchange.collect(run.loop, run.loop.federation["ash"]).state.values())
         assert sent * 4 == plan.clients["ash"]["bytes_per_exchange"]
 
 

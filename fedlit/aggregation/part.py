@@ -1,0 +1,127 @@
+"""The federated part of a client as a function, for rules that compare functions and not only numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedlit.errors import ConfigError
+from fedlit.nn.blocks import FrozenBatchNorm
+from fedlit.sharing import State
+
+__all__ = ["Part", "entering", "part_of"]
+
+CHAIN = ("encoder", "core", "head")
+
+
+class Part:
+    """Of a client's encoder, core and head those from the first to the last that hold federated parameters, as a
+    function of these.
+
+    It holds nothing that a client has learnt. Private parameters in between stand at their initial values, which are
+    the same at all clients; batch normalisation uses the statistics of the inputs that the function is given; dropout
+    is off.
+
+    Args:
+        modules: by name, in the order in which they are called; copied.
+        federated: names of the federated parameters.
+        shape: of one input.
+
+    Attributes:
+        parameters: names of the federated parameters that the function depends on.
+        shape: of one input.
+        activations: numbers that its layers put out for one input.
+
+    Example:
+        >>> part = Part({"core": nn.Linear(2, 1, bias=False)}, ["core.weight"], (2,))
+        >>> part({"core.weight": torch.tensor([[1.0, 2.0]])}, torch.tensor([[3.0, 4.0]]))
+        tensor([[11.]])
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], federated: Iterable[str], shape: Sequence[int]) -> None:
+        self._chain = nn.ModuleDict({name: copy.deepcopy(module) for name, module in modules.items()})
+        self._chain.eval().requires_grad_(False)
+        for module in self._chain.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, FrozenBatchNorm):
+                # without statistics of its own it uses those of its input
+                module.track_running_stats = False
+                module.running_mean = module.running_var = module.num_batches_tracked = None
+        known = {name for name, _ in self._chain.named_parameters()}
+        self.parameters = tuple(name for name in federated if name in known)
+        self.shape = tuple(shape)
+        self.activations = self._count()
+
+    @torch.no_grad()
+    def _count(self) -> int:
+        found: list[int] = []
+        leaves = [module for module in self._chain.modules() if not list(module.children())]
+        hooks = [leaf.register_forward_hook(lambda _, __, out: found.append(out.numel() // 2)) for leaf in leaves]
+        self({}, torch.zeros(2, *self.shape))
+        for hook in hooks:
+            hook.remove()
+        return sum(found)
+
+    def to(self, device: torch.device) -> Part:
+        """The same function on a device."""
+        self._chain.to(device)
+        return self
+
+    def __call__(self, state: State, x: Tensor) -> Tensor:
+        """Outputs (n, …) for inputs (n, *shape); ``state`` holds ``parameters``, and may hold more."""
+        for name, module in self._chain.items():
+            prefix = f"{name}."
+            own = {
+                key.removeprefix(prefix): state[key]
+                for key in self.parameters
+                if key in state and key.startswith(prefix)
+            }
+            x = functional_call(module, own, (x,))
+        return x
+
+    def stacked(self, states: State, x: Tensor) -> Tensor:
+        """Several functions at once: outputs (m, n, …) for tensors (m, …) by name and inputs (m, n, *shape)."""
+        own = {name: states[name] for name in self.parameters}
+        outputs: Tensor = vmap(self.__call__)(own, x)
+        return outputs
+
+
+def _span(federated: Sequence[str]) -> tuple[int, int]:
+    """From which part of the chain to which one there are federated parameters."""
+    held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
+    elsewhere = [key for key in federated if key.partition(".")[0] not in CHAIN]
+    if not held or elsewhere:
+        raise ConfigError(
+            "exchange.rule: this rule calls the federated part as a function, expected it within encoder, core and "
+            f"head, found {', '.join(elsewhere[:3]) or 'nothing'}; choose another rule or other patterns in "
+            "exchange.federated"
+        )
+    return held[0], held[-1]
+
+
+def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
+    """What enters the federated part of a client when ``x`` enters its encoder."""
+    for name in CHAIN[: _span(federated)[0]]:
+        x = getattr(client, name)(x)
+    return x
+
+
+@torch.no_grad()
+def part_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> Part:
+    """The federated part of a client.
+
+    Args:
+        client: with an encoder, a core and a head; not trained yet, for private parameters within the part keep the
+            values that they have here.
+        inputs: width of its input.
+        federated: names of its federated parameters.
+
+    Raises:
+        ConfigError: there are federated parameters elsewhere.
+    """
+    first, last = _span(federated)
+    x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))
+    return Part({name: getattr(client, name) for name in CHAIN[first : last + 1]}, federated, x.shape[1:])

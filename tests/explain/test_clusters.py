@@ -1,0 +1,190 @@
+"""Clusters: who belongs together at the end, against what was planted, and colours that stay."""
+
+from __future__ import annotations
+
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import LogNorm
+
+from fedlit.explain.clusters import (
+    Partition,
+    adjusted_rand,
+    concepts_of,
+    judged,
+    membership_figure,
+    pairs_figure,
+    read_clusters,
+    read_pairs,
+    stable_numbers,
+)
+from fedlit.explain.figures import svg_text
+
+SPLIT: Partition = (("ash", "elm"), ("oak", "yew"))
+OTHER: Partition = (("ash", "oak"), ("elm", "yew"))
+ONE: Partition = (("ash", "elm", "oak", "yew"),)
+ALONE: Partition = (("ash",), ("elm",), ("oak",), ("yew",))
+
+
+def frame(*rounds: Partition, concepts: dict[str, str] | None = None, shift: int = 0) -> pd.DataFrame:
+    """Rows as a run writes them; numbers of clusters differ from round to round, as they may."""
+    rows = [
+        (number, number, name, (cluster + shift * number) % len(partition) + 1, (concepts or {}).get(name, ""))
+        for number, partition in enumerate(rounds, 1)
+        for cluster, names in enumerate(partition)
+        for name in names
+    ]
+    return pd.DataFrame(rows, columns=["round", "epoch", "client", "cluster", "concept"])
+
+
+@pytest.mark.parametrize(
+    ("rounds", "last", "expected"),
+    [
+        ([ONE, ONE, ONE, SPLIT], 5, ONE),  # the majority, though not the latest
+        ([ONE] * 9 + [SPLIT, SPLIT, SPLIT, ONE, ONE], 5, SPLIT),  # the last five only
+        ([SPLIT, SPLIT, OTHER, OTHER, ONE], 5, OTHER),  # of equals the latest
+        ([OTHER, SPLIT, OTHER, SPLIT], 5, SPLIT),
+        ([SPLIT, OTHER, ONE], 1, ONE),
+        ([ALONE], 5, ALONE),
+    ],
+)
+@pytest.mark.parametrize("shift", [0, 1])
+def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_called(
+    rounds: list[Partition], last: int, expected: Partition, shift: int
+) -> None:
+    own = frame(*rounds, shift=shift)
+    assert judged(own, last) == expected == judged(own.sample(frac=1, random_state=0), last)
+
+
+def test_no_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected clusters of at least one round, found none"):
+        judged(frame())
+    with pytest.raises(ValueError, match="expected clusters of at least one round, found none"):
+        membership_figure(frame())
+    with pytest.raises(ValueError, match="expected at least one pair of clients, found none"):
+        pairs_figure(pd.DataFrame(columns=["round", "first", "second", "measure", "value"]))
+
+
+def test_adjusted_rand_by_hand() -> None:
+    # Hubert and Arabie's formula on the counts of a small table: clusters {a b c} {d e f}, concepts {a b} {c d e f}
+    partition = (("a", "b", "c"), ("d", "e", "f"))
+    concepts = {"a": "x", "b": "x", "c": "y", "d": "y", "e": "y", "f": "y"}
+    together = comb(2, 2) + comb(1, 2) + comb(3, 2)
+    clusters, planted = comb(3, 2) + comb(3, 2), comb(2, 2) + comb(4, 2)
+    chance = clusters * planted / comb(6, 2)
+    expected = (together - chance) / ((clusters + planted) / 2 - chance)
+    assert adjusted_rand(partition, concepts) == pytest.approx(expected, abs=1e-12) == pytest.approx(12 / 37)
+
+
+def test_adjusted_rand_at_its_ends() -> None:
+    planted = {"ash": "1", "elm": "1", "oak": "2", "yew": "2"}
+    assert adjusted_rand(SPLIT, planted) == 1.0 and adjusted_rand(OTHER, planted) < 0
+    assert adjusted_rand(ONE, planted) == 0.0
+    same = dict.fromkeys(planted, "1")
+    assert adjusted_rand(ONE, same) == 1.0 and adjusted_rand(SPLIT, same) == 0.0
+    assert np.isnan(adjusted_rand(SPLIT, {}))
+    assert adjusted_rand(OTHER, {"ash": "1", "elm": "2"}) == 1.0  # what is not known does not count
+
+
+def test_colours_stay_with_the_clients() -> None:
+    own = stable_numbers(frame(SPLIT, SPLIT, ONE, SPLIT, ALONE, SPLIT, shift=1))
+    assert own.loc["ash", [1, 2, 4, 6]].nunique() == 1 and own.loc["oak", [1, 2, 4, 6]].nunique() == 1
+    assert own.loc["ash", 1] != own.loc["oak", 1] and (own[5] == -1).all() and own[3].nunique() == 1
+    assert own[6].to_dict() == {"ash": 0, "elm": 0, "oak": 1, "yew": 1}  # the last round has the first colours
+    # one client changes sides: both clusters keep their colours
+    own = stable_numbers(frame((("a", "b", "c"), ("d", "e")), (("a", "b"), ("c", "d", "e"))))
+    assert own.loc["a"].nunique() == 1 and own.loc["e"].nunique() == 1 and own.loc["c"].nunique() == 2
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=7, max_size=7), min_size=1, max_size=6))
+def test_two_clients_have_one_colour_in_a_round_exactly_if_they_are_together(rounds: list[list[int]]) -> None:
+    rows = [(n, f"c{k}", cluster) for n, own in enumerate(rounds, 1) for k, cluster in enumerate(own)]
+    numbers = stable_numbers(pd.DataFrame(rows, columns=["round", "client", "cluster"]))
+    for number, own in enumerate(rounds, 1):
+        drawn = numbers[number].tolist()
+        for i in range(7):
+            assert (drawn[i] == -1) == (own.count(own[i]) == 1)
+            assert all((drawn[i] == drawn[j]) == (own[i] == own[j]) for j in range(7) if drawn[i] >= 0)
+
+
+def test_who_took_no_part_in_a_round_has_no_colour() -> None:
+    own = frame(SPLIT, SPLIT)
+    numbers = stable_numbers(own[(own["round"] == 1) | (own["client"] != "yew")])
+    assert np.isnan(numbers.loc["yew", 2]) and numbers.loc["oak", 2] == -1
+    assert membership_figure(own[(own["round"] == 1) | (own["client"] != "yew")]).axes
+
+
+def test_the_membership_picture_names_clients_and_concepts() -> None:
+    planted = {"ash": "concept 10", "elm": "concept 2", "oak": "concept 2", "yew": "concept 10"}
+    svg = svg_text(membership_figure(frame(ONE, SPLIT, concepts=planted), "r$und$"), "who")
+    assert svg == svg_text(membership_figure(frame(ONE, SPLIT, concepts=planted), "r$und$"), "who")
+    for word in ("concept 2 │ elm", "concept 10 │ ash", ">oak<", ">yew<", ">A<", ">B<", "r$und$"):
+        assert word in svg, word
+    assert svg.index("concept 2 │") < svg.index("concept 10 │")
+    assert "│" not in svg_text(membership_figure(frame(ONE, SPLIT)), "who")
+
+
+def test_many_clusters_have_colours_of_their_own() -> None:
+    pairs = tuple((f"c{k:02d}", f"d{k:02d}") for k in range(15))
+    picture = membership_figure(frame(pairs)).axes[0].images[0].get_array()
+    assert picture is not None and len(np.unique(np.asarray(picture).reshape(30, -1), axis=0)) == 15
+
+
+def measured(values: list[float], names: str = "abc", measure: str = "barrier", number: int = 2) -> pd.DataFrame:
+    pairs = [(first, second) for i, first in enumerate(names) for second in names[i + 1 :]]
+    rows = [(number, *pair, measure, value) for pair, value in zip(pairs, values, strict=True)]
+    return pd.DataFrame(rows, columns=["round", "first", "second", "measure", "value"])
+
+
+def test_the_heatmap_is_symmetric_of_the_last_round_and_ordered_by_cluster() -> None:
+    own = pd.concat([measured([9.0, 9.0, 9.0], number=1), measured([0.5, 0.1, 0.7])])
+    axes = pairs_figure(own, (("a", "c"), ("b",))).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "c", "b"]
+    table = np.ma.filled(axes.images[-1].get_array(), np.nan)
+    np.testing.assert_array_equal(table, [[np.nan, 0.1, 0.5], [0.1, np.nan, 0.7], [0.5, 0.7, np.nan]])
+    assert sorted(text.get_text() for text in axes.texts) == ["0.10", "0.10", "0.50", "0.50", "0.70", "0.70"]
+    assert not isinstance(axes.images[-1].norm, LogNorm)
+    assert [text.get_text() for text in pairs_figure(own).axes[0].get_yticklabels()] == ["a", "b", "c"]
+
+
+def test_the_heatmap_says_what_is_infinite_and_what_is_missing() -> None:
+    figure = pairs_figure(measured([np.inf, np.nan, 0.3]))
+    axes, bar = figure.axes
+    assert [text.get_text() for text in axes.texts].count("∞") == 2 and len(axes.texts) == 4
+    assert bar.get_ylabel() == "barrier (black: infinite)"
+    assert svg_text(pairs_figure(measured([np.nan, np.inf, np.inf])), "pairs")  # nothing finite at all
+
+
+@pytest.mark.parametrize(
+    ("values", "logarithmic"), [([1e-3, 1.0, 2.0], True), ([0.1, 1.0, 2.0], False), ([-1.0, 1e-3, 1.0], False)]
+)
+def test_the_scale_is_logarithmic_where_values_span_decades(values: list[float], logarithmic: bool) -> None:
+    norm = pairs_figure(measured(values)).axes[0].images[-1].norm
+    assert isinstance(norm, LogNorm) == logarithmic
+    if min(values) < 0:  # similarity: white is zero
+        assert norm.vmin == -norm.vmax
+
+
+def test_two_measures_have_a_panel_each_and_many_clients_no_numbers() -> None:
+    figure = pairs_figure(
+        pd.concat([measured([1.0, 2.0, 3.0]), measured([0.1, 0.2, 0.3], measure="cosine similarity")])
+    )
+    assert [axes.get_ylabel() for axes in figure.axes[2:]] == ["barrier", "cosine similarity"]
+    names = "abcdefghijklm"
+    figure = pairs_figure(measured(np.linspace(0, 1, 78).tolist(), names))
+    assert not figure.axes[0].texts and len(figure.axes[0].get_yticklabels()) == 13
+
+
+def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "clusters.csv").write_text("round,epoch,client,cluster,concept\n1,1,NA,1,\n1,1,07,2,3\n")
+    (tmp_path / "pairs.csv").write_text("round,first,second,measure,value\n1,07,NA,barrier,inf\n2,07,NA,barrier,\n")
+    clusters, pairs = read_clusters(tmp_path / "clusters.csv"), read_pairs(tmp_path / "pairs.csv")
+    assert clusters["client"].tolist() == ["NA", "07"] and concepts_of(clusters) == {"07": "3"}
+    assert judged(clusters) == (("07",), ("NA",))
+    assert pairs["first"].tolist() == ["07", "07"] and np.isinf(pairs["value"][0]) and np.isnan(pairs["value"][1])

@@ -1,0 +1,172 @@
+"""Who belongs together, in a study: from a rule's clusters to tables, files and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedlit.explain.clusters import judged, read_clusters, read_pairs
+from fedlit.study.compare import Comparison, compare
+from fedlit.study.report import write_report
+from fedlit.study.runs import execute, plan_jobs
+from fedlit.study.study import load_study
+from fedlit.study.tables import cluster_table
+
+CONFIG = """\
+seed: 1
+data:
+  source:
+    class_path: fedlit.ConceptShift
+    init_args:
+      source:
+        class_path: fedlit.Partition
+        init_args: {source: {class_path: fedlit.Bundled, init_args: {clients: [breast_cancer]}}, clients: 4}
+      by: flip
+      groups: [[c01, c03], [c02, c04]]
+  batches: 4
+model:
+  client: {class_path: fedlit.FederatedClient, init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8]}}}}
+  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1}}
+  threads: 1
+exchange:
+  federated: ["*"]
+  rule: {class_path: fedlit.IFCA}
+trainer: {max_epochs: 2}
+"""
+
+STUDY = """\
+seeds: 1
+baselines: []
+metrics: [auroc]
+bootstrap: 0
+methods:
+  local: {label: Local, config: alike.yaml, set: {exchange.federated: []}}
+  ifca: {label: "IFCA <2>", config: alike.yaml}
+  apart:
+    label: Apart
+    config: alike.yaml
+    set: {exchange.rule: {class_path: fedlit.Agglomerative, init_args: {after: 1, distance: 1.0}}}
+    tune: {model.optimizer.lr: [0.1, 0.2]}
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clusters")
+    (folder / "alike.yaml").write_text(CONFIG, encoding="utf-8")
+    (folder / "alike_study.yaml").write_text(STUDY, encoding="utf-8")
+    return folder / "alike_study.yaml"
+
+
+@pytest.fixture(scope="module")
+def found(study: Path) -> Comparison:
+    out = study.parent / "out"
+    for job in plan_jobs(load_study(str(study)), [1], out):
+        execute(job)  # here: a worker process would import torch again
+    return compare(str(study), out=out, jobs=1, quiet=True)
+
+
+PLANTED = (("c01", "c03"), ("c02", "c04"))
+TUNED = ["apart (model.optimizer.lr=0.1)", "apart (model.optimizer.lr=0.2)"]
+
+
+def cells(found: Comparison) -> dict[str, list[str]]:
+    table = cluster_table(found.study, found.collected)
+    assert table is not None
+    assert table.head[:4] == ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
+    return {label: [cell.value for cell in own] for label, own in table.rows}
+
+
+def test_a_run_keeps_its_clusters_pairs_and_what_exchanges_cost(found: Comparison) -> None:
+    assert not found.failures
+    folder = found.folder / "runs" / "ifca" / "seed_1"
+    clusters = read_clusters(folder / "clusters.csv")
+    assert clusters["round"].unique().tolist() == [1, 2] and judged(clusters) == PLANTED
+    assert (folder / "clusters.csv").read_bytes() == (folder / "version_0" / "clusters.csv").read_bytes()
+    assert not (folder / "pairs.csv").exists()  # it compares no pairs
+    for variant in found.folder.glob("runs/apart@*/seed_1"):
+        pairs = read_pairs(variant / "pairs.csv")
+        assert set(pairs["measure"]) == {"cosine similarity"} and len(pairs) == 2 * 6
+    done = json.loads((folder / "DONE").read_text(encoding="utf-8"))
+    assert done["exchange"]["rounds"] == 2 and done["exchange"]["seconds"] > 0
+    assert {"clusters.csv", "scores.csv"} <= set(done["files"])
+    # 30 columns, 8 and 1: whatever a client sends it also receives, in float32, and IFCA sends a model more
+    assert done["exchange"]["bytes"] % 4 == 0 and done["exchange"]["bytes"] > 2 * 4 * 2 * 4 * (30 * 8 + 8)
+    local = json.loads((found.folder / "runs" / "local" / "seed_1" / "DONE").read_text(encoding="utf-8"))
+    assert local["exchange"]["rounds"] == 0
+
+
+def test_the_study_says_who_belongs_together(found: Comparison) -> None:
+    own = pd.read_csv(found.folder / "clusters.csv")
+    assert list(own) == ["method", "seed", "client", "cluster", "concept", "adjusted_rand"]
+    assert own["method"].unique().tolist() == ["ifca", *TUNED]
+    ifca = own[own["method"] == "ifca"].set_index("client")
+    assert ifca["cluster"].to_dict() == {"c01": 1, "c02": 2, "c03": 1, "c04": 2} == ifca["concept"].to_dict()
+    assert (own["adjusted_rand"] == 1.0).all()
+    rows = cells(found)
+    assert list(rows) == ["Local", "IFCA <2>", *(name.replace("apart", "Apart") for name in TUNED)]
+    assert rows["IFCA <2>"][:4] == ["1", "2.0", "1.000", "100 %"] and rows["Local"][:6] == ["1", *5 * "–"]
+    done = json.loads((found.folder / "runs" / "ifca" / "seed_1" / "DONE").read_text(encoding="utf-8"))
+    assert float(rows["IFCA <2>"][4]) == pytest.approx(done["exchange"]["seconds"] / 2, rel=5e-3)
+    assert float(rows["IFCA <2>"][5]) == pytest.approx(done["exchange"]["bytes"] / 2 / 1e6, rel=5e-3)
+    text = (found.folder / "tables.md").read_text(encoding="utf-8")
+    assert "## Who belongs together" in text and "| IFCA <2> | 1 | 2.0 | 1.000 | 100 % |" in text
+    assert "*who belongs together*: the clusters that most of a run's last 5 rounds had" in text
+    assert "Who belongs together:" in str(found)
+
+
+def test_the_table_is_of_all_runs_and_says_what_is_not_known(found: Comparison) -> None:
+    rows = [("ifca", seed, f"c{k}", k, "1", index) for seed, index in ((1, 1.0), (2, 0.25)) for k in range(1, 2 + seed)]
+    rows += [(TUNED[0], 1, "c1", 1, "", math.nan)]
+    clusters = pd.DataFrame(rows, columns=found.collected.clusters.columns)
+    exchanges = {1: {"rounds": 2, "bytes": 4_000_000, "seconds": 1.0}, 2: {"rounds": 4, "bytes": 0, "seconds": 1.0}}
+    records = pd.DataFrame(
+        [
+            *({"method": "ifca", "seed": seed, "seconds": 3.0, "exchange": own} for seed, own in exchanges.items()),
+            {"method": "apart", "seed": 1, "seconds": None, "settings": {"model.optimizer.lr": 0.1}},
+        ]
+    )
+    own = cells(replace(found, collected=replace(found.collected, clusters=clusters, records=records)))
+    assert own["IFCA <2>"] == ["2", "2.5", "0.625", "50 %", "0.375", "1", "3.0"]
+    assert own["Apart (model.optimizer.lr=0.1)"] == ["1", "1.0", *5 * "–"]  # of a run before exchanges were measured
+    assert own["Apart (model.optimizer.lr=0.2)"] == ["0", *6 * "–"]
+
+
+def test_the_report_draws_the_first_seeds(found: Comparison, tmp_path: Path) -> None:
+    page = (found.folder / "report.html").read_text(encoding="utf-8")
+    assert page.count("<h2>Who belongs together</h2>") == 1 and "<h3>IFCA &lt;2&gt;</h3>" in page
+    assert page.count('<figure class="wide">') == 3 + 2  # three variants, two of which compare pairs
+    assert "pairs of clients in the last round, seed 1" in page and "cosine similarity" in page
+    svg = next(own for own in re.findall("<svg.*?</svg>", page, re.DOTALL) if "who is together" in own)
+    for word in ("concept 1 │ c01", "concept 2 │ c02", ">c03<", ">A<", ">B<", "round (grey"):
+        assert word in svg, word
+    # of five seeds three are drawn, and the pairs of the first
+    folder = tmp_path / "more"
+    clusters = found.collected.clusters
+    for seed in range(1, 6):
+        for run in found.folder.glob("runs/*/seed_1"):
+            shutil.copytree(run, folder / "runs" / run.parent.name / f"seed_{seed}")
+    more = pd.concat([clusters.assign(seed=seed) for seed in range(1, 6)])
+    collected = replace(found.collected, clusters=more)
+    write_report(replace(found, folder=folder, collected=collected), tmp_path / "report.html", [])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('<figure class="wide">') == 3 * 3 + 2
+    assert "IFCA &lt;2&gt;: who is together, seed 3" in page and "who is together, seed 4" not in page
+
+
+def test_without_such_a_method_nothing_of_it_appears(study: Path, found: Comparison, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(found.folder, folder)
+    plain = compare(str(study), methods=["local"], out=folder, jobs=1, quiet=True)
+    assert plain.collected.clusters.empty and cluster_table(plain.study, plain.collected) is None
+    assert not (folder / "clusters.csv").exists()  # of the study before
+    for text in ((folder / name).read_text(encoding="utf-8") for name in ("tables.md", "report.html")):
+        assert "elongs together" not in text and "Rand" not in text
+    assert "elongs together" not in str(plain)
