@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from fedlit.aggregation import CFL, IFCA, Agglomerative, FedGMCC
 from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
@@ -20,10 +21,9 @@ from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
-from fedlit.methods import APFL, CHFL, IFedAvg
+from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
 from fedlit.nn import Network
 from fedlit.run import Run
-from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
@@ -59,19 +59,6 @@ class SmallNet(Network):
             nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()),
             nn.Linear(8, num_outputs),
         )
-
-
-class Proximal(FederatedClient):
-    """FedProx: remembers what it received."""
-
-    def on_receive(self, received: State) -> None:
-        self.state["received"] = {name: value.clone() for name, value in received.items()}
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        received = self.state["received"]
-        parameters = dict(self.named_parameters())
-        return loss + 0.05 * sum((parameters[name] - value).square().sum() for name, value in received.items())
 
 
 class TwoOptimizers(FederatedClient):
@@ -118,11 +105,12 @@ def make_run(
     module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
     rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
+    exchange = dict(exchange or {})
+    if isinstance(exchange.get("rule"), partial):  # one for each run: it remembers
+        exchange["rule"] = exchange["rule"]()
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     options.setdefault("board", Shown(corrections=0))  # pictures take longer than these trainings
-    return Run(
-        module, rows, Exchange(**(exchange or {})), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
-    )
+    return Run(module, rows, Exchange(**exchange), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
@@ -136,7 +124,10 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "fedavg": {"exchange": {"federated": ["*"], "buffers": "average"}, "align": "both"},
     "centralized": {"align": "both", "pool": True},
-    "proximal": {"client": Proximal, "exchange": {"federated": ["core"], "every": {"epochs": 2}}},
+    "fedprox": {
+        "loop": {"client": partial(FedProx, network=SmallNet, mu=0.1)},
+        "exchange": {"federated": ["core"], "every": {"epochs": 2}},
+    },
     "two optimizers": {"client": TwoOptimizers, "exchange": {"federated": ["core"]}},
     "ifedavg": {
         "client": IFedAvg,
@@ -172,6 +163,21 @@ METHODS: dict[str, dict[str, Any]] = {
         "exchange": {"federated": ["core"]},
         "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
     },
+}
+# rules that give clients different states, and remember what they gave
+CLUSTERED: dict[str, dict[str, Any]] = {
+    "fedgmcc": {
+        "exchange": {
+            "federated": ["core"],
+            "rule": partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", settle=True),
+        }
+    },
+    "cfl": {"exchange": {"federated": ["core"], "rule": partial(CFL, 9.0, 1e-6), "every": "step"}},
+    "ifca": {
+        "exchange": {"federated": ["*"], "rule": partial(IFCA, 3, "drawn"), "buffers": "average"},
+        "align": "both",
+    },
+    "agglomerative": {"exchange": {"federated": ["core"], "rule": partial(Agglomerative, 2, clusters=2)}},
 }
 FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
 

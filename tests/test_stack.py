@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import Made, Proximal, SmallNet, different, make_run, random_split, weights
+from federations import Made, SmallNet, different, make_run, random_split, weights
 from lightning.pytorch import Callback, Trainer
 from test_engine import Dry, close
 from torch import Tensor, nn
@@ -181,7 +181,7 @@ class Says(FederatedClient):
         return super().loss(logits, y) * 0.5
 
 
-@pytest.mark.parametrize("client", [Asks, Says, Proximal])
+@pytest.mark.parametrize("client", [Asks, Says])
 def test_a_subclass_is_stacked_only_if_it_says_so(client: type[FederatedClient], tmp_path: Path) -> None:
     spy = Spy()
     exchange = {"federated": ["core"]}

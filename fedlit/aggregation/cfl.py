@@ -100,11 +100,8 @@ class CFL(_OfUpdates):
         linkage: Linkage = "single",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        if not 0 < epsilon_1 <= epsilon_2:
-            raise ConfigError(
-                f"CFL: expected 0 < epsilon_1 <= epsilon_2 (a mean is not longer than the longest), found {epsilon_1} "
-                f"and {epsilon_2}"
-            )
+        if not (epsilon_1 > 0 and epsilon_2 > 0):
+            raise ConfigError(f"CFL: expected epsilon_1 and epsilon_2 above 0, found {epsilon_1} and {epsilon_2}")
         super().__init__(linkage, weights)
         self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
 

@@ -78,7 +78,8 @@ class Curves:
         return (self.part.stacked(parameters, self.x) - self.target).square().flatten(2).sum(2).mean(1)
 
     def train(self, u: Tensor, lr: float) -> None:
-        """Gradient steps of the bends on L(u). A bend on which L is larger than it was, or not finite, stays halfway.
+        """Gradient steps of the bends on L(u). Where L's mean along the curve becomes larger than on the straight line,
+        or is not finite, the bend stays halfway.
 
         Args:
             u: (steps, pairs), the point of each curve at which each step is taken.
@@ -94,9 +95,13 @@ class Curves:
                 name: value.detach() - lr * gradient
                 for (name, value), gradient in zip(bend.items(), gradients, strict=True)
             }
-        with torch.no_grad():
-            better = self.losses(self.bend) <= self.losses(straight)  # false where it is not a number
+        better = self._mean_loss(self.bend) <= self._mean_loss(straight)  # false where it is not a number
         self.bend = {name: torch.where(_each(better, own), own, straight[name]) for name, own in self.bend.items()}
+
+    @torch.no_grad()
+    def _mean_loss(self, bend: State) -> Tensor:
+        points = (torch.full((len(self.x),), u, device=self.x.device) for u in (0.25, 0.5, 0.75))
+        return torch.stack([self.losses(self.at(u, bend)) for u in points]).mean(0)
 
     def steepest(self, grid: int) -> Tensor:
         """Max over the grid of |∂L/∂u| of each pair, (pairs,): u at the middles of ``grid`` equal pieces of [0, 1],
@@ -148,8 +153,8 @@ class FedGMCC(Clustered):
     Args:
         samples: inputs per pair, n.
         steps: gradient steps of each bend.
-        lr: learning rate of the bends. Where L at a bend becomes larger than halfway on the straight line, or is not
-            finite, the straight line is taken.
+        lr: learning rate of the bends. Where L becomes larger than on the straight line, or is not finite, that line
+            is taken.
         grid: points on each curve at which L's change is taken; even.
         inputs: drawn from [0, 1] (``unit``), or from the range that a pair's clients tell of what enters their
             federated part (``range``).

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
@@ -36,6 +36,9 @@ class FedProx(FederatedClient):
         0.1
     """
 
+    private = ("received",)
+    stackable = True
+
     def __init__(
         self,
         spec: ClientSpec,
@@ -47,21 +50,27 @@ class FedProx(FederatedClient):
         if not mu >= 0:
             raise ConfigError(f"FedProx: mu: expected at least 0, found {mu}")
         self.mu = mu
+        parameters = dict(self.named_parameters())
+        self.received = nn.Module()  # w_t; which of it is federated is not known yet
+        for name, value in parameters.items() if mu else ():
+            self.received.register_buffer(_as_buffer(name), torch.zeros_like(value))
 
     def on_receive(self, received: State) -> None:
-        """Remember it."""
-        if self.mu:
-            trained = dict(self.named_parameters())
-            # a client that receives only some of its tensors keeps the others where they are
-            kept = {name: value for name, value in self.federated.items() if name in trained}
-            self.state["received"] = {name: received.get(name, value).clone() for name, value in kept.items()}
+        """Remember it; what was not received stays where it was."""
+        for name in self.federated:
+            if name in received and hasattr(self.received, _as_buffer(name)):
+                self.received.get_buffer(_as_buffer(name)).copy_(received[name])
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss and the proximal term."""
         loss = super().objective(x, y)
-        received: State = self.state.get("received", {})
-        if not received:
+        parameters = dict(self.named_parameters())
+        names = [name for name in self._federated if name in parameters] if self.mu else []
+        if not names:
             return loss
-        trained = dict(self.named_parameters())
-        away = torch._foreach_sub([trained[name] for name in received], list(received.values()))
-        return loss + self.mu / 2 * torch.stack([value.square().sum() for value in away]).sum()
+        away = [(parameters[name] - self.received.get_buffer(_as_buffer(name))).square().sum() for name in names]
+        return loss + self.mu / 2 * torch.stack(away).sum()
+
+
+def _as_buffer(name: str) -> str:
+    return name.replace(".", "/")

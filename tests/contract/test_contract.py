@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import FEDERATED, METHODS, FederatedClient, SmallNet, different, make_run, weights
+from federations import CLUSTERED, FEDERATED, METHODS, FederatedClient, SmallNet, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
@@ -27,13 +27,16 @@ def trained(folder: Path, **options: Any) -> Run:
     return run
 
 
-@pytest.mark.parametrize("method", METHODS)
+ALL = {**METHODS, **CLUSTERED}
+
+
+@pytest.mark.parametrize("method", ALL)
 def test_1_same_seed_same_bits_whatever_the_order_of_clients(method: str, tmp_path: Path) -> None:
-    first = trained(tmp_path / "a", **METHODS[method])
+    first = trained(tmp_path / "a", **ALL[method])
     torch.rand(17)  # the global generator must not matter
-    second = trained(tmp_path / "b", clients=("cedar", "ash", "birch"), **METHODS[method])
+    second = trained(tmp_path / "b", clients=("cedar", "ash", "birch"), **ALL[method])
     assert different(weights(first), weights(second)) == []
-    assert different(weights(first), weights(trained(tmp_path / "c", seed=9, **METHODS[method]))) != []
+    assert different(weights(first), weights(trained(tmp_path / "c", seed=9, **ALL[method]))) != []
 
 
 PACES: dict[str, dict[str, Any]] = {
@@ -46,7 +49,7 @@ PACES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("client", "pace"),
     [
-        *((client, "batches") for client in ("local", "two optimizers", "proximal", "apfl", "ifedavg", "chfl")),
+        *((client, "batches") for client in ("local", "two optimizers", "fedprox", "apfl", "ifedavg", "chfl")),
         *((client, "a batch size") for client in ("local", "apfl")),
         ("ifedavg", "steps"),
     ],
@@ -76,25 +79,25 @@ class StopAfter(Callback):
 
 @pytest.mark.parametrize(
     ("method", "step"),
-    [(method, step) for number, method in enumerate(METHODS) for step in ((3, 4, 6) if number < 8 else (3,))],
+    [(method, step) for number, method in enumerate(ALL) for step in ((3, 4, 6) if number < 8 else (3,))],
 )
 def test_3_resumed_in_the_middle_of_an_epoch_ends_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
-    whole = trained(tmp_path / "whole", **METHODS[method])
-    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **METHODS[method])
+    whole = trained(tmp_path / "whole", **ALL[method])
+    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **ALL[method])
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         stopped.fit(quiet=True)
-    resumed = make_run(tmp_path / "part", **METHODS[method])
+    resumed = make_run(tmp_path / "part", **ALL[method])
     resumed.fit(tmp_path / "middle.ckpt", quiet=True)
     assert different(weights(whole), weights(resumed)) == []
     assert whole.exchange.rounds == resumed.exchange.rounds
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 def test_3_resumed_after_an_epoch_ends_with_the_same_bits_and_scores(method: str, tmp_path: Path) -> None:
-    whole = make_run(tmp_path / "whole", **METHODS[method])
+    whole = make_run(tmp_path / "whole", **ALL[method])
     expected = whole.fit(quiet=True)
-    trained(tmp_path / "part", epochs=2, **METHODS[method])
-    resumed = make_run(tmp_path / "part", **METHODS[method])
+    trained(tmp_path / "part", epochs=2, **ALL[method])
+    resumed = make_run(tmp_path / "part", **ALL[method])
     assert resumed.fit("last", quiet=True).scores == expected.scores
     assert different(weights(whole), weights(resumed)) == []
     assert [path.name for path in (tmp_path / "part" / "fedlit").iterdir()] == ["version_0"]
