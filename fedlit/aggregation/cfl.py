@@ -53,16 +53,18 @@ class _OfUpdates(Clustered):
         labels = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how).fit_predict(distance)
         return sort_clusters([c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels})
 
-    def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
-        """The clusters from now on, and the means of those who sent an update."""
-        present = [[client for client in cluster if client in updates] for cluster in clusters]
+    def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> tuple[Clusters, list[State]]:
+        """Take these clusters from now on; those of who sent an update, and their means."""
         before = {client: state for own, state in zip(self._clusters, self._before, strict=True) for client in own}
-        self._before = [
-            self.mean_of(updates, own) if own else before[cluster[0]]
-            for own, cluster in zip(present, clusters, strict=True)
-        ]
-        self._clusters = clusters
-        return [state for own, state in zip(present, self._before, strict=True) if own]
+        self._clusters, self._before = clusters, []
+        found: dict[tuple[str, ...], State] = {}
+        for cluster in clusters:
+            present = tuple(client for client in cluster if client in updates)
+            self._before.append(self.mean_of(updates, present) if present else before[cluster[0]])
+            if present:
+                found[present] = self._before[-1]
+        shown = sort_clusters(found)
+        return shown, [found[cluster] for cluster in shown]
 
     def state_dict(self) -> dict[str, Any]:
         """Clusters, and what each received last."""
@@ -129,11 +131,9 @@ class CFL(_OfUpdates):
                 clusters += map(tuple, halves)
             else:
                 clusters.append(cluster)
-        # clients that were not there when training began would have no cluster; there are none
-        kept = sort_clusters(clusters)
+        shown, states = self._keep(updates, sort_clusters(clusters))
         scalars = {"mean_update": max(means, default=0.0), "largest_update": max(largest, default=0.0)}
-        shown = sort_clusters([client for client in cluster if client in moved] for cluster in kept)
-        return Grouping(shown, similar, "cosine similarity", scalars), self._keep(updates, kept)
+        return Grouping(shown, similar, "cosine similarity", scalars), states
 
 
 class Agglomerative(_OfUpdates):
@@ -182,8 +182,8 @@ class Agglomerative(_OfUpdates):
             ]
             max(found, key=len).extend(client for own in clusters for client in own if client not in moved)
             clusters = sort_clusters(found)
-        shown = sort_clusters([client for client in cluster if client in moved] for cluster in clusters)
-        return Grouping(shown, similar, "cosine similarity"), self._keep(updates, clusters)
+        shown, states = self._keep(updates, clusters)
+        return Grouping(shown, similar, "cosine similarity"), states
 
     def state_dict(self) -> dict[str, Any]:
         """How many exchanges there were, too."""

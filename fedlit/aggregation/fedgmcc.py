@@ -144,9 +144,9 @@ class FedGMCC(Clustered):
     ε starts at the median of the barriers; its percentile moves by ``move`` after each round: up where there is more
     than one cluster, down otherwise. NOTE[DIFF]: so it never comes to rest: one cluster lets it fall until there are
     two, which lets it rise until there is one. Membership is judged by the majority of the last five rounds
-    (:func:`fedlit.explain.clusters.judged`), which is a matter of chance then, and ``settle`` stops the percentile once
-    the clusters that it finds are the same for the third time in succession, rounds with a single cluster not counted:
-    what chance tells apart differs from time to time. ``threshold: gap`` is ours too: ε lies in the widest gap between
+    (:func:`fedlit.explain.clusters.judged`), which is a matter of the last round's parity then. ``settle`` stops the
+    percentile when, for the third time in succession, it has come down from a single cluster to the same several: what
+    chance tells apart differs from time to time. ``threshold: gap`` is ours too: ε lies in the widest gap between
     barriers, on a logarithmic scale, if the barrier above it is at least ``gap`` times the one below; otherwise all
     clients are connected.
 
@@ -193,8 +193,9 @@ class FedGMCC(Clustered):
         self.inputs: Literal["unit", "range"] = inputs
         self.threshold: Literal["percentile", "gap"] = threshold
         self.move, self.settle, self.gap = move, settle, gap
-        self._percentile, self._repeats, self._settled = 50.0, 0, False
+        self._percentile, self._joint, self._settled = 50.0, False, False
         self._last: Clusters = ()
+        self._repeats = 0
 
     @property
     def asks(self) -> str:
@@ -286,9 +287,10 @@ class FedGMCC(Clustered):
         return float(np.percentile(finite, self._percentile)), {"percentile": self._percentile}
 
     def _advance(self, clusters: Clusters) -> None:
-        if len(clusters) > 1:
+        if len(clusters) > 1 and self._joint:  # ε has come down to them
             self._repeats = self._repeats + 1 if clusters == self._last else 1
             self._last = clusters
+        self._joint = len(clusters) == 1
         self._settled |= self.settle and self._repeats >= 3
         if not self._settled:
             up = self.move if len(clusters) > 1 else -self.move
@@ -296,12 +298,12 @@ class FedGMCC(Clustered):
 
     def state_dict(self) -> dict[str, Any]:
         """Where ε is, and what it waits for."""
-        last = [list(cluster) for cluster in self._last]
-        own = {"percentile": self._percentile, "repeats": self._repeats, "settled": self._settled, "last": last}
-        return {**super().state_dict(), **own}
+        own = {name: getattr(self, f"_{name}") for name in ("percentile", "joint", "settled", "repeats")}
+        return {**super().state_dict(), **own, "last": [list(cluster) for cluster in self._last]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
         super().load_state_dict(state)
-        self._percentile, self._repeats, self._settled = state["percentile"], state["repeats"], state["settled"]
+        for name in ("percentile", "joint", "settled", "repeats"):
+            setattr(self, f"_{name}", state[name])
         self._last = sort_clusters(state["last"])
