@@ -19,6 +19,7 @@ from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.config import find_config, known_configs, parse_yaml, read_yaml
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.folders import newest_run, run_folder
 from fedlit.logger import Shown
 from fedlit.loop import FederatedLoop
@@ -296,6 +297,9 @@ def execute(command: Command, args: list[str]) -> None:
         print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
     elif command == "fit":
         print(f"\n{run.fit(config.ckpt_path)}\n")
+        if run.folder is not None and (run.folder / CLUSTERS).is_file():
+            belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
+            print(f"Who belongs together, by the majority of the last five exchanges: {belong}")
         if run.last_checkpoint is not None:
             print(f"Next: {_program()} test {_same_run(args, run.name)}")
         if any(run.folder.glob("federation/events.*")) if run.folder else False:

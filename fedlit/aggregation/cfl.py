@@ -24,8 +24,9 @@ class _OfUpdates(Clustered):
     """What both rules need: clients' updates, the difference to what each received last."""
 
     def __init__(self, linkage: Linkage, weights: Literal["uniform", "rows"]) -> None:
-        super().__init__(weights)
+        super().__init__()
         self.linkage: Linkage = linkage
+        self.weights = weights
         self._clusters: Clusters = ()
         self._before: list[dict[str, Tensor]] = []  # by cluster, what its clients received
 

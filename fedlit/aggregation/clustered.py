@@ -92,8 +92,9 @@ class Clustered(Rule):
         grouping: what was found in the last exchange.
     """
 
-    def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
-        self.weights: Literal["uniform", "rows"] = weights
+    weights: Literal["uniform", "rows"] = "uniform"
+
+    def __init__(self) -> None:
         self._companions: dict[str, list[str]] = {}
         self._grouping: Grouping | None = None
 

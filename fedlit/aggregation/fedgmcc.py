@@ -52,17 +52,19 @@ class Curves:
         first: of each pair the parameters at u = 0, by name: (pairs, …).
         last: those at u = 1.
         x: inputs of each pair, (pairs, samples, *shape).
+        probabilities: whether the function's outputs are logits of which probabilities are compared.
 
     Attributes:
         bend: the parameters at u = 1/2, which start halfway.
     """
 
-    def __init__(self, part: Part, first: State, last: State, x: Tensor) -> None:
+    def __init__(self, part: Part, first: State, last: State, x: Tensor, probabilities: bool = False) -> None:
         self.part, self.first, self.last, self.x = part, dict(first), dict(last), x
+        self.probabilities = probabilities
         # NOTE[DIFF]: Algorithm 1 starts at the sum, which lies outside of the two
         self.bend = {name: (first[name] + last[name]) / 2 for name in part.parameters}
         with torch.no_grad():
-            self.target = part.stacked(self.last, x)
+            self.target = self.outputs(self.last)
 
     def at(self, u: Tensor, bend: State) -> dict[str, Tensor]:
         """The curves' points at ``u``, (pairs,)."""
@@ -73,9 +75,16 @@ class Curves:
             for name, own in bend.items()
         }
 
+    def outputs(self, parameters: State) -> Tensor:
+        """Of each pair's function on its inputs, (pairs, samples, …)."""
+        raw = self.part.stacked(parameters, self.x)
+        if not self.probabilities:
+            return raw
+        return raw.softmax(-1) if raw.shape[-1] > 1 else raw.sigmoid()
+
     def losses(self, parameters: State) -> Tensor:
         """L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""
-        return (self.part.stacked(parameters, self.x) - self.target).square().flatten(2).sum(2).mean(1)
+        return (self.outputs(parameters) - self.target).square().flatten(2).sum(2).mean(1)
 
     def train(self, u: Tensor, lr: float) -> None:
         """Gradient steps of the bends on L(u). Where L's mean along the curve becomes larger than on the straight line,
@@ -158,6 +167,9 @@ class FedGMCC(Clustered):
         grid: points on each curve at which L's change is taken; even.
         inputs: drawn from [0, 1] (``unit``), or from the range that a pair's clients tell of what enters their
             federated part (``range``).
+        outputs: what the function's are: ``raw``, logits for a part with the head; or their ``probabilities``, which
+            are bounded: on logits of networks that are far apart, bends are thrown far away at this learning rate, and
+            what clients receive is of no use.
         threshold: how ε is found: ``percentile`` as in the paper, or ``gap``.
         move: percentiles by which ε moves.
         settle: whether it stops when clusters have repeated.
@@ -174,6 +186,7 @@ class FedGMCC(Clustered):
         lr: float = 0.1,
         grid: int = 20,
         inputs: Literal["unit", "range"] = "unit",
+        outputs: Literal["raw", "probabilities"] = "raw",
         threshold: Literal["percentile", "gap"] = "percentile",
         move: float = 5.0,
         settle: bool = False,
@@ -191,6 +204,7 @@ class FedGMCC(Clustered):
             )
         self.samples, self.steps, self.lr, self.grid = samples, steps, lr, grid
         self.inputs: Literal["unit", "range"] = inputs
+        self.outputs: Literal["raw", "probabilities"] = outputs
         self.threshold: Literal["percentile", "gap"] = threshold
         self.move, self.settle, self.gap = move, settle, gap
         self._percentile, self._joint, self._settled = 50.0, False, False
@@ -227,6 +241,11 @@ class FedGMCC(Clustered):
         first = next(iter(updates.values()))
         assert first.party is not None
         part = first.party.part()
+        if self.outputs == "probabilities" and not part.ends_in_head:
+            raise ConfigError(
+                "FedGMCC: outputs: probabilities: expected the head in exchange.federated, found a part without it; "
+                "take raw"
+            )
         device = first.state[part.parameters[0]].device
         part = part.to(device)
         size = sum(first.state[name].numel() for name in part.parameters)
@@ -251,7 +270,9 @@ class FedGMCC(Clustered):
                 }
                 for clients in (firsts + lasts, lasts + firsts)
             ]
-            curves = Curves(part, stacks[0], stacks[1], torch.stack([*x, *x]).to(device))
+            curves = Curves(
+                part, stacks[0], stacks[1], torch.stack([*x, *x]).to(device), self.outputs == "probabilities"
+            )
             curves.train(torch.stack(u, 1).flatten(0, 1).T.to(device), self.lr)
             forth, back = curves.steepest(self.grid).nan_to_num(nan=torch.inf).chunk(2)
             barriers |= dict(zip(some, ((forth + back) / 2).tolist(), strict=True))

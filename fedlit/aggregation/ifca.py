@@ -44,8 +44,8 @@ class IFCA(Clustered):
     ) -> None:
         if clusters < 1:
             raise ConfigError(f"IFCA: clusters: expected at least 1, found {clusters}")
-        super().__init__(weights)
-        self.clusters = clusters
+        super().__init__()
+        self.clusters, self.weights = clusters, weights
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}

@@ -35,6 +35,7 @@ class Part:
         parameters: names of the federated parameters that the function depends on.
         shape: of one input.
         activations: numbers that its layers put out for one input.
+        ends_in_head: whether its outputs are the client's logits.
 
     Example:
         >>> part = Part({"core": nn.Linear(2, 1, bias=False)}, ["core.weight"], (2,))
@@ -53,7 +54,7 @@ class Part:
         known = {name for name, _ in self._chain.named_parameters()}
         self.parameters = tuple(name for name in federated if name in known)
         self.shape = tuple(shape)
-        self.activations = self._count()
+        self.activations, self.ends_in_head = self._count(), CHAIN[-1] in modules
 
     @torch.no_grad()
     def _count(self) -> int:

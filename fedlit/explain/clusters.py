@@ -22,6 +22,7 @@ __all__ = [
     "Partition",
     "adjusted_rand",
     "concepts_of",
+    "in_words",
     "judged",
     "membership_figure",
     "pairs_figure",
@@ -95,6 +96,16 @@ def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
     """Client → planted concept, of those of which it is known."""
     known = frame[frame["concept"] != ""]
     return dict(zip(known["client"], known["concept"], strict=True))
+
+
+def in_words(partition: Partition) -> str:
+    """Clusters as a person reads them.
+
+    Example:
+        >>> in_words((("ash", "elm"), ("oak",)))
+        'ash, elm | oak'
+    """
+    return " | ".join(", ".join(cluster) for cluster in partition)
 
 
 def adjusted_rand(partition: Partition, concepts: Mapping[str, str]) -> float:

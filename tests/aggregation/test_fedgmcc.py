@@ -88,6 +88,20 @@ def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
             torch.testing.assert_close(curves.losses(here)[pair], expected)
 
 
+@pytest.mark.parametrize("classes", [1, 3])
+def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
+    part = Part({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
+    assert part.ends_in_head and not small().ends_in_head
+    ends = [{"head.weight": 50 * torch.randn(1, classes, 2), "head.bias": torch.zeros(1, classes)} for _ in range(2)]
+    curves = Curves(part, *ends, torch.rand(1, 30, 2), probabilities=True)
+    logits = [curves.x[0] @ end["head.weight"][0].T for end in ends]
+    p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
+    expected = ((p[0] - p[1]) ** 2).sum(1).mean()
+    torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(ConfigError, match=r"expected the head in exchange\.federated"):
+        receive(FedGMCC(outputs="probabilities"), updates_of(federation(), small()))
+
+
 def test_the_steepest_change_is_that_of_finite_differences() -> None:
     part, grid, step = small(), 10, 1e-3
     stacked = [{name: torch.stack([drawn(seed)[name], drawn(seed + 1)[name]]) for name in NAMES} for seed in (1, 6)]

@@ -9,7 +9,8 @@ import pytest
 from fedlit.cli import load
 from fedlit.config import known_configs
 from fedlit.errors import ConfigError
-from fedlit.study.study import Method, Study, load_study, parse_seeds
+from fedlit.study.compare import compare
+from fedlit.study.study import Method, Scenario, Study, load_study, parse_seeds
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
 
@@ -116,3 +117,26 @@ def test_who_is_alone_and_who_could_be_joined() -> None:
         Study({"local": Method("a"), "gl": Method("b", reference="gl")}, seeds=[1])
     with pytest.raises(ConfigError, match="seeds: expected"):
         Study({"local": Method("a")}, seeds=[-1])
+
+
+def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
+    methods = {
+        "local": Method("a.yaml", set={"exchange.federated": []}),
+        "avg": Method("a.yaml", set={"data.batches": 5}),
+    }
+    given = {"many": Scenario("b.yaml", {"data.batches": 9, "seed": 3}, "Many."), "few": Scenario()}
+    whole = Study(methods, seeds=[1], about="What if?", scenarios=given, name="parts")
+    many, few = whole.of("many"), whole.of("few")
+    assert {name: own.config for name, own in many.methods.items()} == {"local": "b.yaml", "avg": "b.yaml"}
+    assert many.methods["local"].set == {"data.batches": 9, "seed": 3, "exchange.federated": []}
+    assert many.methods["avg"].set == {"data.batches": 5, "seed": 3}
+    assert (many.about, many.name, many.scenarios) == ("What if? Many.", "parts/many", {})
+    assert few.methods == methods
+    with pytest.raises(
+        ConfigError, match=r"--scenarios: expected some of many, few, found 'man'\. Did you mean 'many'"
+    ):
+        whole.of("man")
+    with pytest.raises(ConfigError, match="parts: expected one of the scenarios many, few, found none chosen"):
+        compare(whole)
+    with pytest.raises(ConfigError, match="scenarios: expected names of letters"):
+        Study(methods, seeds=[1], scenarios={"a b": Scenario()})

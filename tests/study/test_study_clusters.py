@@ -54,6 +54,9 @@ methods:
     config: alike.yaml
     set: {exchange.rule: {class_path: fedlit.Agglomerative, init_args: {after: 1, distance: 1.0}}}
     tune: {model.optimizer.lr: [0.1, 0.2]}
+scenarios:
+  flipped: {}
+  alike: {set: {data.source.concepts: 1, data.source.by: permute, data.source.groups: null}}
 """
 
 
@@ -68,9 +71,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(study: Path) -> Comparison:
     out = study.parent / "out"
-    for job in plan_jobs(load_study(str(study)), [1], out):
+    for job in plan_jobs(load_study(str(study)).of("flipped"), [1], out / "flipped"):
         execute(job)  # here: a worker process would import torch again
-    return compare(str(study), out=out, jobs=1, quiet=True)
+    return compare(str(study), scenario="flipped", out=out, jobs=1, quiet=True)
 
 
 PLANTED = (("c01", "c03"), ("c02", "c04"))
@@ -162,9 +165,9 @@ def test_the_report_draws_the_first_seeds(found: Comparison, tmp_path: Path) -> 
 
 
 def test_without_such_a_method_nothing_of_it_appears(study: Path, found: Comparison, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
+    folder = tmp_path / "flipped"
     shutil.copytree(found.folder, folder)
-    plain = compare(str(study), methods=["local"], out=folder, jobs=1, quiet=True)
+    plain = compare(str(study), scenario="flipped", methods=["local"], out=tmp_path, jobs=1, quiet=True)
     assert plain.collected.clusters.empty and cluster_table(plain.study, plain.collected) is None
     assert not (folder / "clusters.csv").exists()  # of the study before
     for text in ((folder / name).read_text(encoding="utf-8") for name in ("tables.md", "report.html")):
