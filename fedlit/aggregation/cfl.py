@@ -33,8 +33,13 @@ class _OfUpdates(Clustered):
     def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
         """Remember what all clients start from."""
         self._clusters = sort_clusters([updates])
+        self._companions = {client: list(updates) for client in updates}
         self._before = [{name: value.clone() for name, value in self.mean_of(updates, updates).items()}]
         return {}
+
+    def kept(self, client: str) -> State:
+        """What its cluster received last."""
+        return next(state for own, state in zip(self._clusters, self._before, strict=True) if client in own)
 
     def _updates(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         moved = {}
@@ -58,6 +63,7 @@ class _OfUpdates(Clustered):
         """Take these clusters from now on; those of who sent an update, and their means."""
         before = {client: state for own, state in zip(self._clusters, self._before, strict=True) for client in own}
         self._clusters, self._before = clusters, []
+        self._companions = {client: list(cluster) for cluster in clusters for client in cluster}
         found: dict[tuple[str, ...], State] = {}
         for cluster in clusters:
             present = tuple(client for client in cluster if client in updates)

@@ -85,7 +85,8 @@ class Clustered(Rule):
     """A rule with clusters. A subclass says which, and what each cluster receives.
 
     A client that did not take part, or whose update was not finite, receives what most of those receive that were in
-    its cluster when it last took part; one that never did, the mean of all, and has no cluster yet.
+    its cluster when it last took part, and stays as it is if none of them did. One that never did receives the mean of
+    all, and has no cluster yet.
 
     Attributes:
         weights: whether clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
@@ -121,16 +122,22 @@ class Clustered(Rule):
         received: dict[str, State] = {}
         for client, names in receivers.items():
             number = at.get(client)
-            if number is None:
-                met = [at[other] for other in self._companions.get(client, ()) if other in at]
+            if number is None and client in self._companions:
+                met = [at[other] for other in self._companions[client] if other in at]
                 number = max(met, key=met.count) if met else None
                 if number is not None:
                     standing[number].append(client)
-            state = states[number] if number is not None else self.mean_of(updates, sorted(updates))
+                state = states[number] if number is not None else self.kept(client)
+            else:
+                state = states[number] if number is not None else self.mean_of(updates, sorted(updates))
             received[client] = {name: state[name] for name in names if name in state}
         self._grouping = replace(found, clusters=sort_clusters(standing))
-        self._companions |= {client: list(cluster) for cluster in found.clusters for client in cluster}
+        self._companions |= {client: list(cluster) for cluster in self._grouping.clusters for client in cluster}
         return received
+
+    def kept(self, client: str) -> State:
+        """What a client receives of whose cluster nobody took part: nothing, unless the rule has kept its state."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Who was with whom."""

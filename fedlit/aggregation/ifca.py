@@ -68,7 +68,13 @@ class IFCA(Clustered):
             self._picked = {client: place % self.clusters for client, place in zip(updates, order, strict=True)}
         else:
             self._pick(updates)
+        for client, number in self._picked.items():
+            self._companions[client] = [other for other, own in self._picked.items() if own == number]
         return {client: self._models[number] for client, number in self._picked.items()}
+
+    def kept(self, client: str) -> State:
+        """The model that it picked last."""
+        return self._models[self._picked[client]]
 
     def _pick(self, updates: Mapping[str, Update]) -> None:
         for client, update in updates.items():

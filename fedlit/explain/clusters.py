@@ -283,7 +283,9 @@ def _heatmap(axes: Axes, own: pd.DataFrame, names: Sequence[str], measure: str) 
 def _number(value: float) -> str:
     if np.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return f"{value:.2f}" if value == 0 or 0.01 <= abs(value) < 100 else f"{value:.1e}".replace("e-0", "e-")
+    if value == 0 or 0.01 <= abs(value) < 100:
+        return f"{value:.2f}"
+    return f"{value:.0f}" if 100 <= abs(value) < 10_000 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def _natural(text: str) -> list[tuple[bool, Any]]:

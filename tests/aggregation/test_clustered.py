@@ -116,6 +116,22 @@ def test_a_client_that_took_no_part_stays_with_its_companions() -> None:
     assert clusters_of(resumed) == clusters_of(rule) == (("a",), ("b", "d"), ("c",))
 
 
+def test_of_a_cluster_that_nobody_attends_clients_keep_what_it_received_last() -> None:
+    rule = CFL(epsilon_1=0.2, epsilon_2=0.5)
+    rule.begin(sent({name: [0.0, 0] for name in "abcd"}))
+    exchange(rule, sent({"a": [1.0, 0], "b": [-1.0, 0]}), clients="abcd")  # type: ignore[arg-type]
+    assert clusters_of(rule) == (("a", "c", "d"), ("b",))  # of those who were not asked nothing is known
+    received = exchange(rule, sent({"b": [-5.0, 0]}), clients="abcd")  # type: ignore[arg-type]
+    assert received == {"a": [1, 0], "b": [-5, 0], "c": [1, 0], "d": [1, 0]}
+    models, likes = IFCA(2), {"a": [5.0, 0], "b": [-5.0, 0], "c": [4.0, 0]}
+    models.begin(asked({client: [0.0, 0] for client in "abc"}, likes))
+    models._models = [{"w": torch.tensor([4.0, 0])}, {"w": torch.tensor([-4.0, 0])}]
+    models._pick(asked({client: [0.0, 0] for client in "abc"}, likes))
+    models._companions = {"a": ["a", "c"], "b": ["b"], "c": ["a", "c"]}
+    received = exchange(models, asked({"b": [-3.0, 0]}, likes), clients="abc")  # type: ignore[arg-type]
+    assert received == {"a": [4, 0], "b": [-3, 0], "c": [4, 0]}
+
+
 # ------------------------------------------------------------------ agglomerative
 
 

@@ -62,6 +62,26 @@ def test_a_resumed_run_writes_what_the_whole_one_writes(method: str, tmp_path: P
     assert different(weights(whole), weights(resumed)) == []
 
 
+@pytest.mark.parametrize("method", CLUSTERED)
+def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method: str, tmp_path: Path) -> None:
+    class Broken(FederatedClient):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            late = self.spec.name == "birch" and self.trainer.global_step == 9
+            return loss * float("nan") if late else loss
+
+    drawn = {**CLUSTERED[method], "exchange": {**CLUSTERED[method]["exchange"], "participation": 0.6}}
+    runs = [make_run(tmp_path / str(number), client=Broken, epochs=6, **drawn) for number in range(2)]
+    for run in runs:
+        run.fit(quiet=True)
+        assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+    assert different(weights(runs[0]), weights(runs[1])) == []
+    assert runs[0].folder is not None
+    found = read_clusters(runs[0].folder / "clusters.csv")
+    last = found[found["round"] == found["round"].max()]
+    assert not last["client"].duplicated().any() and len(last) >= 2
+
+
 def federation(folder: Path, rule: Any, concepts: int, epochs: int) -> Run:
     """Six alike clients of digits, half of which mean other digits by their labels."""
     source = ConceptShift(Partition(Bundled(clients=["digits"]), clients=6, deal=Iid()), concepts=concepts)
