@@ -61,12 +61,12 @@ def done(folder: Path) -> pd.DataFrame:
 
 
 def grouping(path: Path) -> dict[str, float]:
-    from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, partition_of, read_clusters
+    from fedlit.explain.clusters import adjusted_rand, clusters_of, concepts_of, judged, read_clusters
 
     found = read_clusters(path)
     concepts, partition = concepts_of(found), judged(found)
     last = found[found["round"] > found["round"].max() - 10]
-    each = [adjusted_rand(partition_of(own), concepts) for _, own in last.groupby("round")]
+    each = [adjusted_rand(clusters_of(own), concepts) for _, own in last.groupby("round")]
     return {
         "clusters": len(partition),
         "index": adjusted_rand(partition, concepts),

@@ -5,15 +5,19 @@ Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedlit.aggregation.clustered import Clustered, Clusters, Grouping, cosine_similarities, flat, sort_clusters
 from fedlit.aggregation.rule import Update
 from fedlit.errors import ConfigError
-from fedlit.sharing import State
+from fedlit.sharing import Sharing, State
+
+if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
 
 __all__ = ["CFL", "Agglomerative"]
 
@@ -33,13 +37,8 @@ class _OfUpdates(Clustered):
     def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
         """Remember what all clients start from."""
         self._clusters = sort_clusters([updates])
-        self._companions = {client: list(updates) for client in updates}
         self._before = [{name: value.clone() for name, value in self.mean_of(updates, updates).items()}]
         return {}
-
-    def kept(self, client: str) -> State:
-        """What its cluster received last."""
-        return next(state for own, state in zip(self._clusters, self._before, strict=True) if client in own)
 
     def _updates(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         moved = {}
@@ -59,28 +58,34 @@ class _OfUpdates(Clustered):
         labels = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how).fit_predict(distance)
         return sort_clusters([c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels})
 
-    def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> tuple[Clusters, list[State]]:
-        """Take these clusters from now on; those of who sent an update, and their means."""
+    def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
+        """Take these clusters from now on; what each receives: its mean, or where nobody took part what it received
+        last.
+        """
         before = {client: state for own, state in zip(self._clusters, self._before, strict=True) for client in own}
-        self._clusters, self._before = clusters, []
-        self._companions = {client: list(cluster) for cluster in clusters for client in cluster}
-        found: dict[tuple[str, ...], State] = {}
-        for cluster in clusters:
-            present = tuple(client for client in cluster if client in updates)
-            self._before.append(self.mean_of(updates, present) if present else before[cluster[0]])
-            if present:
-                found[present] = self._before[-1]
-        shown = sort_clusters(found)
-        return shown, [found[cluster] for cluster in shown]
+        present = [[client for client in cluster if client in updates] for cluster in clusters]
+        self._before = [
+            self.mean_of(updates, own) if own else before[cluster[0]]
+            for cluster, own in zip(clusters, present, strict=True)
+        ]
+        self._clusters = clusters
+        return list(self._before)
+
+    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+        """Refuse an update rate below 1 too: an update is the difference to what was received."""
+        super().check(clients, sharing, rate)
+        if rate != 1:
+            raise ConfigError(
+                f"exchange.rate: {type(self).__name__} compares clients' updates, which are differences to what they "
+                f"received, expected 1, found {rate}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Clusters, and what each received last."""
-        clusters = [list(cluster) for cluster in self._clusters]
-        return {**super().state_dict(), "clusters": clusters, "before": self._before}
+        return {"clusters": [list(cluster) for cluster in self._clusters], "before": self._before}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        super().load_state_dict(state)
         self._clusters, self._before = sort_clusters(state["clusters"]), state["before"]
 
 
@@ -91,8 +96,6 @@ class CFL(_OfUpdates):
     The two halves are those between which the largest cosine similarity of updates is least, which single linkage
     finds. They never join again. NOTE[DIFF]: the authors' code takes complete linkage (``linkage``), and neither it nor
     this rule asks for the paper's bound on the noise of gradients (its Eq. 32) before splitting.
-
-    The update rate of the exchange should be 1: an update is the difference to what was received.
 
     Args:
         epsilon_1: ε₁, the mean update's length below which a cluster may split.
@@ -114,33 +117,33 @@ class CFL(_OfUpdates):
         super().__init__(linkage, weights)
         self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
 
-    def group(self, updates: Mapping[str, Update]) -> tuple[Grouping, list[State]]:
+    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
         """See the class."""
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
-        clusters: list[tuple[str, ...]] = []
+        halves: list[list[str]] = []
         means, largest = [], []
         for cluster in self._clusters:
             present = [client for client in cluster if client in moved]
+            halves.append(list(cluster))
             if not present:
-                clusters.append(cluster)
                 continue
-            weight = {client: float(updates[client].rows) if self.weights == "rows" else 1.0 for client in present}
-            total = sum(
-                (weight[client] * moved[client] for client in present[1:]), weight[present[0]] * moved[present[0]]
-            )
-            means.append(float(total.norm()) / sum(weight.values()))
+            means.append(float(self._mean_update(moved, updates, present).norm()))
             largest.append(max(float(moved[client].norm()) for client in present))
             if len(present) > 1 and means[-1] < self.epsilon_1 and largest[-1] > self.epsilon_2:
-                halves = [list(half) for half in self._cut(present, similar, n_clusters=2)]
-                absent = [client for client in cluster if client not in moved]
-                max(halves, key=len).extend(absent)  # nothing is known of them
-                clusters += map(tuple, halves)
-            else:
-                clusters.append(cluster)
-        shown, states = self._keep(updates, sort_clusters(clusters))
+                halves[-1:] = map(list, self._cut(present, similar, n_clusters=2))
+                # of those who took no part nothing is known
+                max(halves[-2:], key=len).extend(client for client in cluster if client not in moved)
+        found = sort_clusters(halves)
         scalars = {"mean_update": max(means, default=0.0), "largest_update": max(largest, default=0.0)}
-        return Grouping(shown, similar, "cosine similarity", scalars), states
+        return Grouping(found, similar, "cosine similarity", scalars), self._keep(updates, found)
+
+    def _mean_update(
+        self, moved: Mapping[str, Tensor], updates: Mapping[str, Update], clients: Sequence[str]
+    ) -> Tensor:
+        weight = [float(updates[client].rows) if self.weights == "rows" else 1.0 for client in clients]
+        share = torch.tensor(weight, device=moved[clients[0]].device) / sum(weight)
+        return share @ torch.stack([moved[client] for client in clients])
 
 
 class Agglomerative(_OfUpdates):
@@ -175,7 +178,7 @@ class Agglomerative(_OfUpdates):
         self.after, self.clusters, self.distance = after, clusters, distance
         self._rounds = 0
 
-    def group(self, updates: Mapping[str, Update]) -> tuple[Grouping, list[State]]:
+    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
         """See the class."""
         self._rounds += 1
         moved = self._updates(updates)
@@ -189,8 +192,7 @@ class Agglomerative(_OfUpdates):
             ]
             max(found, key=len).extend(client for own in clusters for client in own if client not in moved)
             clusters = sort_clusters(found)
-        shown, states = self._keep(updates, clusters)
-        return Grouping(shown, similar, "cosine similarity"), states
+        return Grouping(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
 
     def state_dict(self) -> dict[str, Any]:
         """How many exchanges there were, too."""

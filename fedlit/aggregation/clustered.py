@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from fedlit.aggregation.mean import mean
 from fedlit.aggregation.rule import Rule, Update
-from fedlit.sharing import State
+from fedlit.errors import ConfigError
+from fedlit.sharing import Sharing, State
+
+if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
 
 __all__ = ["Clustered", "Clusters", "Grouping", "components", "cosine_similarities", "sort_clusters"]
 
@@ -25,7 +29,7 @@ class Grouping:
     """What a rule found in one exchange.
 
     Attributes:
-        clusters: who belongs together; clients that did not take part are where they were.
+        clusters: who belongs together, of all clients.
         pairs: (client, client), the first before the second by name → what the rule compares them by.
         measure: what that is, in words.
         scalars: further numbers to log, by tag.
@@ -84,29 +88,34 @@ def cosine_similarities(updates: Mapping[str, Tensor]) -> dict[tuple[str, str], 
 class Clustered(Rule):
     """A rule with clusters. A subclass says which, and what each cluster receives.
 
-    A client that did not take part, or whose update was not finite, receives what most of those receive that were in
-    its cluster when it last took part, and stays as it is if none of them did. One that never did receives the mean of
-    all, and has no cluster yet.
-
     Attributes:
         weights: whether clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
-        grouping: what was found in the last exchange.
+        grouping: what was found in the last exchange; None before the first.
     """
 
     weights: Literal["uniform", "rows"] = "uniform"
-
-    def __init__(self) -> None:
-        self._companions: dict[str, list[str]] = {}
-        self._grouping: Grouping | None = None
-
-    @property
-    def grouping(self) -> Grouping | None:
-        """See the class."""
-        return self._grouping
+    grouping: Grouping | None = None
 
     @abstractmethod
-    def group(self, updates: Mapping[str, Update]) -> tuple[Grouping, list[State]]:
-        """Who belongs together, and what each cluster receives, in the order of the clusters."""
+    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+        """Who belongs together, and what each cluster receives, in the order of the clusters.
+
+        Args:
+            updates: ordered by client name.
+            clients: all, also those that took no part or whose update was not finite: they are in a cluster too. What
+                a state leaves out stays as it is, or starts anew where it is not finite.
+        """
+
+    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+        """Refuse clients that federate different things, which cannot be compared."""
+        first, *others = sorted(sharing.names)
+        for other in others:
+            for name in sorted({*sharing.names[first]} ^ {*sharing.names[other]}):
+                here, there = (first, other) if name in sharing.names[first] else (other, first)
+                raise ConfigError(
+                    f"exchange.rule: {type(self).__name__} compares clients, expected the same federated tensors at "
+                    f"all, found {name} at {here} and not at {there}; federate what all have, or take another rule"
+                )
 
     def mean_of(self, updates: Mapping[str, Update], clients: Iterable[str]) -> dict[str, Tensor]:
         """The mean of some clients' states."""
@@ -116,33 +125,15 @@ class Clustered(Rule):
 
     def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
         """See :class:`~fedlit.aggregation.rule.Rule`."""
-        found, states = self.group(dict(sorted(updates.items())))
-        at = {client: number for number, cluster in enumerate(found.clusters) for client in cluster}
-        standing = [list(cluster) for cluster in found.clusters]
-        received: dict[str, State] = {}
-        for client, names in receivers.items():
-            number = at.get(client)
-            if number is None and client in self._companions:
-                met = [at[other] for other in self._companions[client] if other in at]
-                number = max(met, key=met.count) if met else None
-                if number is not None:
-                    standing[number].append(client)
-                state = states[number] if number is not None else self.kept(client)
-            else:
-                state = states[number] if number is not None else self.mean_of(updates, sorted(updates))
-            received[client] = {name: state[name] for name in names if name in state}
-        self._grouping = replace(found, clusters=sort_clusters(standing))
-        self._companions |= {client: list(cluster) for cluster in self._grouping.clusters for client in cluster}
-        return received
+        self.grouping, states = self.group(dict(sorted(updates.items())), sorted(receivers))
+        return {
+            client: {name: state[name] for name in receivers[client] if name in state}
+            for cluster, state in zip(self.grouping.clusters, states, strict=True)
+            for client in cluster
+        }
 
-    def kept(self, client: str) -> State:
-        """What a client receives of whose cluster nobody took part: nothing, unless the rule has kept its state."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Who was with whom."""
-        return {"companions": self._companions}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        self._companions = state["companions"]
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """The number of clusters, and what else was found."""
+        found = self.grouping
+        return {} if found is None else {"clusters": float(len(found.clusters)), **found.scalars}

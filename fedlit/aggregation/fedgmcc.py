@@ -4,20 +4,23 @@ Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedlit.aggregation.clustered import Clustered, Clusters, Grouping, components, sort_clusters
-from fedlit.aggregation.part import Part
+from fedlit.aggregation.part import Part, part_of
 from fedlit.aggregation.rule import Update
 from fedlit.errors import ConfigError
 from fedlit.seeding import derive_seed
-from fedlit.sharing import State
+from fedlit.sharing import Sharing, State
+
+if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
 
 __all__ = ["Curves", "FedGMCC", "bent", "mean_of_curve"]
 
@@ -88,7 +91,7 @@ class Curves:
 
     def train(self, u: Tensor, lr: float) -> None:
         """Gradient steps of the bends on L(u). Where L's mean along the curve becomes larger than on the straight line,
-        or is not finite, the bend stays halfway.
+        or is not finite, the bend stays halfway (NOTE[DIFF]: the paper has no such precaution).
 
         Args:
             u: (steps, pairs), the point of each curve at which each step is taken.
@@ -99,7 +102,7 @@ class Curves:
             bend = {name: value.detach().requires_grad_() for name, value in self.bend.items()}
             with torch.enable_grad():
                 loss = self.losses(self.at(own, bend)).sum()
-                gradients = torch.autograd.grad(loss, list(bend.values()))
+                gradients = torch.autograd.grad(loss, list(bend.values()), materialize_grads=True, allow_unused=True)
             self.bend = {
                 name: value.detach() - lr * gradient
                 for (name, value), gradient in zip(bend.items(), gradients, strict=True)
@@ -124,7 +127,9 @@ class Curves:
                     name: value.requires_grad_()
                     for name, value in self.at(torch.full((len(self.x),), u, device=self.x.device), self.bend).items()
                 }
-                gradients = torch.autograd.grad(self.losses(here).sum(), list(here.values()))
+                gradients = torch.autograd.grad(
+                    self.losses(here).sum(), list(here.values()), materialize_grads=True, allow_unused=True
+                )
             # ∂L/∂u is the gradient at the point times the curve's direction there
             terms = [
                 (gradient * (self.bend[name] - self.first[name] if u < 0.5 else self.last[name] - self.bend[name]))
@@ -210,42 +215,63 @@ class FedGMCC(Clustered):
         self._percentile, self._joint, self._settled = 50.0, False, False
         self._last: Clusters = ()
         self._repeats = 0
+        self._companions: dict[str, list[str]] = {}
 
     @property
     def asks(self) -> str:
         """The range, if inputs are drawn from it."""
         return "least and largest value of each input of its federated part" if self.inputs == "range" else ""
 
-    def group(self, updates: Mapping[str, Update]) -> tuple[Grouping, list[State]]:
-        """See the class."""
-        pairs = list(combinations(updates, 2))
-        if not pairs:
-            return Grouping(sort_clusters([updates])), [update.state for update in updates.values()]
-        barriers, means = self._curves(updates, pairs)
-        epsilon, scalars = self._epsilon(np.array([barriers[pair] for pair in pairs]))
-        connected = [pair for pair in pairs if barriers[pair] <= epsilon]
-        clusters = components(updates, connected)
-        self._advance(clusters)
-        states: list[State] = []
-        for cluster in clusters:
-            own = [means[pair] for pair in connected if pair[0] in cluster]
-            joint = {name: torch.stack([mean[name] for mean in own]).mean(0) for name in own[0]} if own else {}
-            # what the function does not depend on has no curve: buffers, an optimizer's state
-            states.append({**self.mean_of(updates, cluster), **joint})
-        return Grouping(clusters, barriers, "barrier", {"epsilon": epsilon, **scalars}), states
-
-    def _curves(
-        self, updates: Mapping[str, Update], pairs: list[tuple[str, str]]
-    ) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], State]]:
-        """Barrier of each pair, and the mean of its curves."""
-        first = next(iter(updates.values()))
-        assert first.party is not None
-        part = first.party.part()
+    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+        """Refuse a federated part that is no function, too."""
+        super().check(clients, sharing, rate)
+        name = min(clients)
+        part = part_of(clients[name], clients[name].spec.num_features, sharing.parameters[name])
         if self.outputs == "probabilities" and not part.ends_in_head:
             raise ConfigError(
                 "FedGMCC: outputs: probabilities: expected the head in exchange.federated, found a part without it; "
                 "take raw"
             )
+
+    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+        """See the class; a client that takes no part stays with those of its last cluster, most of them where they are
+        parted, or by itself; one that never did is with the largest cluster.
+        """
+        barriers, means = self._curves(updates, list(combinations(updates, 2)))
+        epsilon, scalars = self._epsilon(np.array(list(barriers.values())))
+        connected = [pair for pair, barrier in barriers.items() if barrier <= epsilon and np.isfinite(barrier)]
+        found = components(updates, connected)
+        states: list[State] = []
+        for cluster in found:
+            own = [means[pair] for pair in connected if pair[0] in cluster]
+            joint = {name: torch.stack([mean[name] for mean in own]).mean(0) for name in own[0]} if own else {}
+            # what the function does not depend on has no curve: buffers, an optimizer's state
+            states.append({**self.mean_of(updates, cluster), **joint})
+        self._advance(found)
+        at = {client: number for number, cluster in enumerate(found) for client in cluster}
+        whole = [list(cluster) for cluster in found]
+        for client in clients:
+            if client not in at:
+                met = [at[other] for other in self._companions.get(client, at) if other in at]
+                if met:
+                    whole[max(met, key=met.count)].append(client)
+                else:
+                    whole.append([client])
+                    states.append({})
+        self._companions |= {client: list(cluster) for cluster in whole for client in cluster}
+        order = sorted(range(len(whole)), key=lambda number: min(whole[number]))
+        scalars = {"epsilon": epsilon, **scalars} if barriers else {}
+        return Grouping(sort_clusters(whole), barriers, "barrier", scalars), [states[number] for number in order]
+
+    def _curves(
+        self, updates: Mapping[str, Update], pairs: list[tuple[str, str]]
+    ) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], State]]:
+        """Barrier of each pair, and the mean of its curves."""
+        if not pairs:
+            return {}, {}
+        first = next(iter(updates.values()))
+        assert first.party is not None
+        part = first.party.part()
         device = first.state[part.parameters[0]].device
         part = part.to(device)
         size = sum(first.state[name].numel() for name in part.parameters)
@@ -274,7 +300,7 @@ class FedGMCC(Clustered):
                 part, stacks[0], stacks[1], torch.stack([*x, *x]).to(device), self.outputs == "probabilities"
             )
             curves.train(torch.stack(u, 1).flatten(0, 1).T.to(device), self.lr)
-            forth, back = curves.steepest(self.grid).nan_to_num(nan=torch.inf).chunk(2)
+            forth, back = curves.steepest(self.grid).nan_to_num(nan=torch.inf, posinf=torch.inf).chunk(2)
             barriers |= dict(zip(some, ((forth + back) / 2).tolist(), strict=True))
             for name, bend in curves.bend.items():
                 along = mean_of_curve(stacks[0][name], bend, stacks[1][name])
@@ -295,6 +321,8 @@ class FedGMCC(Clustered):
         return x, torch.rand(2, self.steps, generator=generator)
 
     def _epsilon(self, barriers: np.ndarray) -> tuple[float, dict[str, float]]:
+        if not len(barriers):
+            return float("inf"), {}
         if self.threshold == "gap":
             known = np.sort(barriers[np.isfinite(barriers)])
             if len(known) < 2:
@@ -319,12 +347,11 @@ class FedGMCC(Clustered):
 
     def state_dict(self) -> dict[str, Any]:
         """Where ε is, and what it waits for."""
-        own = {name: getattr(self, f"_{name}") for name in ("percentile", "joint", "settled", "repeats")}
-        return {**super().state_dict(), **own, "last": [list(cluster) for cluster in self._last]}
+        own = {name: getattr(self, f"_{name}") for name in ("percentile", "joint", "settled", "repeats", "companions")}
+        return {**own, "last": [list(cluster) for cluster in self._last]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        super().load_state_dict(state)
-        for name in ("percentile", "joint", "settled", "repeats"):
+        for name in ("percentile", "joint", "settled", "repeats", "companions"):
             setattr(self, f"_{name}", state[name])
         self._last = sort_clusters(state["last"])

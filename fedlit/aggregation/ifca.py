@@ -4,11 +4,10 @@ Federated Learning", arXiv:2006.04088).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from fedlit.aggregation.clustered import Clustered, Grouping, sort_clusters
 from fedlit.aggregation.rule import Update
@@ -68,13 +67,7 @@ class IFCA(Clustered):
             self._picked = {client: place % self.clusters for client, place in zip(updates, order, strict=True)}
         else:
             self._pick(updates)
-        for client, number in self._picked.items():
-            self._companions[client] = [other for other, own in self._picked.items() if own == number]
         return {client: self._models[number] for client, number in self._picked.items()}
-
-    def kept(self, client: str) -> State:
-        """The model that it picked last."""
-        return self._models[self._picked[client]]
 
     def _pick(self, updates: Mapping[str, Update]) -> None:
         for client, update in updates.items():
@@ -82,23 +75,22 @@ class IFCA(Clustered):
             losses = update.party.losses(self._models)
             self._picked[client] = int(torch.nan_to_num(losses, nan=torch.inf).argmin())
 
-    def group(self, updates: Mapping[str, Update]) -> tuple[Grouping, list[State]]:
-        """See the class."""
+    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+        """See the class; a client that takes no part keeps its pick."""
         for number in range(self.clusters):
-            own = [client for client in updates if self._picked.get(client) == number]
+            own = [client for client in updates if self._picked[client] == number]
             if own:
                 self._models[number] = {**self._models[number], **self.mean_of(updates, own)}
         self._pick(updates)
-        chosen = [[client for client in updates if self._picked[client] == number] for number in range(self.clusters)]
-        clusters = sort_clusters(chosen)
+        clusters = sort_clusters(
+            [client for client in clients if self._picked[client] == number] for number in range(self.clusters)
+        )
         return Grouping(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
 
     def state_dict(self) -> dict[str, Any]:
         """The models, and who picked which."""
-        models: list[dict[str, Tensor]] = [dict(model) for model in self._models]
-        return {**super().state_dict(), "models": models, "picked": self._picked}
+        return {"models": [dict(model) for model in self._models], "picked": self._picked}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        super().load_state_dict(state)
         self._models, self._picked = state["models"], state["picked"]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from fedlit.sharing import State
+from fedlit.sharing import Sharing, State
 
 if TYPE_CHECKING:
     from fedlit.aggregation.part import Part
+    from fedlit.client import FederatedClient
 
 __all__ = ["Party", "Rule", "Update"]
 
@@ -29,7 +30,9 @@ class Party(Protocol):
         """Initial values of the federated tensors, drawn by another seed; they tell nothing of the client."""
 
     def losses(self, states: Sequence[State]) -> Tensor:
-        """Mean loss over the client's training rows, (len(states),) float32, with each state in place of its own."""
+        """Mean loss over the client's training rows, (len(states),) float32, with each state's federated tensors in
+        place of its own.
+        """
 
     def input_range(self) -> Tensor:
         """Least and largest value of what enters the federated part, over the training rows: (2, *shape)."""
@@ -75,6 +78,24 @@ class Rule(ABC):
     def asks(self) -> str:
         """See the class."""
         return ""
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """What to log of the last exchange, by tag; nothing by default."""
+        return {}
+
+    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+        """Refuse, before training, what the rule cannot do; by default it can do everything.
+
+        Args:
+            clients: by name, untrained.
+            sharing: what of each is federated.
+            rate: the exchange's update rate.
+
+        Raises:
+            ConfigError: what is wrong, and what to do.
+        """
+        return None
 
     def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
         """What clients start from, given what they would start from: called once, before the first step.

@@ -46,6 +46,11 @@ class Asked:
     def __init__(self, loop: FederatedLoop, client: FederatedClient, parameters: Sequence[str]) -> None:
         self._loop, self._client, self._parameters = loop, client, parameters
         self.bytes = 0
+        self._had: set[int] = set()
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether the client was asked about a tensor, and so has received it."""
+        return tensor.data_ptr() in self._had
 
     def part(self) -> Part:
         """See :class:`~fedlit.aggregation.rule.Party`; of the client as it was before training."""
@@ -60,13 +65,16 @@ class Asked:
     @torch.no_grad()
     def losses(self, states: Sequence[State]) -> Tensor:
         """See :class:`~fedlit.aggregation.rule.Party`."""
-        self.bytes += sum(map(bytes_of, states)) + 4 * len(states)
+        federated = self._client.federated
+        asked = [{name: value for name, value in state.items() if name in federated} for state in states]
+        self.bytes += sum(map(bytes_of, asked)) + 4 * len(asked)
+        self._had |= {value.data_ptr() for state in asked for value in state.values()}
         rows = self._loop.data.train_loaders[self._client.spec.name].rows
         with self._evaluating():
             total = []
-            for state in states:
+            for state in asked:
                 parts = [
-                    self._client.loss(functional_call(self._client, dict(state), (x,)), y).double() * len(y)
+                    self._client.loss(functional_call(self._client, state, (x,)), y).double() * len(y)
                     for x, y in zip(rows.x.split(ROWS), rows.y.split(ROWS), strict=True)
                 ]
                 total.append(torch.stack(parts).sum() / len(rows))

@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from fedlit.aggregation import Clustered, Mean, Rule, Update
+from fedlit.aggregation import Mean, Rule, Update
 from fedlit.callbacks.asking import Asked, bytes_of
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
@@ -96,8 +96,7 @@ class Exchange(Callback):
             )
         if participation < 1 and not federated:
             problems.append(
-                "exchange.participation: expected something to exchange, found exchange.federated: []; "
-                "set one of the two"
+                "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
             )
         if minimum < 1:
             problems.append(f"exchange.minimum: expected at least 1 client, found {minimum}")
@@ -105,8 +104,7 @@ class Exchange(Callback):
             raise ConfigError("\n".join(problems))
         self.federated, self.rate, self.buffers, self.minimum = list(federated or []), rate, buffers, minimum
         self.optimizer_state: OptimizerState = optimizer_state
-        self.participation = participation
-        self.rule = rule if rule is not None else Mean()
+        self.participation, self.rule = participation, rule if rule is not None else Mean()
         self.every: Every = every
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.not_finite: dict[str, int] = {}
@@ -127,7 +125,10 @@ class Exchange(Callback):
                 f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
                 f"found {self.minimum}"
             )
-        return resolve(clients, self.federated, self.buffers)
+        sharing = resolve(clients, self.federated, self.buffers)
+        if self.federated:
+            self.rule.check(clients, sharing, self.rate)
+        return sharing
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Whether an exchange follows an aligned step.
@@ -182,13 +183,11 @@ class Exchange(Callback):
         """Report what an accelerator has counted."""
         self._report(pl_module)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Give every client its own memory again."""
         self._return_borrowed(pl_module, list(self._borrowed))
 
-    def on_exception(self, trainer: Trainer, pl_module: FederatedLoop, exception: BaseException) -> None:  # type: ignore[override]
-        """The same: a checkpoint may be loaded into these clients."""
-        self._return_borrowed(pl_module, list(self._borrowed))
+    on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
 
     # ------------------------------------------------------------------ who
 
@@ -224,12 +223,13 @@ class Exchange(Callback):
             self._weigh(updates, received)
 
     def _weigh(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> int:
-        """The bytes of an exchange, added to those of all."""
-        asked = sum(update.party.bytes for update in updates.values() if isinstance(update.party, Asked))
-        sent = (
-            sum(bytes_of(update.state) + bytes_of(update.published) for update in updates.values()) if received else 0
-        )
-        weight = asked + sent + sum(map(bytes_of, received.values()))
+        """The bytes of an exchange, added to those of all. What a client was asked about it has already."""
+        weight = sum(map(bytes_of, received.values()))
+        for name, update in updates.items():
+            weight += bytes_of(update.state) + bytes_of(update.published)
+            if isinstance(update.party, Asked):
+                had = {key: own for key, own in received.get(name, {}).items() if update.party.has(own)}
+                weight += update.party.bytes - bytes_of(had)
         self.bytes += weight
         return weight
 
@@ -283,12 +283,10 @@ class Exchange(Callback):
                     optimizer.state.clear()
         for name in lost:
             self._name(loop, name, 1, f"exchange {self.rounds + 1}")
-        weight = self._weigh(collected, received)
         self.rounds += 1
-        self.seconds += time.perf_counter() - begun
-        if isinstance(self.rule, Clustered) and (found := self.rule.grouping) is not None:
-            scalars = {"clusters": float(len(found.clusters)), "bytes": float(weight), **found.scalars}
-            loop.record({f"exchange/{tag}": value for tag, value in scalars.items()})
+        costs = {"bytes": float(self._weigh(collected, received)), "seconds": time.perf_counter() - begun}
+        self.seconds += costs["seconds"]
+        loop.record({f"exchange/{tag}": value for tag, value in {**costs, **self.rule.scalars}.items()})
 
     def _measure(self, loop: FederatedLoop, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
         drift = {}
@@ -442,11 +440,11 @@ class Exchange(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        counted = {"rounds": self.rounds, "bytes": self.bytes, "seconds": self.seconds}
-        return {**counted, "not_finite": dict(self.not_finite), "rule": self.rule.state_dict()}
+        counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds", "not_finite")}
+        return {**counted, "rule": self.rule.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore."""
-        self.rounds, self.bytes, self.seconds = (state_dict[key] for key in ("rounds", "bytes", "seconds"))
-        self.not_finite = state_dict["not_finite"]
+        for name in ("rounds", "bytes", "seconds", "not_finite"):
+            setattr(self, name, state_dict[name])
         self.rule.load_state_dict(state_dict["rule"])

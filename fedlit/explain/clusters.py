@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTERS",
     "PAIRS",
-    "Partition",
+    "Clusters",
     "adjusted_rand",
+    "clusters_of",
     "concepts_of",
     "in_words",
     "judged",
     "membership_figure",
     "pairs_figure",
-    "partition_of",
     "read_clusters",
     "read_pairs",
     "stable_numbers",
 ]
 
-Partition = tuple[tuple[str, ...], ...]
+Clusters = tuple[tuple[str, ...], ...]
 """Who belongs together: each cluster's clients by name, clusters by their first client."""
 
 CLUSTERS = "clusters.csv"
@@ -60,17 +60,17 @@ def read_pairs(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": ["", "nan"]})
 
 
-def partition_of(own: pd.DataFrame) -> Partition:
+def clusters_of(own: pd.DataFrame) -> Clusters:
     """Who is together in one round, whatever the clusters are called.
 
     Example:
-        >>> partition_of(pd.DataFrame({"client": ["oak", "elm", "ash"], "cluster": [1, 2, 1]}))
+        >>> clusters_of(pd.DataFrame({"client": ["oak", "elm", "ash"], "cluster": [1, 2, 1]}))
         (('ash', 'oak'), ('elm',))
     """
     return tuple(sorted(tuple(sorted(clients)) for _, clients in own.groupby("cluster")["client"]))
 
 
-def judged(frame: pd.DataFrame, last: int = 5) -> Partition:
+def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
     """Who belongs together at the end: the most frequent partition of the last rounds, of equals the latest.
 
     Args:
@@ -87,7 +87,7 @@ def judged(frame: pd.DataFrame, last: int = 5) -> Partition:
     """
     if not len(frame):
         raise ValueError("expected clusters of at least one round, found none")
-    latest_first = [partition_of(own) for _, own in frame.groupby("round")][: -last - 1 : -1]
+    latest_first = [clusters_of(own) for _, own in frame.groupby("round")][: -last - 1 : -1]
     counts = Counter(latest_first)
     return max(latest_first, key=counts.__getitem__)
 
@@ -98,7 +98,7 @@ def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
     return dict(zip(known["client"], known["concept"], strict=True))
 
 
-def in_words(partition: Partition) -> str:
+def in_words(partition: Clusters) -> str:
     """Clusters as a person reads them.
 
     Example:
@@ -108,7 +108,7 @@ def in_words(partition: Partition) -> str:
     return " | ".join(", ".join(cluster) for cluster in partition)
 
 
-def adjusted_rand(partition: Partition, concepts: Mapping[str, str]) -> float:
+def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
     """The adjusted Rand index of a partition against planted concepts: 1 for the same groups, about 0 for what chance
     gives; NaN where no concept is known. Clients without one do not count.
 
@@ -143,7 +143,7 @@ def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     had: dict[str, int] = {}
     columns: dict[int, dict[str, int]] = {}
     for number, own in frame.groupby("round"):
-        partition = partition_of(own)
+        partition = clusters_of(own)
         groups = [group for group in partition if len(group) > 1]
         overlap = np.zeros((len(groups), max(had.values(), default=-1) + 1))
         for row, group in enumerate(groups):
@@ -209,7 +209,7 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
     return figure
 
 
-def pairs_figure(pairs: pd.DataFrame, partition: Partition | None = None, title: str = "") -> Figure:
+def pairs_figure(pairs: pd.DataFrame, partition: Clusters | None = None, title: str = "") -> Figure:
     """What a rule measured between clients in its last round, a heatmap for each measure; black is infinite, light grey
     has no value. The scale is logarithmic where positive values span more than two decades.
 

@@ -64,9 +64,13 @@ def main(command: str, argv: Sequence[str]) -> int:
 
         arguments["study"] = load_study(arguments["study"])
         wanted = arguments.pop("scenarios")
+        chosen = list(arguments["study"].scenarios) if wanted is None else wanted
+        for scenario in chosen:  # refused before the first is run
+            arguments["study"].of(scenario)
         failed = False
-        for scenario in (list(arguments["study"].scenarios) if wanted is None else wanted) or [None]:
-            print(f"\n=== {scenario} ===" if scenario is not None else "", end="\n" if scenario is not None else "")
+        for scenario in chosen or [None]:
+            if scenario is not None:
+                print(f"\n=== {scenario} ===")
             found = compare(**arguments, scenario=scenario)
             print(f"\n{found}\n")
             print(f"Report: {found.folder / 'report.html'}")

@@ -118,7 +118,7 @@ def compare(
         study, folder = study.of(scenario), folder / scenario
     elif study.scenarios:
         raise ConfigError(
-            f"{study.name}: expected one of the scenarios {', '.join(study.scenarios)}, found none chosen"
+            f"{study.name}: expected one of the scenarios {', '.join(study.scenarios)}, found none chosen; give scenario"
         )
     study = study.restricted(methods, baselines)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)

@@ -182,7 +182,7 @@ def _configurations(found: Comparison) -> list[tuple[str, str]]:
     """The study's own file, and the resolved configuration of each method's first run, of its first combination."""
     study = found.study
     texts = []
-    file = Path(study.folder) / f"{study.name}.yaml"
+    file = Path(study.folder) / f"{study.name.partition('/')[0]}.yaml"  # behind a slash is a scenario
     if study.folder and file.is_file():
         texts.append((f"the study: {file.name}", file.read_text(encoding="utf-8")))
     for name, method in study.methods.items():

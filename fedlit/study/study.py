@@ -271,7 +271,9 @@ class Study:
         Raises:
             ConfigError: there is none of this name.
         """
-        _known("--scenarios", [scenario], self.scenarios)
+        if not self.scenarios:
+            raise ConfigError(f"{self.name}: expected no scenario, for the study has none, found {scenario!r}")
+        _known("scenarios", [scenario], self.scenarios)
         own = self.scenarios[scenario]
         return replace(
             self,
@@ -398,13 +400,15 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     if isinstance(content.get("baselines"), list):
         content["baselines"] = dict.fromkeys(content["baselines"])
     # Left out of the parsing, which would complete a class_path inside with defaults that are not the configuration's.
-    changes: dict[str, dict[str, Any]] = {}
-    if isinstance(content.get("methods"), dict):
-        content["methods"] = dict(content["methods"])
-        for method, own in content["methods"].items():
-            if isinstance(own, dict):
-                changes[method] = {key: own[key] for key in ("set", "tune") if isinstance(own.get(key), dict)}
-                content["methods"][method] = {key: own[key] for key in own if key not in changes[method]}
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    for group in ("methods", "scenarios"):
+        if isinstance(content.get(group), dict):
+            content[group] = dict(content[group])
+            for name, own in content[group].items():
+                if isinstance(own, dict):
+                    kept = {key: own[key] for key in ("set", "tune") if isinstance(own.get(key), dict)}
+                    content[group][name] = {key: own[key] for key in own if key not in kept}
+                    changes[group, name] = kept
     for key in ("name", "folder"):
         if key in content:
             raise ConfigError(f"{path}: expected no key {key!r}, found one; a study is named after its file")
@@ -417,5 +421,6 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     except Exception as error:  # jsonargparse raises many kinds
         reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
-    methods = {name: replace(own, **changes.get(name, {})) for name, own in study.methods.items()}
-    return replace(study, methods=methods)
+    methods = {name: replace(own, **changes.get(("methods", name), {})) for name, own in study.methods.items()}
+    scenarios = {name: replace(own, **changes.get(("scenarios", name), {})) for name, own in study.scenarios.items()}
+    return replace(study, methods=methods, scenarios=scenarios)

@@ -78,6 +78,18 @@ def test_cfl_splits_when_the_mean_stands_still_and_clients_do_not() -> None:
     assert again["a"] == pytest.approx([1.95, 2.1]) and again["b"] == pytest.approx([3, 0])
 
 
+@pytest.mark.parametrize(
+    ("epsilon_1", "epsilon_2", "parts"),
+    [(0.21, 0.99, 2), (0.19, 0.99, 1), (0.21, 1.01, 1)],  # the mean update is 0.2 long, the longest 1
+)
+def test_both_thresholds_of_cfl_are_lengths_of_updates(epsilon_1: float, epsilon_2: float, parts: int) -> None:
+    rule = CFL(epsilon_1, epsilon_2)
+    rule.begin(sent({name: [3.0, 0] for name in "abcd"}))
+    exchange(rule, sent({"a": [4.0, 0], "b": [4.0, 0], "c": [2.4, 0], "d": [2.4, 0]}))
+    assert len(clusters_of(rule)) == parts
+    assert rule.scalars == pytest.approx({"clusters": parts, "mean_update": 0.2, "largest_update": 1})
+
+
 def test_cfl_counts_rows_if_told_and_is_fedavg_without_a_split() -> None:
     rule = CFL(weights="rows")
     rule.begin(sent({"a": [0.0, 0], "b": [0.0, 0]}))
@@ -123,13 +135,19 @@ def test_of_a_cluster_that_nobody_attends_clients_keep_what_it_received_last() -
     assert clusters_of(rule) == (("a", "c", "d"), ("b",))  # of those who were not asked nothing is known
     received = exchange(rule, sent({"b": [-5.0, 0]}), clients="abcd")  # type: ignore[arg-type]
     assert received == {"a": [1, 0], "b": [-5, 0], "c": [1, 0], "d": [1, 0]}
-    models, likes = IFCA(2), {"a": [5.0, 0], "b": [-5.0, 0], "c": [4.0, 0]}
-    models.begin(asked({client: [0.0, 0] for client in "abc"}, likes))
-    models._models = [{"w": torch.tensor([4.0, 0])}, {"w": torch.tensor([-4.0, 0])}]
-    models._pick(asked({client: [0.0, 0] for client in "abc"}, likes))
-    models._companions = {"a": ["a", "c"], "b": ["b"], "c": ["a", "c"]}
-    received = exchange(models, asked({"b": [-3.0, 0]}, likes), clients="abc")  # type: ignore[arg-type]
-    assert received == {"a": [4, 0], "b": [-3, 0], "c": [4, 0]}
+    again = exchange(rule, sent({"a": [1.1, 0], "b": [-5.0, 0.1], "c": [0.9, 0], "d": [1.0, 0]}))
+    assert again["a"] == pytest.approx([1, 0])  # updates are differences to that
+
+
+def test_who_is_absent_gets_the_model_that_it_picked() -> None:
+    rule, likes = IFCA(2), {"a": [5.0, 0], "b": [-5.0, 0], "c": [4.0, 0]}
+    rule.begin(asked({client: [0.0, 0] for client in "abc"}, likes))
+    rule._models = [{"w": torch.tensor([4.0, 0])}, {"w": torch.tensor([-4.0, 0])}]
+    rule._pick(asked({client: [0.0, 0] for client in "abc"}, likes))
+    assert exchange(rule, asked({"b": [-3.0, 0]}, likes), clients="abc") == {"a": [4, 0], "b": [-3, 0], "c": [4, 0]}  # type: ignore[arg-type]
+    # c goes over to b; a, who is absent, does not follow its companion
+    received = exchange(rule, asked({"c": [4.5, 0]}, {**likes, "c": [-9.0, 0]}), clients="abc")  # type: ignore[arg-type]
+    assert received == {"a": [4.5, 0], "b": [-3, 0], "c": [-3, 0]} and clusters_of(rule) == (("a",), ("b", "c"))
 
 
 # ------------------------------------------------------------------ agglomerative

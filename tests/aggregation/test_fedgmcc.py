@@ -98,8 +98,6 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
     expected = ((p[0] - p[1]) ** 2).sum(1).mean()
     torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
-    with pytest.raises(ConfigError, match=r"expected the head in exchange\.federated"):
-        receive(FedGMCC(outputs="probabilities"), updates_of(federation(), small()))
 
 
 def test_the_steepest_change_is_that_of_finite_differences() -> None:
@@ -208,6 +206,67 @@ def test_a_cluster_of_two_receives_the_closed_form_of_both_directions() -> None:
         torch.testing.assert_close(received["fir"][name], (means[0][name] + means[1][name]) / 2)
     assert rule.grouping is not None
     assert rule.grouping.pairs["birch", "fir"] == pytest.approx(sum(barriers) / 2, rel=1e-4)
+
+
+def test_of_a_chain_the_connected_pairs_count() -> None:
+    """a and b are connected, b and c, but not a and c: all receive the mean of two curves."""
+    centre, step = drawn(1), {name: torch.full_like(value, 0.2) for name, value in drawn(1).items()}
+    states = {who: {name: centre[name] + k * step[name] for name in NAMES} for k, who in enumerate("abc")}
+    states["d"] = {name: value + 50 for name, value in centre.items()}
+    rule = FedGMCC(samples=64, steps=0, grid=8)
+    rule._percentile = 30  # of six barriers the two least
+    received = receive(rule, updates_of(states, small()))
+    assert rule.grouping is not None and rule.grouping.clusters == (("a", "b", "c"), ("d",))
+    epsilon = rule.grouping.scalars["epsilon"]
+    assert [pair for pair, own in rule.grouping.pairs.items() if own <= epsilon] == [("a", "b"), ("b", "c")]
+    for name in NAMES:
+        mean = (states["a"][name] + 2 * states["b"][name] + states["c"][name]) / 4
+        torch.testing.assert_close(received["c"][name], mean)
+
+
+def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold() -> None:
+    states = {who: dict(drawn(1)) for who in "ab"} | {"c": {name: 1e25 * value for name, value in drawn(1).items()}}
+    for threshold in ("gap", "percentile"):
+        rule = FedGMCC(samples=8, steps=2, grid=2, threshold=threshold)  # type: ignore[arg-type]
+        receive(rule, updates_of(states, small()))
+        assert rule.grouping is not None and rule.grouping.clusters == (("a", "b"), ("c",))
+        assert rule.grouping.pairs["a", "c"] == float("inf")
+
+
+def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.used
+
+    part = Part({"core": Idle()}, ["core.used", "core.idle"], (1,))
+    updates = {
+        who: Update(
+            {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])},
+            1,
+            parameters=part.parameters,
+            party=Known(part),  # type: ignore[arg-type]
+        )
+        for who, k in (("a", 1.0), ("b", 3.0))
+    }
+    assert receive(FedGMCC(samples=8, steps=1, grid=2), updates)["a"]["core.idle"].tolist() == [2]
+
+
+def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
+    part, rule = small(), FedGMCC()
+    torch.manual_seed(1)
+    first = rule._draw(part, ("a", "b"), {})[0]
+    torch.manual_seed(2)
+    assert not torch.equal(rule._draw(part, ("a", "b"), {})[0], first)
+    for _ in range(30):
+        rule._advance((("a", "b"),))
+    assert rule._percentile == 0
+    for _ in range(60):
+        rule._advance((("a",), ("b",)))
+    assert rule._percentile == 100
 
 
 def test_the_order_of_clients_means_nothing_and_permuting_them_permutes_the_result() -> None:

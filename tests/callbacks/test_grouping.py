@@ -13,7 +13,7 @@ from federations import CLUSTERED, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedlit.aggregation import IFCA, FedGMCC
+from fedlit.aggregation import CFL, IFCA, FedGMCC
 from fedlit.callbacks import Checkpoints, Exchange
 from fedlit.client import FederatedClient
 from fedlit.data.concept import ConceptShift
@@ -70,7 +70,7 @@ def test_clients_that_are_not_drawn_or_not_finite_stay_with_their_cluster(method
             late = self.spec.name == "birch" and self.trainer.global_step == 9
             return loss * float("nan") if late else loss
 
-    drawn = {**CLUSTERED[method], "exchange": {**CLUSTERED[method]["exchange"], "participation": 0.6}}
+    drawn = {**CLUSTERED[method], "exchange": {**CLUSTERED[method]["exchange"], "participation": 0.4}}
     runs = [make_run(tmp_path / str(number), client=Broken, epochs=6, **drawn) for number in range(2)]
     for run in runs:
         run.fit(quiet=True)
@@ -120,7 +120,8 @@ def test_the_plan_says_what_the_rule_asks_and_counts_it(tmp_path: Path) -> None:
     assert "The rule asks each client for its mean training loss under each of 3 models." in str(run.describe())
     run.fit(quiet=True)
     one = sum(value.numel() * 4 for value in run.loop.federation["c01"].federated.values())
-    assert run.exchange.bytes == 3 * 6 * (2 * one + 3 * (one + 4))  # two rounds, and the beginning
+    # two rounds, and the beginning; the model that a client gets is one of the three
+    assert run.exchange.bytes == 3 * 6 * (one + 3 * (one + 4))
     ranged = federation(tmp_path, FedGMCC(inputs="range"), concepts=1, epochs=2)
     assert "asks each client for least and largest value" in str(ranged.describe())
 
@@ -133,7 +134,29 @@ def test_a_method_whose_federated_part_is_no_function_is_refused(tmp_path: Path)
         exchange={"federated": ["common", "!common.*.head"], "rule": FedGMCC()},
     )
     with pytest.raises(ConfigError, match="expected it within encoder, core and head, found common"):
-        run.fit(quiet=True)
+        run.describe()
+
+
+@pytest.mark.parametrize(
+    ("exchange", "message"),
+    [
+        ({"rule": FedGMCC(outputs="probabilities")}, r"expected the head in exchange\.federated"),
+        ({"rule": CFL(), "rate": 0.5}, r"exchange\.rate: CFL compares clients' updates, .* expected 1, found 0\.5"),
+        ({"rule": IFCA(), "federated": ["core", "deep"]}, "found deep.bias at cedar and not at ash"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_training(
+    exchange: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    class Deep(FederatedClient):
+        def __init__(self, spec: Any, network: Any) -> None:
+            super().__init__(spec, network)
+            if spec.name == "cedar":
+                self.deep = torch.nn.Linear(2, 2)
+
+    run = make_run(tmp_path, client=Deep, exchange={"federated": ["core"], **exchange})
+    with pytest.raises(ConfigError, match=message):
+        run.describe()
 
 
 def test_global_layers_are_compared_by_their_core(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import LogNorm
 
 from fedlit.explain.clusters import (
-    Partition,
+    Clusters,
     adjusted_rand,
     concepts_of,
     judged,
@@ -25,13 +25,13 @@ from fedlit.explain.clusters import (
 )
 from fedlit.explain.figures import svg_text
 
-SPLIT: Partition = (("ash", "elm"), ("oak", "yew"))
-OTHER: Partition = (("ash", "oak"), ("elm", "yew"))
-ONE: Partition = (("ash", "elm", "oak", "yew"),)
-ALONE: Partition = (("ash",), ("elm",), ("oak",), ("yew",))
+SPLIT: Clusters = (("ash", "elm"), ("oak", "yew"))
+OTHER: Clusters = (("ash", "oak"), ("elm", "yew"))
+ONE: Clusters = (("ash", "elm", "oak", "yew"),)
+ALONE: Clusters = (("ash",), ("elm",), ("oak",), ("yew",))
 
 
-def frame(*rounds: Partition, concepts: dict[str, str] | None = None, shift: int = 0) -> pd.DataFrame:
+def frame(*rounds: Clusters, concepts: dict[str, str] | None = None, shift: int = 0) -> pd.DataFrame:
     """Rows as a run writes them; numbers of clusters differ from round to round, as they may."""
     rows = [
         (number, number, name, (cluster + shift * number) % len(partition) + 1, (concepts or {}).get(name, ""))
@@ -55,7 +55,7 @@ def frame(*rounds: Partition, concepts: dict[str, str] | None = None, shift: int
 )
 @pytest.mark.parametrize("shift", [0, 1])
 def test_judged_is_the_most_frequent_of_the_last_rounds_whatever_clusters_are_called(
-    rounds: list[Partition], last: int, expected: Partition, shift: int
+    rounds: list[Clusters], last: int, expected: Clusters, shift: int
 ) -> None:
     own = frame(*rounds, shift=shift)
     assert judged(own, last) == expected == judged(own.sample(frac=1, random_state=0), last)

@@ -9,6 +9,7 @@ import pytest
 from fedlit.cli import load
 from fedlit.config import known_configs
 from fedlit.errors import ConfigError
+from fedlit.study.command import main as study_command
 from fedlit.study.compare import compare
 from fedlit.study.study import Method, Scenario, Study, load_study, parse_seeds
 
@@ -132,11 +133,25 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
     assert many.methods["avg"].set == {"data.batches": 5, "seed": 3}
     assert (many.about, many.name, many.scenarios) == ("What if? Many.", "parts/many", {})
     assert few.methods == methods
-    with pytest.raises(
-        ConfigError, match=r"--scenarios: expected some of many, few, found 'man'\. Did you mean 'many'"
-    ):
+    with pytest.raises(ConfigError, match=r"scenarios: expected some of many, few, found 'man'\. Did you mean 'many'"):
         whole.of("man")
-    with pytest.raises(ConfigError, match="parts: expected one of the scenarios many, few, found none chosen"):
+    with pytest.raises(ConfigError, match="expected one of the scenarios many, few, found none chosen; give scenario"):
         compare(whole)
     with pytest.raises(ConfigError, match="scenarios: expected names of letters"):
         Study(methods, seeds=[1], scenarios={"a b": Scenario()})
+
+
+def test_a_class_in_a_scenario_stays_as_it_is_written(tmp_path: Path) -> None:
+    text = """\
+seeds: 1
+methods: {local: {config: quickstart.yaml, set: {exchange.federated: []}}}
+scenarios:
+  skewed: {set: {data.source.deal: {class_path: fedlit.Dirichlet, init_args: {alpha: 0.1}}}, about: Skewed.}
+"""
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    scenario = load_study(str(tmp_path / "own.yaml")).scenarios["skewed"]
+    assert scenario.set == {"data.source.deal": {"class_path": "fedlit.Dirichlet", "init_args": {"alpha": 0.1}}}
+    assert scenario.about == "Skewed."
+    with pytest.raises(ConfigError, match="scenarios: expected some of skewed, found 'skewd'"):
+        study_command("compare", [str(tmp_path / "own.yaml"), "--scenarios", "skewed,skewd", "--out", str(tmp_path)])
+    assert not (tmp_path / "skewed").exists()  # refused before the first was run
