@@ -117,9 +117,8 @@ def compare(
     if scenario is not None:
         study, folder = study.of(scenario), folder / scenario
     elif study.scenarios:
-        raise ConfigError(
-            f"{study.name}: expected one of the scenarios {', '.join(study.scenarios)}, found none chosen; give scenario"
-        )
+        known = ", ".join(study.scenarios)
+        raise ConfigError(f"{study.name}: expected one of the scenarios {known}, found none chosen; give scenario")
     study = study.restricted(methods, baselines)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
