@@ -35,6 +35,7 @@ class CNN(Network):
         ValueError: pixels that make no square.
 
     Example:
+        >>> import torch
         >>> CNN(64, 10, white=16)(torch.zeros(2, 64)).shape
         torch.Size([2, 10])
     """
