@@ -130,7 +130,7 @@ def figure(folder: Path, file: Path) -> None:
     data = [key for key in LABELS if any(name.startswith(key) for name in found)]
     pictures, axes = plt.subplots(1, len(data), figsize=(5.2 * len(data), 3.9), layout="constrained", squeeze=False)
     for axis, key in zip(axes[0], data, strict=True):
-        lines: dict[str, list[tuple[float, float, float]]] = {}
+        lines: dict[str, list[tuple[float, float]]] = {}
         for name, study in found.items():
             if not name.startswith(key):
                 continue
@@ -138,12 +138,11 @@ def figure(folder: Path, file: Path) -> None:
             config, emd = study.methods["fedgmcc"].config, name.partition("_")[2]
             x = float(np.mean([distance(config, emd, seed) for seed in sorted(runs["seed"].unique())]))
             for method, own in runs.groupby("method"):
-                lines.setdefault(str(method), []).append((x, 100 * own["mean"].mean(), 100 * own["mean"].std()))
+                lines.setdefault(str(method), []).append((x, 100 * own["mean"].mean()))
         for method in found[next(iter(found))].methods:
-            x, y, sd = map(np.array, zip(*sorted(lines[method]), strict=True))
+            x, y = map(np.array, zip(*sorted(lines[method]), strict=True))
             label = load_study("clusters").methods[method].label
             style = {"local": ":", "fedgmcc_moving": "--", "fedgmcc_probabilities": "-."}.get(method, "-")
-            axis.fill_between(x, y - sd, y + sd, color=COLOURS[method], alpha=0.08, lw=0)
             axis.plot(x, y, style, color=COLOURS[method], marker="o", ms=4, lw=1.6, label=label)
         axis.set_title(LABELS[key], fontsize=10)
         axis.set_xlabel("earth mover's distance of clients to the whole")
