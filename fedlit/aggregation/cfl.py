@@ -4,7 +4,7 @@ Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -48,15 +48,30 @@ class _OfUpdates(Clustered):
                 moved[client] = flat(updates[client].state, names) - flat(before, names)
         return moved
 
-    def _cut(self, clients: Sequence[str], similar: Mapping[tuple[str, str], float], **how: Any) -> Clusters:
-        """Agglomerative clustering by cosine distance."""
+    def _cut(
+        self,
+        clients: Sequence[str],
+        similar: Mapping[tuple[str, str], float],
+        absent: Iterable[str] = (),
+        **how: Any,
+    ) -> Clusters:
+        """Agglomerative clustering by cosine distance; those who are absent, of whom nothing is known, go with the
+        most.
+        """
         from sklearn.cluster import AgglomerativeClustering
 
-        if len(clients) < 2:
-            return (tuple(clients),)
-        distance = np.array([[0 if a == b else 1 - similar[min(a, b), max(a, b)] for b in clients] for a in clients])
-        labels = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how).fit_predict(distance)
-        return sort_clusters([c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels})
+        labels = [0]
+        if len(clients) > 1:
+            distance = np.array(
+                [[0 if a == b else 1 - similar[min(a, b), max(a, b)] for b in clients] for a in clients]
+            )
+            clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
+            labels = clustering.fit_predict(distance).tolist()
+        found = sort_clusters(
+            [c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels}
+        )
+        largest = max(found, key=len)
+        return sort_clusters((*own, *absent) if own is largest else own for own in found)
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
         """Take these clusters from now on; what each receives: its mean, or where nobody took part what it received
@@ -121,19 +136,18 @@ class CFL(_OfUpdates):
         """See the class."""
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
-        halves: list[list[str]] = []
+        halves: list[tuple[str, ...]] = []
         means, largest = [], []
         for cluster in self._clusters:
             present = [client for client in cluster if client in moved]
-            halves.append(list(cluster))
+            halves.append(cluster)
             if not present:
                 continue
             means.append(float(self._mean_update(moved, updates, present).norm()))
             largest.append(max(float(moved[client].norm()) for client in present))
             if len(present) > 1 and means[-1] < self.epsilon_1 and largest[-1] > self.epsilon_2:
-                halves[-1:] = map(list, self._cut(present, similar, n_clusters=2))
-                # of those who took no part nothing is known
-                max(halves[-2:], key=len).extend(client for client in cluster if client not in moved)
+                absent = [client for client in cluster if client not in moved]
+                halves[-1:] = self._cut(present, similar, absent, n_clusters=2)
         found = sort_clusters(halves)
         scalars = {"mean_update": max(means, default=0.0), "largest_update": max(largest, default=0.0)}
         return Grouping(found, similar, "cosine similarity", scalars), self._keep(updates, found)
@@ -186,12 +200,8 @@ class Agglomerative(_OfUpdates):
         clusters = self._clusters
         if self._rounds == self.after:
             number = None if self.clusters is None else min(self.clusters, len(moved))
-            found = [
-                list(own)
-                for own in self._cut(sorted(moved), similar, n_clusters=number, distance_threshold=self.distance)
-            ]
-            max(found, key=len).extend(client for own in clusters for client in own if client not in moved)
-            clusters = sort_clusters(found)
+            absent = [client for cluster in clusters for client in cluster if client not in moved]
+            clusters = self._cut(sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance)
         return Grouping(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
 
     def state_dict(self) -> dict[str, Any]:

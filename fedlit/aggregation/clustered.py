@@ -48,7 +48,7 @@ def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
         >>> sort_clusters([{"cedar"}, {"birch", "ash"}, set()])
         (('ash', 'birch'), ('cedar',))
     """
-    return tuple(sorted(tuple(sorted(cluster)) for cluster in clusters if cluster))
+    return tuple(sorted(names for cluster in clusters if (names := tuple(sorted(cluster)))))
 
 
 def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> Clusters:

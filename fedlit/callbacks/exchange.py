@@ -161,7 +161,7 @@ class Exchange(Callback):
         of it.
         """
         if trainer.global_step == 0:
-            if self.federated:
+            if self.federated and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
                 self._begin(pl_module)
             for name, client in pl_module.federation.items():
                 with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):

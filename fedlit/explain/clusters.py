@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fedlit.aggregation.clustered import Clusters, sort_clusters
 from fedlit.explain.figures import canvas
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTERS",
     "PAIRS",
-    "Clusters",
     "adjusted_rand",
     "clusters_of",
     "concepts_of",
@@ -31,9 +31,6 @@ __all__ = [
     "read_pairs",
     "stable_numbers",
 ]
-
-Clusters = tuple[tuple[str, ...], ...]
-"""Who belongs together: each cluster's clients by name, clusters by their first client."""
 
 CLUSTERS = "clusters.csv"
 """Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is not known)."""
@@ -67,7 +64,7 @@ def clusters_of(own: pd.DataFrame) -> Clusters:
         >>> clusters_of(pd.DataFrame({"client": ["oak", "elm", "ash"], "cluster": [1, 2, 1]}))
         (('ash', 'oak'), ('elm',))
     """
-    return tuple(sorted(tuple(sorted(clients)) for _, clients in own.groupby("cluster")["client"]))
+    return sort_clusters(clients for _, clients in own.groupby("cluster")["client"])
 
 
 def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import LogNorm
 
+from fedlit.aggregation.clustered import Clusters
 from fedlit.explain.clusters import (
-    Clusters,
     adjusted_rand,
     concepts_of,
     judged,
