@@ -23,7 +23,7 @@ import pandas as pd
 import yaml
 from scipy import stats
 
-from fedlit.study.statistics import corrected_interval
+from fedlit.statistics import corrected_interval
 
 WAYS = 3  # of dealing columns; a run's seed modulo this
 # clients → method → mean and standard deviation of the accuracy (Covertype, 30 % of the columns in common)

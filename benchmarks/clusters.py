@@ -76,7 +76,7 @@ def grouping(path: Path) -> dict[str, float]:
 def distance(config: str, emd: str, seed: int) -> float:
     """The earth mover's distance of a partition, before any concept shift."""
     import fedlit
-    from fedlit.data.describe import describe
+    from fedlit.data.shaping.describe import describe
 
     run = fedlit.load(config, f"--data.source.init_args.source.init_args.deal.init_args.emd={emd}", f"--seed={seed}")
     partition: Any = run.data.source.source  # type: ignore[attr-defined]
@@ -168,8 +168,8 @@ class Known:
 def cost() -> None:
     import torch
 
-    from fedlit.aggregation import FedGMCC, Update
-    from fedlit.aggregation.part import part_of
+    from fedlit.exchange.function import part_of
+    from fedlit.exchange.rules import FedGMCC, Update
     from fedlit.nn import CNN, MLP, GlobalLayers
 
     torch.set_num_threads(1)

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import fedlit
-from fedlit.callbacks import Exchange, Progress
-from fedlit.callbacks.checkpoint import AtomicCheckpointIO
-from fedlit.loop import FederatedLoop
-from fedlit.scoring import Evaluations, Scoring
+from fedlit.exchange.exchange import Exchange
+from fedlit.train.callbacks import Progress
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.train.loop import FederatedLoop
+from fedlit.train.scoring import Evaluations, Scoring
 
 spent: dict[str, float] = defaultdict(float)
 _running: list[str] = []

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fedlit.config import find_config
 from fedlit.data.encoding import EncodedClient, encode
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
+from fedlit.run.config import find_config
 from fedlit.spec import ClientSpec
 
 

@@ -2,79 +2,82 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedlit.lazy import Moved, lazy_names
+from fedlit.moved import MOVED
 
 if TYPE_CHECKING:
-    from fedlit.aggregation import CFL, IFCA, Agglomerative, Clustered, FedGMCC, Grouping, Mean, Party, Rule, Update
-    from fedlit.callbacks import Checkpoints, Exchange
-    from fedlit.cli import load
-    from fedlit.client import FederatedClient
-    from fedlit.data.column_split import ColumnSplit
-    from fedlit.data.concept import ConceptShift
-    from fedlit.data.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
+    from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
-    from fedlit.data.mutations import Mutation
-    from fedlit.data.partition import Partition
+    from fedlit.data.shaping.column_split import ColumnSplit
+    from fedlit.data.shaping.concept import ConceptShift
+    from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
+    from fedlit.data.shaping.mutations import Mutation
+    from fedlit.data.shaping.partition import Partition
     from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
-    from fedlit.loop import FederatedLoop
+    from fedlit.exchange.exchange import Exchange
+    from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, FedGMCC, Grouping, Mean, Party, Rule, Update
     from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
     from fedlit.nn import CNN, MLP, GlobalLayers, Network
-    from fedlit.run import Run
+    from fedlit.run.load import load
+    from fedlit.run.many import fit_seeds, fit_together, test_together
+    from fedlit.run.run import Run
     from fedlit.spec import ClientSpec
     from fedlit.study.compare import compare
     from fedlit.study.search import search
     from fedlit.study.study import Method, Study
-    from fedlit.together import fit_seeds, fit_together, test_together
+    from fedlit.train.callbacks import Checkpoints
+    from fedlit.train.loop import FederatedLoop
 
 _HOMES = {
     "CNN": "fedlit.nn",
     "FedProx": "fedlit.methods",
-    "Party": "fedlit.aggregation",
-    "Grouping": "fedlit.aggregation",
-    "FedGMCC": "fedlit.aggregation",
-    "Clustered": "fedlit.aggregation",
-    "Agglomerative": "fedlit.aggregation",
-    "IFCA": "fedlit.aggregation",
-    "CFL": "fedlit.aggregation",
+    "Party": "fedlit.exchange.rules",
+    "Grouping": "fedlit.exchange.rules",
+    "FedGMCC": "fedlit.exchange.rules",
+    "Clustered": "fedlit.exchange.rules",
+    "Agglomerative": "fedlit.exchange.rules",
+    "IFCA": "fedlit.exchange.rules",
+    "CFL": "fedlit.exchange.rules",
     "APFL": "fedlit.methods",
     "CHFL": "fedlit.methods",
     "Bundled": "fedlit.data.sources",
-    "ByColumn": "fedlit.data.dealing",
-    "Checkpoints": "fedlit.callbacks",
+    "ByColumn": "fedlit.data.shaping.dealing",
+    "Checkpoints": "fedlit.train.callbacks",
     "ClientSpec": "fedlit.spec",
-    "ColumnSplit": "fedlit.data.column_split",
-    "ConceptShift": "fedlit.data.concept",
+    "ColumnSplit": "fedlit.data.shaping.column_split",
+    "ConceptShift": "fedlit.data.shaping.concept",
     "Covertype": "fedlit.data.sources",
-    "Dirichlet": "fedlit.data.dealing",
-    "Distance": "fedlit.data.dealing",
-    "Exchange": "fedlit.callbacks",
-    "FederatedClient": "fedlit.client",
+    "Dirichlet": "fedlit.data.shaping.dealing",
+    "Distance": "fedlit.data.shaping.dealing",
+    "Exchange": "fedlit.exchange.exchange",
+    "FederatedClient": "fedlit.client.client",
     "FederatedData": "fedlit.data.module",
-    "FederatedLoop": "fedlit.loop",
+    "FederatedLoop": "fedlit.train.loop",
     "GlobalLayers": "fedlit.nn",
     "Heart": "fedlit.data.sources",
     "IFedAvg": "fedlit.methods",
-    "Iid": "fedlit.data.dealing",
+    "Iid": "fedlit.data.shaping.dealing",
     "MLP": "fedlit.nn",
-    "Mean": "fedlit.aggregation",
+    "Mean": "fedlit.exchange.rules",
     "Method": "fedlit.study.study",
-    "Mutation": "fedlit.data.mutations",
+    "Mutation": "fedlit.data.shaping.mutations",
     "Network": "fedlit.nn",
     "OpenML": "fedlit.data.sources",
-    "Partition": "fedlit.data.partition",
-    "Rule": "fedlit.aggregation",
-    "Run": "fedlit.run",
-    "Shards": "fedlit.data.dealing",
+    "Partition": "fedlit.data.shaping.partition",
+    "Rule": "fedlit.exchange.rules",
+    "Run": "fedlit.run.run",
+    "Shards": "fedlit.data.shaping.dealing",
     "Study": "fedlit.study.study",
     "Tables": "fedlit.data.sources",
-    "Update": "fedlit.aggregation",
+    "Update": "fedlit.exchange.rules",
     "compare": "fedlit.study.compare",
-    "fit_seeds": "fedlit.together",
-    "fit_together": "fedlit.together",
-    "load": "fedlit.cli",
+    "fit_seeds": "fedlit.run.many",
+    "fit_together": "fedlit.run.many",
+    "load": "fedlit.run.load",
     "search": "fedlit.study.search",
-    "test_together": "fedlit.together",
+    "test_together": "fedlit.run.many",
 }
 
 __all__ = [
@@ -128,12 +131,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Lazy: importing Lightning takes seconds, which `fedlit --help` must not wait for.
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'fedlit' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+# Lazy: importing Lightning takes seconds, which `fedlit --help` must not wait for.
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+Moved.install(MOVED)

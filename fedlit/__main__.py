@@ -70,19 +70,19 @@ def _dispatch(args: list[str]) -> int:
 
         print(f"fedlit {version('fedlit')}")
     elif command == "data":
-        from fedlit.data.command import main as data
+        from fedlit.cli.data import main as data
 
         return data(rest)
     elif command in STUDIES:
-        from fedlit.study.command import main as study
+        from fedlit.cli.study import main as study
 
         return _guarded(lambda: study(command, rest))
     elif command == "partition":
-        from fedlit.data.describe import main as partition
+        from fedlit.cli.partition import main as partition
 
         return _guarded(lambda: partition(rest))
     elif command == "explain":
-        from fedlit.explain.command import main as explain
+        from fedlit.cli.explain import main as explain
 
         return _guarded(lambda: explain(rest))
     elif command in HEAVY:
@@ -97,7 +97,7 @@ def _dispatch(args: list[str]) -> int:
 
 def _execute(command: str, rest: list[str]) -> int:
     try:
-        from fedlit.cli import execute
+        from fedlit.cli.runs import execute
     except ImportError as error:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"

@@ -12,19 +12,20 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from fedlit.aggregation import CFL, IFCA, Agglomerative, FedGMCC
-from fedlit.callbacks import Checkpoints, Exchange
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
-from fedlit.logger import Shown
-from fedlit.loop import FederatedLoop
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC
 from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
 from fedlit.nn import Network
-from fedlit.run import Run
+from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.logger import Shown
+from fedlit.train.loop import FederatedLoop
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedlit.building import build_clients
-from fedlit.client import FederatedClient
+from fedlit.client.build import build_clients
+from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.seeding import derive_seed, initialise, isolated_rng

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from fedlit.data.common import Common, Group, find_groups, of_several_kinds
 from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling, encode, told_before
 from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
-from fedlit.data.mutations import Mutation, Planted, mutate
+from fedlit.data.shaping.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, Split, choose_columns
 from fedlit.errors import ConfigError
@@ -42,7 +42,7 @@ class FederatedData(LightningDataModule):
         pool: put all rows into one client (the centralized baseline).
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
-        mutations: faults to plant in chosen clients (see :class:`fedlit.data.mutations.Mutation`).
+        mutations: faults to plant in chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
         seed: the run's seed, for the splits that are random and the order of rows.

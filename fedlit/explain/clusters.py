@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from fedlit.aggregation.clustered import Clusters, sort_clusters
-from fedlit.explain.figures import canvas
+from fedlit.names import Clusters, sort_clusters
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    pass
 
 __all__ = [
     "CLUSTERS",
@@ -25,25 +23,18 @@ __all__ = [
     "concepts_of",
     "in_words",
     "judged",
-    "membership_figure",
-    "pairs_figure",
     "read_clusters",
     "read_pairs",
     "stable_numbers",
 ]
 
 CLUSTERS = "clusters.csv"
+
 """Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is not known)."""
 
 PAIRS = "pairs.csv"
-"""Of a run's folder: round, first, second, measure, value of each pair that a rule compared."""
 
-# Okabe and Ito's colours and four of Tol's, which people who are colour-blind can tell apart
-_COLOURS = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#999933",
-)  # fmt: skip
-_ALONE, _NONE, _INFINITE = "#c4c8ce", "#ececec", "#222222"
-_FEW = 12  # clients, up to which a pair's number stands in its cell
+"""Of a run's folder: round, first, second, measure, value of each pair that a rule compared."""
 
 
 def read_clusters(path: Path) -> pd.DataFrame:
@@ -163,163 +154,3 @@ def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     )  # the last round first, from the first client
     places = {old: new for new, old in enumerate(old for old in order if old >= 0)}
     return table.replace(places)
-
-
-def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
-    """Clients × rounds, a colour for each cluster, grey for a client by itself; at the right the clusters of the last
-    round as letters. Clients are grouped by planted concept, where it is known.
-
-    Args:
-        frame: of :data:`CLUSTERS`.
-        title: above it.
-
-    Raises:
-        ValueError: no rounds.
-    """
-    if not len(frame):
-        raise ValueError("expected clusters of at least one round, found none")
-    numbers, concepts = stable_numbers(frame), concepts_of(frame)
-    clients = sorted(numbers.index, key=lambda name: (name not in concepts, _natural(concepts.get(name, "")), name))
-    table = numbers.loc[clients].to_numpy()
-    groups = [concepts.get(name, "") for name in clients]
-    starts = [row for row, concept in enumerate(groups) if row == 0 or concept != groups[row - 1]]
-    labels = list(clients)
-    for row in starts if concepts else ():
-        called = f"concept {groups[row]}" if groups[row].isdigit() else groups[row] or "concept not known"
-        labels[row] = f"{called} │ {clients[row]}"
-    width = min(max(3.0, 0.2 * table.shape[1]), 9.0) + 0.4 + 0.07 * max(map(len, labels))
-    with canvas(width, max(1.5, 0.24 * len(clients) + 0.9)) as figure:
-        axes = figure.add_subplot()
-        axes.imshow([[_colour(value) for value in row] for row in table], aspect="auto", interpolation="nearest")
-        axes.set_yticks(range(len(clients)), labels, fontsize=8)
-        _round_ticks(axes, numbers.columns.tolist())
-        for row in range(1, len(clients)):
-            edge = concepts and row in starts
-            axes.axhline(row - 0.5, color="black" if edge else "white", lw=1.6 if edge else 0.8)
-        axes.tick_params(length=0)
-        axes.set_xlabel("round (grey: a client by itself)", fontsize=8)
-        ends = axes.secondary_yaxis("right")
-        ends.set_yticks(range(len(clients)), [_letter(value) for value in table[:, -1]], fontsize=8)
-        ends.tick_params(length=0)
-        _spineless(axes, ends)
-        axes.set_title(title, fontsize=10, loc="left")
-    return figure
-
-
-def pairs_figure(pairs: pd.DataFrame, partition: Clusters | None = None, title: str = "") -> Figure:
-    """What a rule measured between clients in its last round, a heatmap for each measure; black is infinite, light grey
-    has no value. The scale is logarithmic where positive values span more than two decades.
-
-    Args:
-        pairs: of :data:`PAIRS`.
-        partition: clients are in this order, with a line around each cluster; by name if None.
-        title: above it.
-
-    Raises:
-        ValueError: no pairs.
-    """
-    if not len(pairs):
-        raise ValueError("expected at least one pair of clients, found none")
-    own = pairs[pairs["round"] == pairs["round"].max()]
-    names = sorted({*own["first"], *own["second"]})
-    if partition is not None:
-        place = {name: number for number, group in enumerate(partition) for name in group}
-        names.sort(key=lambda name: (place.get(name, len(place)), name))
-        cuts = [i for i in range(1, len(names)) if place.get(names[i]) != place.get(names[i - 1])]
-    else:
-        cuts = []
-    measures = list(dict.fromkeys(own["measure"]))
-    side = max(1.6, (0.42 if len(names) <= _FEW else 0.22) * len(names))
-    margin = 0.075 * max(map(len, names))
-    with canvas((side + 1.0) * len(measures) + margin, side + margin + 0.5) as figure:
-        panels = figure.subplots(1, len(measures), sharey=True, squeeze=False).ravel()
-        for axes, measure in zip(panels, measures, strict=True):
-            _heatmap(axes, own[own["measure"] == measure], names, measure)
-            for cut in cuts:
-                axes.axhline(cut - 0.5, color="black", lw=1.4)
-                axes.axvline(cut - 0.5, color="black", lw=1.4)
-        if title:
-            figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def _heatmap(axes: Axes, own: pd.DataFrame, names: Sequence[str], measure: str) -> None:
-    from matplotlib.colors import LogNorm, Normalize, to_rgb
-
-    place = {name: number for number, name in enumerate(names)}
-    table = np.full((len(names), len(names)), np.nan)
-    for first, second, value in own[["first", "second", "value"]].itertuples(index=False):
-        table[place[first], place[second]] = table[place[second], place[first]] = value
-    finite = table[np.isfinite(table)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    behind = np.where(np.isinf(table)[..., None], to_rgb(_INFINITE), to_rgb(_NONE))
-    behind[np.diag_indices(len(names))] = 1.0
-    axes.imshow(behind, interpolation="nearest", aspect="auto")
-    colours, scale = "cividis_r", LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
-    if low < 0 < high:
-        colours, scale = "PRGn", Normalize(-max(-low, high), max(-low, high))
-    shown = np.ma.masked_invalid(table)
-    picture = axes.imshow(shown, cmap=colours, norm=scale, interpolation="nearest", aspect="auto")
-    bar = axes.figure.colorbar(picture, ax=axes, pad=0.02, fraction=0.05, aspect=20)
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label(measure + (" (black: infinite)" if np.isinf(table).any() else ""), fontsize=8)
-    axes.set_xticks(range(len(names)), names, fontsize=8, rotation=90)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.tick_params(length=0)
-    _spineless(axes)
-    if len(names) > _FEW:
-        return
-    for i, j in np.argwhere(~np.isnan(table)):
-        value = float(table[i, j])
-        red, green, blue = picture.cmap(picture.norm(np.array(value)))[:3] if np.isfinite(value) else to_rgb(_INFINITE)
-        colour = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-        size = 6.5 if np.isfinite(value) else 10
-        axes.text(j, i, _number(value), ha="center", va="center", fontsize=size, color=colour)
-
-
-def _number(value: float) -> str:
-    if np.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0 or 0.01 <= abs(value) < 100:
-        return f"{value:.2f}"
-    return f"{value:.0f}" if 100 <= abs(value) < 10_000 else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def _natural(text: str) -> list[tuple[bool, Any]]:
-    """Sorts concept 2 before concept 10."""
-    import re
-
-    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", text)]
-
-
-def _colour(number: float) -> tuple[float, float, float]:
-    """White where there is no cluster; colours are used again, lighter, where there are more clusters."""
-    from matplotlib.colors import to_rgb
-
-    if np.isnan(number):
-        return 1.0, 1.0, 1.0
-    if number < 0:
-        return to_rgb(_ALONE)
-    again, position = divmod(int(number), len(_COLOURS))
-    red, green, blue = (1 - (1 - part) * 0.5**again for part in to_rgb(_COLOURS[position]))
-    return red, green, blue
-
-
-def _letter(number: float) -> str:
-    """A, …, Z, A1, …; nothing for a client by itself or without a cluster."""
-    if not number >= 0:
-        return ""
-    again, position = divmod(int(number), 26)
-    return chr(ord("A") + position) + (str(again) if again else "")
-
-
-def _round_ticks(axes: Axes, rounds: Sequence[Any]) -> None:
-    step = -(-len(rounds) // 12)
-    places = [place for place in range(len(rounds)) if place == 0 or (place + 1) % step == 0]
-    axes.set_xticks(places, [str(rounds[place]) for place in places], fontsize=7)
-
-
-def _spineless(*drawn: Any) -> None:
-    for axes in drawn:
-        for spine in axes.spines.values():
-            spine.set_visible(False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedlit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedlit.client import FederatedClient
+    from fedlit.client.client import FederatedClient
 
 __all__ = [
     "COLUMNS",
@@ -284,7 +284,7 @@ def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """
     from scipy import stats
 
-    from fedlit.study.statistics import holm
+    from fedlit.statistics import holm
 
     left, found = values.copy(), np.zeros(values.shape, bool)
     while True:

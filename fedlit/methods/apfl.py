@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.nn import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.spec import ClientSpec, own_share
@@ -33,7 +33,7 @@ class APFL(FederatedClient):
         alpha: α in [0, 1], for all clients or by name or pattern.
         learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without weight decay, and is
             kept within [0, 1].
-        class_weights: see :class:`~fedlit.client.FederatedClient`.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: an α outside [0, 1], or none for this client.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.nn.progressive import Column, Lateral
@@ -48,7 +48,7 @@ class CHFL(FederatedClient):
             method: θ_u alone predicts, and takes in θ_c's probabilities beside its own columns); or not at all
             (``none``: FedAvg on the common columns).
         lateral_input: whether the common inputs themselves reach θ_u's first hidden layer (U^(1)).
-        class_weights: see :class:`~fedlit.client.FederatedClient`.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: it is not known what is common; a μ that is no share; with ``unique: none``, a client that is in

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
@@ -25,7 +25,7 @@ class FedProx(FederatedClient):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         mu: μ, at least 0; with 0 the client is a plain one, bit for bit.
-        class_weights: see :class:`~fedlit.client.FederatedClient`.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: μ below 0.

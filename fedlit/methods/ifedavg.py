@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.nn.blocks import Affine
@@ -39,7 +39,7 @@ class IFedAvg(FederatedClient):
         start_round: exchanges before which φ stays as it is; without any exchange it stays for good.
         lr_factor: learning rate of φ, as a multiple of the network's. Weight decay, which pulls towards 0 and not
             towards the identity, never applies to φ.
-        class_weights: see :class:`~fedlit.client.FederatedClient`.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Example:
         >>> import torch

@@ -25,9 +25,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.table import Split
 from fedlit.explain.judge import read_records
-from fedlit.metrics import auroc_one_versus_one, classification_metrics
-from fedlit.predictions import prediction_frame
+from fedlit.run.predictions import prediction_frame
 from fedlit.study.runs import Job, digest_of, score_rows, tidy
+from fedlit.tasks.metrics import auroc_one_versus_one, classification_metrics
 
 __all__ = ["GRIDS", "fit_baseline", "make_baseline"]
 
@@ -86,7 +86,7 @@ def fit_baseline(job: Job) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     Returns:
         Predictions and scores of the chosen models, and for the record which settings were chosen.
     """
-    from fedlit.cli import load
+    from fedlit.run.load import load
 
     assert job.grid is not None
     data = load(job.config, *job.arguments, f"--seed={job.seed}").data

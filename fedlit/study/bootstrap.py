@@ -60,7 +60,7 @@ def _draws(client: str, rows: int, resamples: int) -> Iterator[Numbers]:
 
 
 class weighted_scores:
-    """Scores of rows that count several times or not at all, by the convention of :mod:`fedlit.metrics`.
+    """Scores of rows that count several times or not at all, by the convention of :mod:`fedlit.tasks.metrics`.
 
     What does not depend on the weights, above all the order of the rows by score, is computed once.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedlit.explain.figures import svg_text
+from fedlit.show.canvas import svg_text
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study
 from fedlit.study.tables import client_label
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
-from fedlit.study.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "count_verdicts", "estimates", "lifts"]

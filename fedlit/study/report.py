@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, membership_figure, pairs_figure, read_clusters, read_pairs
-from fedlit.explain.figures import heatmap_figure, svg_text
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
+from fedlit.show.canvas import svg_text
+from fedlit.show.clusters import membership_figure, pairs_figure
+from fedlit.show.corrections import heatmap_figure
 from fedlit.study import figures
 from fedlit.study.lift import MEAN
 from fedlit.study.runs import DONE, each_variant, spoken, variant_name

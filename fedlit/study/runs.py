@@ -36,7 +36,7 @@ from fedlit.errors import ConfigError, FedlitError
 from fedlit.study.study import METRICS
 
 if TYPE_CHECKING:
-    from fedlit.run import Run
+    from fedlit.run.run import Run
     from fedlit.study.study import Study
 
 __all__ = [
@@ -132,7 +132,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path) -> list[Job]:
     Raises:
         ConfigError: a configuration is missing or not valid: refused before the first run.
     """
-    from fedlit.cli import load
+    from fedlit.run.load import load
     from fedlit.study.baselines import GRIDS
 
     jobs: dict[str, dict[str, Any]] = {}
@@ -319,12 +319,12 @@ def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dic
 
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    from fedlit.cli import load
     from fedlit.explain.clusters import CLUSTERS, PAIRS
-    from fedlit.explain.explain import read_corrections
     from fedlit.explain.judge import CORRECTIONS
-    from fedlit.folders import newest_run
-    from fedlit.predictions import scored_predictions
+    from fedlit.run.explanation import read_corrections
+    from fedlit.run.folders import newest_run
+    from fedlit.run.load import load
+    from fedlit.run.predictions import scored_predictions
     from fedlit.study.curves import read_curves, training_seconds
 
     best = [f"--checkpoint.monitor=val/{job.choose}", "--checkpoint.best=1"] if job.checkpoint == "best" else []
@@ -374,7 +374,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
 
 def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:
     """Whether a run that was begun is of this configuration, and kept the checkpoints that are asked for."""
-    from fedlit.run import flatten
+    from fedlit.run.run import flatten
 
     saved = folder / "config.yaml"
     before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}

@@ -25,17 +25,17 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, Jou
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from fedlit.config import known_configs
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.metrics import summarise
-from fedlit.plan import text_table
+from fedlit.run.config import known_configs
 from fedlit.seeding import derive_seed
+from fedlit.show.text import text_table
 from fedlit.spec import Site
 from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.runs import SCORES, Job, plan_jobs
 from fedlit.study.space import distributions, inside, look_up
 from fedlit.study.study import METRICS, Method, Search, Study, load_study, parse_seeds
+from fedlit.tasks.metrics import summarise
 
 __all__ = ["Found", "Trial", "search"]
 
@@ -354,7 +354,7 @@ class _Work:
 
     def _own(self, job: Job) -> dict[str, Any] | None:
         """The configuration's own settings as Optuna has them, None if the space does not hold them."""
-        from fedlit.cli import load
+        from fedlit.run.load import load
 
         settings = yaml.safe_load(load(job.config, *job.arguments).config_text or "")
         own = {key: inside(distribution, look_up(settings, key)) for key, distribution in self.space.items()}

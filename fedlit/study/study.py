@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlit.config import find_config, read_yaml
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import find_config, read_yaml
 
 __all__ = [
     "BASELINES",

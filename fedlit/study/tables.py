@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedlit.plan import text_table
+from fedlit.show.text import text_table
 from fedlit.study.lift import MEAN, WORST, Answer, count_verdicts
 from fedlit.study.runs import each_variant, spoken
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, METRICS, Study

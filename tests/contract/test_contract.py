@@ -12,13 +12,14 @@ from federations import CLUSTERED, FEDERATED, METHODS, FederatedClient, SmallNet
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from fedlit.aggregation import Mean, Update
-from fedlit.building import build_clients
-from fedlit.callbacks import Checkpoints, Exchange
+from fedlit.client.build import build_clients
 from fedlit.data.loader import Batch
 from fedlit.errors import RunError
-from fedlit.loop import FederatedLoop
-from fedlit.run import Run
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import Mean, Update
+from fedlit.run.run import Run
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.loop import FederatedLoop
 
 
 def trained(folder: Path, **options: Any) -> Run:

@@ -11,10 +11,10 @@ import torch
 from federations import make_run
 from lightning.pytorch import Callback, Trainer
 
-from fedlit.callbacks import Exchange
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import ClientLoader, Pace
 from fedlit.errors import ConfigError
+from fedlit.exchange.exchange import Exchange
 
 
 def numbered(n: int) -> Rows:

@@ -12,18 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import LogNorm
 
-from fedlit.aggregation.clustered import Clusters
-from fedlit.explain.clusters import (
-    adjusted_rand,
-    concepts_of,
-    judged,
-    membership_figure,
-    pairs_figure,
-    read_clusters,
-    read_pairs,
-    stable_numbers,
-)
-from fedlit.explain.figures import svg_text
+from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, read_clusters, read_pairs, stable_numbers
+from fedlit.names import Clusters
+from fedlit.show.canvas import svg_text
+from fedlit.show.clusters import membership_figure, pairs_figure
 
 SPLIT: Clusters = (("ash", "elm"), ("oak", "yew"))
 OTHER: Clusters = (("ash", "oak"), ("elm", "yew"))

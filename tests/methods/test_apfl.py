@@ -15,7 +15,7 @@ from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.methods import APFL
 from fedlit.nn import MLP, Network
-from fedlit.run import Run
+from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 
 SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())

@@ -13,11 +13,11 @@ from federations import different, make_run, weights
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.aggregation import Mean
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
+from fedlit.exchange.rules import Mean
 from fedlit.methods import CHFL
-from fedlit.run import Run
+from fedlit.run.run import Run
 from fedlit.seeding import initialise
 from fedlit.spec import ClientSpec
 

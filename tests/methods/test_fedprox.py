@@ -9,10 +9,10 @@ import pytest
 import torch
 from federations import SLOW, SmallNet, different, make_run, weights
 
-from fedlit.callbacks import Checkpoints
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.methods import FedProx
+from fedlit.train.callbacks import Checkpoints
 
 
 @pytest.mark.parametrize("alike", [False, True])

@@ -13,16 +13,16 @@ import torch
 from federations import Made, SmallNet, different, make_run, weights
 from torch import Tensor, nn
 
-from fedlit.client import FederatedClient
+from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.data.mutations import Mutation
+from fedlit.data.shaping.mutations import Mutation
 from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.methods import IFedAvg
 from fedlit.nn import MLP, GlobalLayers
 from fedlit.nn.blocks import Affine
-from fedlit.run import Run
+from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 
 NEVER = 10**9

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fedlit.kernels import use_kernels
+from fedlit.engine.kernels import use_kernels
+from fedlit.engine.stack import Stacked
 from fedlit.nn import GlobalLayers
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
 from fedlit.nn.native.build import load
-from fedlit.stack import Stacked
 
 LOGGER = "fedlit.nn.native.build"
 

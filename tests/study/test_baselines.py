@@ -11,8 +11,8 @@ from federations import Made
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
-from fedlit.cli import load
 from fedlit.data.encoding import encode
+from fedlit.run.load import load
 from fedlit.study.baselines import GRIDS, fit_baseline, make_baseline
 from fedlit.study.runs import Job
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fedlit.metrics import classification_metrics
-from fedlit.predictions import prediction_frame
+from fedlit.run.predictions import prediction_frame
 from fedlit.study.bootstrap import bootstrap_scores, weighted_scores
 from fedlit.study.study import METRICS, TEST_ONLY
+from fedlit.tasks.metrics import classification_metrics
 
 
 def made(classes: int, rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

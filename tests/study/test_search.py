@@ -24,8 +24,8 @@ from optuna.storages.journal import JournalFileBackend, JournalStorage
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_session_start_info_plugin_data
 
-from fedlit.cli import load
 from fedlit.errors import ConfigError, RunError
+from fedlit.run.load import load
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study, load_study
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedlit.cli import load
-from fedlit.config import known_configs
+from fedlit.cli.study import main as study_command
 from fedlit.errors import ConfigError
-from fedlit.study.command import main as study_command
+from fedlit.run.config import known_configs
+from fedlit.run.load import load
 from fedlit.study.compare import compare
 from fedlit.study.study import Method, Scenario, Study, load_study, parse_seeds
 

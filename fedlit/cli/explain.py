@@ -1,0 +1,62 @@
+"""The command line of ``fedlit explain``. Light: what it needs is imported when it is known what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedlit.errors import ConfigError, Parser
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit explain`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit explain",
+        description="Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words. "
+        "Needs no data; with --client also that client's own columns by class, from its own table.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_argument("--client", help="draw this client's marked columns by class, from its own table")
+    parser.add_argument("--epoch", type=int, help="after this epoch, one that was recorded (default: the last)")
+    parser.add_argument(
+        "--against",
+        choices=("others", "all"),
+        default="others",
+        help="compare a client with the others (default), or as in the paper with all: then fewer than 6 clients have "
+        "no mark",
+    )
+    parser.add_argument("--threshold", type=float, default=2.0, help="standard deviations of a mark (default: 2)")
+    parser.add_argument("--out", help="where to write (default: explain/ in the run's folder)")
+    arguments = vars(parser.parse_args(argv))
+    arguments["run"] = _folder(arguments["run"])
+    from fedlit.run.explanation import explain
+
+    found = explain(**arguments)
+    print(found)
+    print("\nWrote " + ", ".join(str(path) for path in found.files))
+    return 0
+
+
+def _folder(run: str) -> Path:
+    """A run's folder; of a folder of runs, or of a configuration's name, the newest one that has corrections, else the
+    newest.
+    """
+    from fedlit.explain.judge import CORRECTIONS
+
+    path = Path(run)
+    for folder in (path, Path("lightning_logs", path.stem)):
+        if (folder / CORRECTIONS).is_file():
+            return folder
+        numbered = {own.name.removeprefix("version_"): own for own in folder.glob("version_*")}
+        runs = [numbered[number] for number in sorted(filter(str.isdigit, numbered), key=int, reverse=True)]
+        if runs:
+            return next((own for own in runs if (own / CORRECTIONS).is_file()), runs[0])
+    if path.is_dir():
+        return path
+    raise ConfigError(
+        f"--run: expected a run's folder, such as {Path('lightning_logs', path.stem, 'version_0')}, found none of the "
+        f"name {run}"
+    )

@@ -1,0 +1,61 @@
+"""``fedlit partition describe``: how the clients of a configuration differ, as a table and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedlit.data.shaping.dealing import Distance
+from fedlit.data.shaping.distance import Measure
+from fedlit.data.shaping.partition import Partition
+from fedlit.data.sources.base import Source
+from fedlit.errors import ConfigError, Parser, did_you_mean
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit partition`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit partition",
+        description="Show how the clients of a configuration differ: rows, classes, and the earth mover's distance of "
+        "each to the whole. Any key of the configuration can be changed: --seed 5, --data.source.init_args.clients 5",
+        allow_abbrev=False,
+    )
+    parser.add_argument("action", help="describe")
+    parser.add_argument("--config", required=True, help="the configuration: its name, or a file")
+    parser.add_argument("--out", help="where the picture goes (default: lightning_logs/partition/ and the name)")
+    arguments, keys = parser.parse_known_args(argv)
+    if arguments.action != "describe":
+        raise ConfigError(
+            f"fedlit partition: expected describe, found {arguments.action!r}."
+            + did_you_mean(arguments.action, ["describe"])
+        )
+    from fedlit.data.shaping.describe import describe
+    from fedlit.run.load import load
+    from fedlit.show.canvas import save_figure
+    from fedlit.show.partition import partition_figure
+
+    data = load(arguments.config, *keys).data
+    described = describe(data.tables(), data.seed, _measure(data.source))
+    print(described)
+    name = Path(arguments.config).stem
+    folder = Path(arguments.out or Path("lightning_logs", "partition", name))
+    folder.mkdir(parents=True, exist_ok=True)
+    files = save_figure(partition_figure(described, f"{name}, seed {data.seed}"), folder / "partition")
+    print("\nWrote " + ", ".join(map(str, files)))
+    return 0
+
+
+def _measure(source: Source) -> Measure:
+    """That of the deal, so that the distance is the one that it was dealt by."""
+    inner: Any = source
+    while inner is not None:
+        if isinstance(inner, Partition) and isinstance(inner.deal, Distance):
+            return inner.deal.measure
+        inner = getattr(inner, "source", None)
+    return Measure()

@@ -1,0 +1,84 @@
+"""The command lines of ``fedlit compare`` and ``fedlit search``. Light: what they need is imported when it is known
+what is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+
+from fedlit.errors import Parser
+from fedlit.run.config import known_configs
+
+__all__ = ["main"]
+
+
+def _names(text: str) -> list[str]:
+    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    about = {
+        "compare": "Train every method of a study with every seed, fit the go-alone models, and say what federation "
+        "gains for each client: results.csv, lift.csv, tables.md, report.html. Started again, it runs only what is "
+        "missing.",
+        "search": "Look for what to federate, how often, how much, and for hyperparameters: the space is in the study, "
+        "trials are chosen on validation. Started again, it goes on.",
+    }
+    known = ", ".join(name.removesuffix(".yaml") for name in known_configs(studies=True))
+    parser = Parser(
+        prog=f"fedlit {command}", description=about[command], epilog=f"studies: {known}", allow_abbrev=False
+    )
+    parser.add_argument("study", help="a YAML file, or the name of one in configs/studies/")
+    parser.add_argument("--seeds", help="8:28 (both ends included) or 1,2,5; by default the study's")
+    parser.add_argument(
+        "--jobs", type=int, help="runs at once, each with its share of the cores (default: one per core, at most 4)"
+    )
+    parser.add_argument("--out", help="the study's folder (default: lightning_logs/studies/NAME)")
+    if command == "compare":
+        parser.add_argument(
+            "--methods", type=_names, help="these methods only, divided by commas (the reference is added)"
+        )
+        parser.add_argument(
+            "--scenarios", type=_names, help="of a study that has scenarios these only, divided by commas"
+        )
+        parser.add_argument("--baselines", type=_names, help="these go-alone models only, or none")
+    else:
+        parser.add_argument("--trials", type=int, default=20, help="how many in all (default: 20)")
+    return parser
+
+
+def main(command: str, argv: Sequence[str]) -> int:
+    """Run ``fedlit compare`` or ``fedlit search``; the exit status: 0, or 1 if a run failed."""
+    arguments = vars(_parser(command).parse_args(argv))
+    try:
+        if command == "search":
+            from fedlit.study.search import search
+
+            print(search(**arguments))
+            return 0
+        from fedlit.study.compare import compare
+        from fedlit.study.study import load_study
+
+        arguments["study"] = load_study(arguments["study"])
+        wanted = arguments.pop("scenarios")
+        chosen = list(arguments["study"].scenarios) if wanted is None else wanted
+        for scenario in chosen:  # refused before the first is run
+            arguments["study"].of(scenario)
+        failed = False
+        for scenario in chosen or [None]:
+            if scenario is not None:
+                print(f"\n=== {scenario} ===")
+            found = compare(**arguments, scenario=scenario)
+            print(f"\n{found}\n")
+            print(f"Report: {found.folder / 'report.html'}")
+            for name, error in found.failures.items():
+                print(f"FAILED {name}: {error}", file=sys.stderr)
+            failed |= bool(found.failures)
+    except KeyboardInterrupt:
+        again = shlex.join(["fedlit", command, *argv])
+        print(f"fedlit: interrupted; the same command goes on with what is missing: {again}", file=sys.stderr)
+        return 130
+    return 1 if failed else 0

@@ -1,0 +1,148 @@
+"""From descriptions to clients, each of whose parameters is a function of (seed, its name)."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from weakref import WeakSet
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.seeding import derive_seed, initialise, isolated_rng
+from fedlit.sharing import can_name_a_module
+from fedlit.spec import ClientSpec
+
+__all__ = ["ClientFactory", "ClientOverride", "build_client", "build_clients", "find_override"]
+
+NOT_FORWARDED = (
+    "backward",
+    "configure_callbacks",
+    "configure_gradient_clipping",
+    "lr_scheduler_step",
+    "on_before_backward",
+    "on_predict_batch_end",
+    "on_predict_batch_start",
+    "on_test_batch_end",
+    "on_test_batch_start",
+    "on_validation_batch_end",
+    "on_validation_batch_start",
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "predict_step",
+    "test_step",
+    "validation_step",
+)
+"""Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so it is refused."""
+
+ClientFactory = Callable[[ClientSpec], FederatedClient]
+
+# Factories whose initial values were found to depend on (seed, name) alone; those that take no weak reference are
+# looked at each time.
+_CHECKED: WeakSet[ClientFactory] = WeakSet()
+
+
+@dataclass
+class ClientOverride:
+    """What is different for the clients whose name matches a pattern.
+
+    Attributes:
+        client: another client class.
+        optimizer: another optimizer.
+        scheduler: another learning-rate schedule.
+        gradient_clip_val: another limit for the gradient's norm.
+    """
+
+    client: ClientFactory | None = None
+    optimizer: OptimizerCallable | None = None
+    scheduler: LRSchedulerCallable | None = None
+    gradient_clip_val: float | None = None
+
+
+def build_clients(
+    specs: list[ClientSpec], client: ClientFactory, seed: int, overrides: Mapping[str, ClientOverride] | None = None
+) -> dict[str, FederatedClient]:
+    """Clients by name, in the order of names, every parameter a function of (seed, its name).
+
+    Args:
+        specs: the clients' descriptions.
+        client: makes a client from its description.
+        seed: the run's seed.
+        overrides: client name or glob → what is different there; the first match counts.
+
+    Raises:
+        ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
+            of draws; a hook that would not be called.
+    """
+    names = [spec.name for spec in specs]
+    for pattern in overrides or {}:
+        if not fnmatch.filter(names, pattern):
+            raise ConfigError(
+                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are "
+                f"{', '.join(names)}." + did_you_mean(pattern, names)
+            )
+    for name in names:
+        if not can_name_a_module(name):
+            raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
+    clients: dict[str, FederatedClient] = {}
+    for spec in sorted(specs, key=lambda spec: spec.name):
+        factory = find_override(overrides, spec.name).client or client
+        clients[spec.name] = build_client(factory, spec, seed, "build")
+        if not _is_checked(factory):
+            again = build_client(factory, spec, seed, "build again").state_dict()
+            drawn = [
+                name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
+            ]
+            if drawn:
+                raise ConfigError(
+                    f"client {spec.name!r}: expected initial values that depend on (seed, name) alone, found that "
+                    f"{', '.join(drawn)} depend on what was drawn before; draw them in a reset_parameters "
+                    "method of the "
+                    "module that holds them, so that clients whose networks differ elsewhere start equal"
+                )
+            with suppress(TypeError):
+                _CHECKED.add(factory)
+    return clients
+
+
+def _is_checked(factory: ClientFactory) -> bool:
+    try:
+        return factory in _CHECKED
+    except TypeError:
+        return False
+
+
+def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
+    """One client, untrained; ``purpose`` seeds what its constructor may draw."""
+    try:
+        with isolated_rng(derive_seed(seed, purpose)):
+            built = factory(spec)
+    except FedlitError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"client {spec.name!r}: its network could not be built for {spec.num_features} features and "
+            f"{spec.num_outputs} outputs ({type(error).__name__}: {error}); look at model.client"
+        ) from error
+    refused = [hook for hook in NOT_FORWARDED if getattr(type(built), hook) is not getattr(LightningModule, hook)]
+    if refused:
+        raise ConfigError(
+            f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a federation "
+            "does not call; "
+            "override training_step, evaluate, configure_optimizers or the epoch and fit hooks instead"
+        )
+    initialise(built, seed)
+    return built
+
+
+def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
+    """What is different for a client; the first pattern that matches its name counts."""
+    return next(
+        (override for pattern, override in (overrides or {}).items() if fnmatch.fnmatchcase(name, pattern)),
+        ClientOverride(),
+    )

@@ -1,0 +1,314 @@
+"""A client: one party's network, what it minimises and how it is scored. A new method starts as a subclass of this."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.nn import NetworkFactory
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec, Site
+from fedlit.tasks.metrics import ClientMetrics
+
+__all__ = ["FederatedClient", "balanced"]
+
+
+def balanced(rows: Sequence[int]) -> Tensor:
+    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
+    classes; 0 for one without rows.
+
+    Args:
+        rows: training rows of each class.
+
+    Example:
+        >>> balanced([30, 10, 0])
+        tensor([0.5000, 1.5000, 0.0000])
+    """
+    count = torch.tensor(rows, dtype=torch.float32)
+    present = count > 0
+    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
+    return inverse * present.sum() / inverse.sum()
+
+
+class FederatedClient(LightningModule):
+    """One party of a federation: encoder, core and head, its loss, its optimizer, its metrics.
+
+    The loop calls ``training_step`` with the client's own batch, steps the client's optimizer, forwards Lightning's
+    hooks, and scores ``evaluate``. Which of the client's named tensors are federated is the exchange's matter; a
+    client knows nothing of others. To add a method, override what differs:
+
+    - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
+    - ``on_receive``: what the client does with what an exchange gave it;
+    - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
+    - ``forward``: how the parts make a prediction;
+    - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
+      ``training_step`` call ``descend`` for each;
+    - ``configure_metrics``: other scores.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` has parts of its
+            own.
+        class_weights: whether classes count alike in the loss (``balanced``): each row is weighted by the inverse of
+            its class's share of the client's training rows, weights scaled to sum to the number of its classes.
+
+    Attributes:
+        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
+            ``exchange.federated`` says; set in a class whose method keeps a part at home.
+        side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
+            what clients share: its federation is then stepped one client after another.
+        stackable: whether alike clients may be stepped as one (:mod:`fedlit.engine.stack`). A subclass has to say so
+            again, and may if its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules.
+        state: anything else that the client must remember, by name: tensors, numbers, strings, lists and
+            dictionaries of these. Saved in the checkpoint.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> client = FederatedClient(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
+        >>> client.probabilities(client(torch.zeros(4, 2))).shape
+        torch.Size([4, 2])
+    """
+
+    private: tuple[str, ...] = ()
+    side_by_side = True
+    stackable = True
+    class_weight: Tensor | None
+
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory | None, class_weights: Literal["none", "balanced"] = "none"
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        if callable(network):
+            built = network(spec.num_features, spec.num_outputs)
+            self.encoder: nn.Module = built.encoder
+            self.core: nn.Module = built.core
+            self.head: nn.Module = built.head
+        elif network is not None or type(self).forward is FederatedClient.forward:
+            raise ConfigError(
+                f"client {spec.name!r}: expected a network class, found the {type(network).__name__} {network!r}; let "
+                f"{type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: NetworkFactory"
+            )
+        self.state: dict[str, Any] = {}
+        weight = balanced(spec.class_rows) if class_weights == "balanced" else None
+        self.register_buffer("class_weight", weight, persistent=False)
+        # Set by the loop, which owns what the configuration says about optimizers.
+        self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
+        self.scheduler_factory: Callable[[Optimizer], Any] | None = None
+        self.scheduler_interval = "epoch"
+        self.gradient_clip_val: float | None = None
+        # Also set by the loop, before each step: batches per optimizer step, and whether this one is the last of them.
+        self.accumulate = 1
+        self.steps_now = True
+        self._optimizers: list[Optimizer] = []
+        self._scheduler_configs: list[LRSchedulerConfig] = []
+        self._logged: dict[str, list[Tensor]] = {}
+        self._federated: dict[str, Tensor] = {}
+        self.stacked = False  # whether it is stepped with others as one; set by the stack
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits.
+
+        Shape:
+            - x: (n, d) float32
+            - output: (n, 1) where there are two classes (the positive one's logit), else (n, classes)
+        """
+        logits: Tensor = self.head(self.core(self.encoder(x)))
+        return logits
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Mean cross-entropy, weighted by class if ``class_weights`` says so.
+
+        Shape:
+            - logits: as ``forward`` gives them
+            - y: (n,) int64, positions in the client's classes
+            - output: scalar
+        """
+        if logits.shape[1] > 1:
+            return functional.cross_entropy(logits, y, self.class_weight)
+        if self.class_weight is None:
+            return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype))
+        weight = self.class_weight[y]  # normalised as cross_entropy does it
+        return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype), weight / weight.mean())
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """What the client minimises on one batch of its own: a scalar."""
+        return self.objective(batch.x, batch.y)
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the client minimises on rows: their loss.
+
+        Shape:
+            - x: (n, d) float32
+            - y: (n,) int64, positions in the client's classes
+            - output: scalar
+        """
+        return self.loss(self(x), y)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """(n, classes) float32, each row sums to 1."""
+        logits = logits.float()
+        if logits.shape[1] == 1:
+            positive = logits[:, 0].sigmoid()
+            return torch.stack([1 - positive, positive], 1)
+        return logits.softmax(1)
+
+    def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Probabilities (n, classes), and the mean loss over the rows whose label the client knows (NaN where
+        there is none).
+        """
+        return self.score(self(batch.x), batch)
+
+    def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What ``evaluate`` returns, from the batch's logits; the loss without class weights."""
+        known = batch.y >= 0
+        # rows count alike in a score, whatever they count in training
+        weight, self.class_weight = self.class_weight, None
+        try:
+            loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
+        finally:
+            self.class_weight = weight
+        return self.probabilities(logits), loss
+
+    def configure_metrics(self, site: Site) -> ClientMetrics:
+        """The metric that collects (probabilities, y, loss) and computes named scalars for one site and split."""
+        return ClientMetrics(site)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one."""
+        return self.optimizer_of(self.parameters())
+
+    def optimizer_of(self, parameters: Iterable, lr_factors: Sequence[float] = ()) -> Any:
+        """The configuration's optimizer and schedule over some parameters.
+
+        Args:
+            parameters: tensors, or groups as torch's optimizers take them.
+            lr_factors: what to multiply the learning rate of each group by.
+        """
+        optimizer = self.optimizer_factory(parameters)
+        for group, factor in zip(optimizer.param_groups, lr_factors, strict=False):
+            group["lr"] = factor * group["lr"]
+        if self.scheduler_factory is None:
+            return optimizer
+        scheduler = self.scheduler_factory(optimizer)
+        monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
+        config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def descend(self, loss: Tensor, optimizers: Iterable[Optimizer], clipped: Iterable[Sequence[str]]) -> None:
+        """Take a step down a loss: gradients, clipping, optimizers, as the configuration says.
+
+        What the loop does with the loss that ``training_step`` returns; a client that steps several optimizers by
+        itself calls it for each. Where batches are accumulated, the optimizers step behind the last one.
+
+        Args:
+            loss: scalar.
+            optimizers: those that step.
+            clipped: lists of names of parameters; the gradients of each list are limited together.
+        """
+        (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+        call_hook(self, "on_after_backward")
+        if not self.steps_now:
+            return
+        if self.gradient_clip_val:
+            parameters = dict(self.named_parameters())
+            for names in clipped:
+                nn.utils.clip_grad_norm_([parameters[name] for name in names], self.gradient_clip_val)
+        for optimizer in optimizers:
+            call_hook(self, "on_before_optimizer_step", optimizer)
+            optimizer.step()
+            call_hook(self, "on_before_zero_grad", optimizer)
+            optimizer.zero_grad()
+        if torch.is_autocast_enabled(self.device.type):
+            torch.clear_autocast_cache()  # it holds the weights as they were, and a second loss would be of these
+
+    def clipped_apart(self) -> list[list[str]]:
+        """Names of the parameters whose gradients ``gradient_clip_val`` limits together: all of them, in one list."""
+        return [[name for name, _ in self.named_parameters()]]
+
+    def on_receive(self, received: State) -> None:
+        """Called after each exchange, and once before the first step with the state that the client starts from.
+
+        Args:
+            received: federated tensors by name, as the rule returned them (before mixing with the update rate). Do
+                not change them in place.
+        """
+
+    def publish(self) -> State:
+        """Further float32 tensors by name that travel with the federated ones; none by default.
+
+        Also called for the plan, before training; their names and sizes stand there.
+        """
+        return {}
+
+    @property
+    def corrections(self) -> Mapping[str, Mapping[str, float]]:
+        """What the client's private parts do to its columns, for a person: part (such as ``input scale``) → feature →
+        value; nothing by default. ``fedlit explain`` compares clients by it.
+        """
+        return {}
+
+    @property
+    def federated(self) -> Mapping[str, Tensor]:
+        """The client's federated tensors by name (live, not copies); empty until training starts."""
+        return {name: tensor.detach() for name, tensor in self._federated.items()}
+
+    def log(self, name: str, value: Tensor | float, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Record a scalar; its mean over the epoch goes to the client's run as ``train/<name>``.
+
+        Lightning's own ``log`` serves the Trainer's module only and costs about 190 µs a call; this one appends to a
+        list.
+
+        Raises:
+            TypeError: further arguments, which would have no effect.
+        """
+        if args or kwargs:
+            raise TypeError(
+                f"client.log(name, value) records the epoch's mean and takes nothing else, found {[*args, *kwargs]}"
+            )
+        self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
+
+    def log_dict(self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """:meth:`log` for several."""
+        for name, value in values.items():
+            self.log(name, value, *args, **kwargs)
+
+    def pop_logged(self) -> dict[str, float]:
+        """The means of what was recorded since the last call, by name."""
+        means = {
+            name: float(torch.stack([value.float() for value in values]).mean())
+            for name, values in self._logged.items()
+        }
+        self._logged.clear()
+        return means
+
+    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
+        """This client's own optimizers: one, or a list."""
+        mine = self._optimizers
+        return mine[0] if len(mine) == 1 else mine
+
+    def lr_schedulers(self) -> Any:
+        """This client's own schedulers: none, one, or a list."""
+        mine = [config.scheduler for config in self._scheduler_configs]
+        return None if not mine else mine[0] if len(mine) == 1 else mine
+
+
+def call_hook(client: LightningModule, hook: str, *args: Any) -> None:
+    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
+    if overrides(client, hook):
+        getattr(client, hook)(*args)
+
+
+def overrides(client: LightningModule, hook: str) -> bool:
+    """Whether the client's class has a hook of its own."""
+    return getattr(type(client), hook) is not getattr(LightningModule, hook)

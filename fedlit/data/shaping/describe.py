@@ -1,0 +1,133 @@
+"""How the clients of a federation differ: rows, classes, earth mover's distances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedlit.data.shaping.dealing import NORMAL
+from fedlit.data.shaping.distance import Distances, Measure, Space
+from fedlit.data.table import SPLITS, ClientTable
+
+__all__ = ["Described", "describe"]
+
+
+_MOST_COLUMNS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """How clients differ.
+
+    Attributes:
+        rows: client → rows by split.
+        classes: all clients' labels in training rows.
+        shares: (clients, classes), the share of each class in a client's training rows.
+        concepts: client → its concept, where an experiment knows.
+        measure: how distances were measured.
+        distances: None where they cannot be.
+        reason: why not.
+    """
+
+    rows: Mapping[str, Mapping[str, int]]
+    classes: tuple[Any, ...]
+    shares: np.ndarray
+    concepts: Mapping[str, str]
+    measure: Measure
+    distances: Distances | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        head = ["client", *SPLITS, *(["concept"] if self.concepts else [])]
+        wide = len(self.classes) > _MOST_COLUMNS
+        head += ["classes", "most frequent"] if wide else [str(label) for label in self.classes]
+        head += ["EMD"] if self.distances else []
+        lines = [head]
+        for (name, rows), shares in zip(self.rows.items(), self.shares, strict=True):
+            line = [name, *(f"{rows[split]:,}" for split in SPLITS)]
+            line += [self.concepts.get(name, "")] if self.concepts else []
+            if wide:
+                top = np.argsort(-shares, kind="stable")[:3]
+                named = [f"{self.classes[place]} ({100 * shares[place]:.0f} %)" for place in top if shares[place]]
+                line += [str(np.count_nonzero(shares)), ", ".join(named)]
+            else:
+                line += [f"{100 * share:.0f} %" if share else "·" for share in shares]
+            line += [f"{self.distances.to_whole[name]:.4g}"] if self.distances else []
+            lines.append(line)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = [
+            "  ".join(
+                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
+            )
+            for line in lines
+        ]
+        return "\n".join([*table, "", "Classes: shares of a client's training rows.", *self._told()])
+
+    def _told(self) -> list[str]:
+        if self.distances is None:
+            return [f"No earth mover's distance (EMD): {self.reason}."]
+        pairs, p = len(self.distances.pairwise), self.distances.p
+        passed = "they pass for normally distributed" if p > NORMAL else "they do not pass for normally distributed"
+        return [
+            f"Earth mover's distance (EMD) to all clients' rows, mean weighted by rows: {self.distances.mean:.4g}",
+            f"  ({self.measure.features} features; another label costs {self.measure.label:g} × the mean distance; "
+            f"samples of at most {self.measure.sample} training rows).",
+            f"The {pairs} distances between clients: Shapiro and Wilk's p = {p:.2g}, {passed} (p > {NORMAL:g})."
+            if pairs > 2
+            else "Too few clients for a test of the distances between them.",
+        ]
+
+
+def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None = None) -> Described:
+    """How clients differ.
+
+    Args:
+        tables: one per client, in any order.
+        seed: the run's seed, which draws the rows that distances are measured on.
+        measure: how distances are measured.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> print(describe(Partition(Bundled(clients=["wine"]), clients=2).tables(seed=0), seed=0))
+        client  train  validation  test  class_0  class_1  class_2    EMD
+        c01        53          14    23     23 %     34 %     43 %  1.977
+        c02        53          13    22     45 %     30 %     25 %  1.977
+        <BLANKLINE>
+        Classes: shares of a client's training rows.
+        Earth mover's distance (EMD) to all clients' rows, mean weighted by rows: 1.977
+          (standardised features; another label costs 1 × the mean distance; samples of at most 200 training rows).
+        Too few clients for a test of the distances between them.
+    """
+    import pandas as pd
+
+    tables = sorted(tables, key=lambda table: table.name)
+    measure = measure or Measure()
+    targets = [table.target.iloc[table.splits["train"]] for table in tables]
+    labels = {label for target in targets for label in target.unique().tolist()}
+    classes = tuple(sorted(labels, key=lambda label: (isinstance(label, str), label)))
+    shares = np.stack([target.value_counts(normalize=True).reindex(classes, fill_value=0) for target in targets])
+    distances, reason = None, ""
+    columns, categorical = list(tables[0].features), set(tables[0].categorical)
+    other = [t.name for t in tables if set(t.features) != set(columns) or set(t.categorical) != categorical]
+    if other:
+        reason = f"{other[0]} has other columns than {tables[0].name}"
+    elif len(tables) < 2:
+        reason = "there is one client"
+    else:
+        features = pd.concat([t.features[columns].iloc[t.splits["train"]] for t in tables])
+        ends = np.cumsum([len(target) for target in targets])
+        space = Space(measure, features, pd.concat(targets), np.arange(ends[-1]), tables[0].categorical, seed)
+        own = np.split(np.arange(ends[-1]), ends[:-1])
+        distances = space.between({table.name: rows for table, rows in zip(tables, own, strict=True)})
+    return Described(
+        rows={table.name: {split: len(table.splits[split]) for split in SPLITS} for table in tables},
+        classes=classes,
+        shares=shares,
+        concepts={table.name: table.concept for table in tables if table.concept is not None},
+        measure=measure,
+        distances=distances,
+        reason=reason,
+    )

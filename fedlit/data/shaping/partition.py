@@ -1,0 +1,140 @@
+"""Federations cut from tables that came in other pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedlit.data.shaping.dealing import Deal, Iid, Whole
+from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
+
+__all__ = ["Partition", "Redraw"]
+
+
+@dataclass(frozen=True)
+class Redraw:
+    """Splits that the run's seed draws anew, in place of the source's own.
+
+    Attributes:
+        splits: the source's splits whose rows are taken; rows of the others are left out.
+        test: the share of the rows that become test rows, in (0, 1).
+        validation: the share of the *other* rows that become validation rows, in (0, 1).
+    """
+
+    splits: tuple[Split, ...] = SPLITS
+    test: float = 0.2
+    validation: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_fractions(self.test, self.validation)
+        if not self.splits or not set(self.splits) <= set(SPLITS) or len(set(self.splits)) < len(self.splits):
+            raise ConfigError(
+                f"redraw.splits: expected some of {', '.join(SPLITS)}, none twice, found {list(self.splits)}"
+            )
+
+
+class Partition(Source):
+    """The rows of all clients of another source, dealt to new ones: alike clients, for experiments in which all that
+    differs between clients is what one puts there, or clients that differ as a ``deal`` says.
+
+    No row changes its split, unless splits are drawn anew; who gets what is drawn by the run's seed. Clients are called
+    ``c01``, ``c02``, … Rows keep their numbers where these are different ones; those of several files are numbered
+    anew, in the order of the source's clients.
+
+    Args:
+        source: whose clients have the same columns.
+        clients: how many there shall be; None where the deal knows (:class:`~fedlit.data.shaping.dealing.ByColumn`).
+        rows: at most so many rows of a split in all, drawn at random, by split; all if left out.
+        redraw: draw the splits anew; the source's own if None.
+        shared_test: whether every client is tested on all test rows; otherwise they are dealt as the others are.
+        deal: who gets which rows (see :mod:`fedlit.data.shaping.dealing`); at random and evenly, split by split,
+            if None.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> tables = Partition(Bundled(clients=["digits"]), clients=3).tables(seed=0)
+        >>> [(table.name, len(table.features)) for table in tables]
+        [('c01', 599), ('c02', 599), ('c03', 599)]
+    """
+
+    name: ClassVar[str] = "partition"
+    about: ClassVar[str] = "the rows of another source, dealt to new clients"
+
+    def __init__(
+        self,
+        source: Source,
+        clients: int | None = None,
+        rows: dict[Split, int] | None = None,
+        redraw: Redraw | None = None,
+        shared_test: bool = False,
+        deal: Deal | None = None,
+    ) -> None:
+        if clients is not None and clients < 2:
+            raise ConfigError(f"partition: clients: expected at least 2, found {clients}")
+        for split, number in (rows or {}).items():
+            if split not in SPLITS or number < (clients or 1):
+                raise ConfigError(
+                    f"partition: rows: expected at least one row a client for some of {', '.join(SPLITS)}, found "
+                    f"{split}: {number}"
+                )
+        self.source, self.clients, self.rows = source, clients, rows or {}
+        self.redraw, self.shared_test, self.deal = redraw, shared_test, deal or Iid()
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read the source's tables and deal their rows; ``seed`` draws who gets which."""
+        import pandas as pd
+
+        tables = self.source.tables(seed)
+        columns = set(tables[0].features)
+        for table in tables:
+            if set(table.features) != columns or set(table.categorical) != set(tables[0].categorical):
+                raise DataError(
+                    f"partition: expected the columns of {tables[0].name} at {table.name}, found others; choose "
+                    "clients that have the same columns"
+                )
+            if (table.target.name, table.positive) != (tables[0].target.name, tables[0].positive):
+                raise DataError(
+                    f"partition: expected the target of {tables[0].name} at {table.name} ({tables[0].target.name}), "
+                    f"found {table.target.name}; choose clients that have the same target"
+                )
+        features = pd.concat([table.features for table in tables])
+        target = pd.concat([table.target for table in tables])
+        if not features.index.is_unique:  # rows of several files
+            features, target = features.reset_index(drop=True), target.reset_index(drop=True)
+        starts = np.cumsum([0, *(len(table.features) for table in tables)])
+        whole = {
+            split: np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
+            for split in SPLITS
+        }
+        if self.redraw is not None:
+            used = np.sort(np.concatenate([whole[split] for split in self.redraw.splits]))
+            drawn = random_split(len(used), seed, self.redraw.test, self.redraw.validation)
+            whole = {split: used[rows] for split, rows in drawn.items()}
+        for split, rows in whole.items():
+            order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
+            whole[split] = order[: self.rows.get(split)]
+        shared: dict[Split, np.ndarray] = {"test": whole.pop("test")} if self.shared_test else {}
+        hands = self.deal.deal(Whole(features, target, whole, tables[0].categorical), self.clients, seed)
+        features = features.drop(columns=list(self.deal.dropped))
+        made = []
+        for name, hand in hands.items():
+            parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
+            own = np.concatenate(parts)
+            bounds = np.split(np.arange(len(own)), np.cumsum([len(part) for part in parts])[:-1])
+            made.append(
+                replace(
+                    tables[0],
+                    name=name,
+                    concept=None,
+                    features=features.iloc[own],
+                    target=target.iloc[own],
+                    splits=dict(zip(SPLITS, bounds, strict=True)),
+                    categorical=tuple(column for column in tables[0].categorical if column in features),
+                )
+            )
+        return check_tables(made)

@@ -1,0 +1,23 @@
+"""How clients' steps are executed: one after another, side by side, or alike ones as one.
+
+The plain engine is the reference: it equals a hand-written loop over clients, bit for bit. The threaded engine runs the
+same operations with the same number of intra-op threads, only at the same time, so it gives the same bits as the plain
+one with that number. Stacking agrees with both to float32 tolerance.
+"""
+
+from fedlit.engine.base import Engine, EngineName, Evaluation, PlainEngine, Task
+from fedlit.engine.make import make_engine
+from fedlit.engine.stacked import StackedEngine
+from fedlit.engine.threads import AutoEngine, ThreadedEngine
+
+__all__ = [
+    "AutoEngine",
+    "Engine",
+    "EngineName",
+    "Evaluation",
+    "PlainEngine",
+    "StackedEngine",
+    "Task",
+    "ThreadedEngine",
+    "make_engine",
+]

@@ -1,0 +1,123 @@
+"""What an engine is, and what it is given to do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+
+__all__ = ["Engine", "EngineName", "Evaluation", "PlainEngine", "Scope", "Step", "Task", "settle"]
+
+EngineName = Literal["auto", "plain", "threads"]
+
+
+Step = Callable[[bool], bool]
+
+
+"""A client's step. Its argument says whether to seed torch's generators for this client and step (they belong to all
+threads, so only where clients take turns); returns whether random numbers were drawn."""
+
+
+Scope = Callable[[], AbstractContextManager[None]]
+
+
+"""Makes what surrounds a step on whatever thread runs it (the autocast of mixed precision)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's share of an aligned step.
+
+    Attributes:
+        client: whose step it is.
+        batch: what it is trained on.
+        step: the step, on its own.
+        accumulate: batches per optimizer step.
+        update: whether its optimizers step now.
+        dry: whether it is known to draw no random numbers from torch's own generators.
+        seed: of the random numbers that it draws.
+    """
+
+    client: FederatedClient
+    batch: Batch
+    step: Step
+    accumulate: int = 1
+    update: bool = True
+    dry: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A batch to be scored; draws no random numbers.
+
+    Attributes:
+        client: whose model.
+        batch: the rows.
+        run: makes (probabilities, loss).
+        outcome: where the result will be.
+    """
+
+    client: FederatedClient
+    batch: Batch
+    run: Callable[[], tuple[Tensor, Tensor]]
+    outcome: Future[tuple[Tensor, Tensor]] = field(default_factory=Future)
+
+
+class Engine(ABC):
+    """Executes the clients' tasks of one aligned step.
+
+    Attributes:
+        intra_op: threads that PyTorch may use inside one operation.
+    """
+
+    intra_op: int
+
+    @abstractmethod
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """Run every client's step.
+
+        Args:
+            tasks: by client, in the order of names.
+        """
+
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """Run evaluations; each one's outcome is set now or later."""
+        for job in jobs:
+            settle(job)
+
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing
+        """Release threads."""
+
+
+def settle(*jobs: Evaluation) -> None:
+    """Run evaluations one after another and set their outcomes."""
+    for job in jobs:
+        try:
+            job.outcome.set_result(job.run())
+        except Exception as error:
+            job.outcome.set_exception(error)
+
+
+class PlainEngine(Engine):
+    """One client after another, in the order of their names.
+
+    Args:
+        intra_op: threads inside one operation.
+    """
+
+    def __init__(self, intra_op: int) -> None:
+        self.intra_op = intra_op
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """See :class:`Engine`."""
+        for task in tasks.values():
+            task.step(True)

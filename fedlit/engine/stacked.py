@@ -1,0 +1,174 @@
+"""Alike clients as one computation, the others by another engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.engine.base import Engine, Evaluation, Scope, Step, Task
+from fedlit.engine.stack import Stack, stack_key
+from fedlit.errors import RunError
+
+__all__ = ["SMALLEST_STACK", "StackedEngine"]
+
+_log = logging.getLogger(__name__)
+
+SMALLEST_STACK, LARGEST_STACK = 4, 32
+"""Alike clients from which stacking pays, and how many share a stack: more would start fewer operations, but their
+gradients take more memory at a time."""
+
+
+class StackedEngine(Engine):
+    """Alike clients as stacks (see :mod:`fedlit.engine.stack`), the others and the stacks by another engine.
+
+    Which clients share a stack depends on their names and settings only, so the same federation gives the same bits.
+
+    Args:
+        inner: executes stacks and single clients.
+        scope: surrounds a stack's step.
+        compiled: whether compiled kernels may be used.
+
+    Attributes:
+        resumed: who shared a stack when a checkpoint was written, for the first step after it. (Clients that have lost
+            their optimizer's state differ from the others from then on; which ones have cannot be told afterwards.)
+    """
+
+    def __init__(self, inner: Engine, scope: Scope, compiled: bool) -> None:
+        self.inner, self.scope, self.compiled = inner, scope, compiled
+        self.resumed: dict[str, list[Any]] | None = None
+        self.intra_op = inner.intra_op
+        self._names: tuple[str, ...] = ()
+        self._stacks: dict[str, tuple[list[str], Stack]] = {}
+        self._refused: set[Hashable] = set()
+        self._tried: set[Hashable] = set()
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """See :class:`Engine`."""
+        if tuple(tasks) != self._names:
+            self._group(tasks)
+        for _ in range(2):  # a checkpoint's stacks may hold clients that part in this very step
+            if not all(stack.consistent and _agree(names, tasks) for names, stack in self._stacks.values()):
+                self._group(tasks)
+        joint: dict[str, Task] = {}
+        stacked: set[str] = set()
+        for label, (names, stack) in self._stacks.items():
+            members = [tasks[name] for name in names]
+            rows = Batch(torch.cat([task.batch.x for task in members]), torch.cat([task.batch.y for task in members]))
+            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members), dry=True)
+            stacked.update(names)
+        self.inner.run(joint | {name: task for name, task in tasks.items() if name not in stacked})
+
+    def _step_of(self, stack: Stack, rows: Batch, tasks: Sequence[Task]) -> Step:
+        seeds = [task.seed for task in tasks]
+
+        def step(seeded: bool) -> bool:
+            try:
+                with self.scope():
+                    stack.step(rows, tasks[0].accumulate, tasks[0].update, seeds)
+            except Exception as error:
+                names = ", ".join(client.spec.name for client in stack.clients)
+                raise RunError(f"clients {names}, stepped as one: {type(error).__name__}: {error}") from error
+            return False
+
+        return step
+
+    def _group(self, tasks: Mapping[str, Task]) -> None:
+        self._dissolve()
+        self._names = tuple(tasks)
+        resumed, self.resumed = self.resumed, None
+        same = resumed is not None and resumed["clients"] == list(tasks)
+        for names in resumed["stacks"] if resumed is not None and same else self._divide(tasks):
+            stack = Stack([tasks[name].client for name in names], self.compiled)
+            self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
+
+    def _divide(self, tasks: Mapping[str, Task]) -> Iterator[list[str]]:
+        """Who shares a stack."""
+        groups: dict[tuple[Hashable, bool], list[str]] = {}
+        for name, task in tasks.items():
+            key = stack_key(task.client, task.batch)
+            if key is not None:
+                groups.setdefault((key, task.update), []).append(name)
+        for (key, _), names in groups.items():
+            if len(names) < SMALLEST_STACK or key in self._refused:
+                continue
+            if key not in self._tried:
+                pair = [tasks[name].client for name in names[:2]]
+                with self.scope():
+                    reason = Stack.why_not(pair, tasks[names[0]].batch, self.compiled)
+                if reason:
+                    self._refused.add(key)
+                    others = len(names) - 1
+                    _log.warning("%s and %d clients like it are stepped one by one: %s", names[0], others, reason)
+                    continue
+                self._tried.add(key)
+            parts = -(-len(names) // LARGEST_STACK)
+            for part in range(parts):
+                yield names[part * len(names) // parts : (part + 1) * len(names) // parts]
+
+    @property
+    def shared(self) -> dict[str, list[Any]]:
+        """Who takes part, and who shares a stack, for a checkpoint."""
+        return {"clients": list(self._names), "stacks": [names for names, _ in self._stacks.values()]}
+
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """See :class:`Engine`; a stack's jobs on batches of one round go together."""
+        position = {
+            id(client): (stack, index)
+            for _, stack in self._stacks.values()
+            for index, client in enumerate(stack.clients)
+            if type(client).evaluate is FederatedClient.evaluate
+        }
+        rounds: dict[tuple[int, int], list[Evaluation]] = {}
+        single: list[Evaluation] = []
+        seen: dict[int, int] = {}
+        for job in jobs:
+            own = id(job.client)
+            if own in position:
+                seen[own] = seen.get(own, -1) + 1
+                rounds.setdefault((id(position[own][0]), seen[own]), []).append(job)
+            else:
+                single.append(job)
+        for group in rounds.values():
+            stack, _ = position[id(group[0].client)]
+            if len(group) < len(stack.clients) or len({len(job.batch.y) for job in group}) > 1:
+                single += group
+            else:
+                self._evaluate_stack(stack, sorted(group, key=lambda job: position[id(job.client)][1]))
+        self.inner.evaluate(single)
+
+    def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
+        def run() -> tuple[Tensor, Tensor]:
+            try:
+                with self.scope():
+                    outcomes = stack.evaluate([job.batch for job in jobs])
+            except Exception as error:
+                for job in jobs:
+                    job.outcome.set_exception(error)
+                raise
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.outcome.set_result(outcome)
+            return outcomes[0]
+
+        self.inner.evaluate([Evaluation(jobs[0].client, jobs[0].batch, run)])
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        self._dissolve()
+        self.inner.close()
+
+    def _dissolve(self) -> None:
+        while self._stacks:  # one by one: the next stack's clients take the memory that this one leaves
+            _, (_, stack) = self._stacks.popitem()
+            stack.release()
+        self._names = ()
+
+
+def _agree(names: Sequence[str], tasks: Mapping[str, Task]) -> bool:
+    """Whether the optimizers of all step now, or of none: a client's last batch of an epoch may come before others'."""
+    return len({tasks[name].update for name in names}) == 1

@@ -1,0 +1,111 @@
+"""Clients side by side, each step on one of several threads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from fedlit.engine.base import Engine, Evaluation, PlainEngine, Task, settle
+from fedlit.errors import RunError
+
+__all__ = ["AutoEngine", "ThreadedEngine"]
+
+
+class ThreadedEngine(Engine):
+    """Clients side by side, each step on one of several threads.
+
+    PyTorch's generators are shared by all threads, so a client that draws random numbers (dropout) would get others on
+    each run; this engine fails then. :class:`AutoEngine` finds out beforehand.
+
+    Args:
+        workers: threads, each of which executes whole client steps.
+        intra_op: threads inside one operation of each.
+    """
+
+    def __init__(self, workers: int, intra_op: int = 1) -> None:
+        self.workers, self.intra_op = workers, intra_op
+        self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """See :class:`Engine`; the largest batches start first, so that the threads end together."""
+        state = torch.default_generator.get_state()
+        largest_first = sorted(tasks.values(), key=lambda task: -len(task.batch.y))
+        futures = [self._pool.submit(task.step, False) for task in largest_first]
+        _finish(futures)
+        if not torch.equal(torch.default_generator.get_state(), state):
+            raise RunError(
+                "clients side by side: expected clients that draw no random numbers in a step, found that one "
+                "did (dropout "
+                "that was switched on later?); set model.engine: plain"
+            )
+
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """See :class:`Engine`."""
+        own: dict[int, list[Evaluation]] = {}
+        for job in jobs:
+            own.setdefault(id(job.client), []).append(job)
+        for mine in sorted(own.values(), key=lambda mine: -sum(len(job.batch.y) for job in mine)):
+            self._pool.submit(settle, *mine)  # a client may remember things between its batches
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        self._pool.shutdown()
+
+
+class AutoEngine(Engine):
+    """Plain for the first steps, then threads if no client draws random numbers and threads were faster when tried.
+
+    Both give the same bits, so the choice may depend on the clock.
+
+    Args:
+        workers: threads.
+        intra_op: threads inside one operation of each.
+    """
+
+    PLAN = ("plain", "threads", "plain", "threads")
+
+    def __init__(self, workers: int, intra_op: int = 1) -> None:
+        self.intra_op = intra_op
+        self.plain, self.threaded = PlainEngine(intra_op), ThreadedEngine(workers, intra_op)
+        self.chosen: Engine | None = None
+        self._times: dict[str, list[float]] = {"plain": [], "threads": []}
+        self._step = 0
+        self._asked: set[str] = set()
+
+    def run(self, tasks: Mapping[str, Task]) -> None:
+        """See :class:`Engine`."""
+        new = {name: task for name, task in tasks.items() if name not in self._asked and not task.dry}
+        for name, task in new.items():  # a client's first step tells whether it draws
+            self._asked.add(name)
+            if task.step(True):
+                self.chosen = self.plain
+        known = {name: task for name, task in tasks.items() if name not in new}
+        if self.chosen is not None:
+            self.chosen.run(known)
+        elif known:
+            trial = self.PLAN[self._step]
+            start = time.perf_counter()
+            (self.threaded if trial == "threads" else self.plain).run(known)
+            self._times[trial].append((time.perf_counter() - start) / len(known))
+            self._step += 1
+            if self._step == len(self.PLAN):
+                faster = min(self._times["threads"]) < min(self._times["plain"])
+                self.chosen = self.threaded if faster else self.plain
+
+    def evaluate(self, jobs: Sequence[Evaluation]) -> None:
+        """See :class:`Engine`."""
+        (self.plain if self.chosen is self.plain else self.threaded).evaluate(jobs)
+
+    def close(self) -> None:
+        """See :class:`Engine`."""
+        self.threaded.close()
+
+
+def _finish(futures: Iterable[Future]) -> None:
+    """Wait for all before the first error is raised, so that none goes on in the background."""
+    errors = [error for future in list(futures) if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]

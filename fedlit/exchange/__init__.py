@@ -1,0 +1,1 @@
+"""What leaves a client, when, by which rule it comes together, and what comes back."""

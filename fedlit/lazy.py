@@ -1,0 +1,72 @@
+"""Names that a package hands on and imports when they are asked for, so that light commands wait for nothing heavy; and
+modules under the names that they had in earlier versions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["Moved", "lazy_names"]
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package.
+
+    Args:
+        package: its name.
+        homes: what it hands on → the module that has it.
+
+    Example:
+        >>> get, _ = lazy_names("numbers_of_mine", {"tau": "math"})
+        >>> get("tau") > 6
+        True
+    """
+
+    def get(name: str) -> Any:
+        if name in homes:
+            return getattr(importlib.import_module(homes[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get, lambda: sorted(homes)
+
+
+class Moved(MetaPathFinder, Loader):
+    """Imports a module that has moved from its new place, with a warning.
+
+    Args:
+        homes: old full name → new full name.
+    """
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        self.homes = homes
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Ours are those that have moved."""
+        return ModuleSpec(fullname, self, is_package=True) if fullname in self.homes else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module at its new place, with the names that moved on to a third one."""
+        home = self.homes[spec.name]
+        warnings.warn(f"{spec.name} is called {home} now; import that", FutureWarning, stacklevel=2)
+        module = ModuleType(spec.name)
+        module.__path__ = []  # it may have had modules inside
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Everything that the new module has."""
+        new = importlib.import_module(self.homes[module.__name__])
+        vars(module).update({name: own for name, own in vars(new).items() if not name.startswith("__")})
+        module.__getattr__ = lambda name: getattr(new, name)  # type: ignore[method-assign]
+
+    @classmethod
+    def install(cls, homes: Mapping[str, str]) -> None:
+        """Have it asked for modules that nobody else finds."""
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.append(cls(homes))

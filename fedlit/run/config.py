@@ -1,0 +1,116 @@
+"""Where configurations are found. Imports nothing heavy: light commands use it too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedlit.errors import ConfigError, did_you_mean
+
+__all__ = ["config_folders", "find_config", "known_configs", "parse_yaml", "read_yaml"]
+
+STUDIES = "studies"
+
+
+def config_folders() -> list[Path]:
+    """Where a configuration of a bare name is looked for, in this order: here, ``configs/``, and what came with
+    the package.
+    """
+    package = Path(__file__).parents[1]
+    shipped = package / "configs"  # in a wheel
+    return [Path(), Path("configs"), shipped if shipped.is_dir() else package.parent / "configs"]
+
+
+def known_configs(*, studies: bool = False) -> list[str]:
+    """Names of the configurations (or studies) in ``configs/`` and in the package."""
+    below = STUDIES if studies else ""
+    return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
+
+
+def find_config(name: str, *, studies: bool = False, also: Path | None = None) -> Path:
+    """The file that a ``--config`` means, or the name of a study.
+
+    Args:
+        name: a path, or a bare file name, with or without ``.yaml``.
+        studies: look for a study: in ``configs/studies/`` instead of ``configs/``.
+        also: a folder to look into last; paths may be relative to it too.
+
+    Raises:
+        ConfigError: there is none; says where was looked and what there is.
+
+    Example:
+        >>> find_config("quickstart").name
+        'quickstart.yaml'
+    """
+    asked = Path(name).expanduser()
+    here, *others = config_folders()
+    folders = [here, *(folder / STUDIES if studies else folder for folder in others)]
+    folders = folders if asked.parent == Path() else [here]
+    folders += [also] if also is not None else []
+    for folder in folders:
+        for candidate in (folder / asked, folder / f"{asked}.yaml"):
+            if candidate.is_file():
+                return candidate.resolve()
+    looked = ", ".join(str(folder.resolve()) for folder in folders)
+    known = known_configs(studies=studies)
+    raise ConfigError(
+        f"{'study' if studies else '--config'} {name}: expected a YAML file, found none in {looked}; known by name are "
+        f"{', '.join(known)}." + did_you_mean(asked.name if asked.suffix else f"{asked.name}.yaml", known)
+    )
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping: YAML would silently keep the second. Numbers are those of
+    YAML 1.2: in 1.1 ``8:28`` is 508, of base 60, and ``1e-3`` is text.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                line = node.value[position][0].start_mark.line + 1
+                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in own if not tag.endswith((":int", ":float"))]
+    for first, own in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+    list("-+.0123456789"),
+)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """What a text says, refused where it is not YAML or has a key twice.
+
+    Raises:
+        ConfigError: it is not YAML; names ``where`` it stands.
+    """
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: expected YAML, found: {error}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys and values of a file.
+
+    Raises:
+        ConfigError: it is no YAML mapping; names the file (a parser's own message would not).
+    """
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: expected a YAML file in UTF-8, found: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
+    return content

@@ -1,0 +1,133 @@
+"""``fedlit explain``: what a run's clients correct, as pictures, a table, and words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.show.canvas import save_figure
+from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
+from fedlit.show.text import MOST_ROWS, text_table
+
+__all__ = ["Explanation", "explain", "read_corrections"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was found, and where it was written.
+
+    Attributes:
+        judged: the corrections.
+        epoch: after which they were so.
+        files: what was written.
+        note: what a person should know besides.
+    """
+
+    judged: Judgement
+    epoch: int
+    files: list[Path]
+    note: str = ""
+
+    def __str__(self) -> str:
+        outliers = self.judged.outliers
+        rows = [
+            [str(row.client), f"{row.score:.2f}", str(row.marked), str(row.findings)]
+            for row in outliers.head(MOST_ROWS).itertuples()
+        ]
+        table = text_table(["client", "outlier score", "marked", "findings"], rows)
+        findings = str(self.judged).splitlines()
+        more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
+        note = ["", f"Note: {self.note}"] if self.note else []
+        return "\n".join([f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, *note])
+
+
+def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
+    """What a run's clients correct: client, part, feature, value; and after which epoch.
+
+    Args:
+        run: the run's folder.
+        epoch: one that was recorded; the last one if None.
+
+    Raises:
+        ConfigError: nothing was recorded, or not after this epoch.
+    """
+    path = run / CORRECTIONS
+    if not path.is_file():
+        raise ConfigError(
+            f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
+            f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
+        )
+    values = read_records(path)
+    recorded = sorted(values["epoch"].unique().tolist())
+    chosen = recorded[-1] if epoch is None else epoch
+    if chosen not in recorded:
+        raise ConfigError(f"--epoch: expected one of {', '.join(map(str, recorded))}, found {epoch}")
+    return values[values["epoch"] == chosen].drop(columns="epoch").reset_index(drop=True), chosen
+
+
+def explain(
+    run: str | Path,
+    *,
+    client: str | None = None,
+    epoch: int | None = None,
+    against: Against = "others",
+    threshold: float = 2.0,
+    out: str | Path | None = None,
+) -> Explanation:
+    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks), ``findings.md`` and
+    ``outliers.csv``; of corrections alone, which hold no data.
+
+    Args:
+        run: the folder of a trained run.
+        client: also draw this client's marked features by class, from its own table and no one else's.
+        epoch: an epoch of which corrections were recorded; the last one if None.
+        against: whether a correction is compared with the other clients' or, as in the paper, with all.
+        threshold: standard deviations from which a correction is marked.
+        out: where to; ``explain`` in the run's folder if None.
+
+    Raises:
+        ConfigError: no such run, client, or corrections.
+    """
+    folder = Path(run)
+    values, epoch = read_corrections(folder, epoch)
+    clients = list(dict.fromkeys(values["client"]))
+    if client is not None and client not in clients:
+        raise ConfigError(
+            f"--client: expected one of {', '.join(clients)}, found {client!r}." + did_you_mean(client, clients)
+        )
+    judged = judge(values, against=against, threshold=threshold)
+    target = Path(out) if out is not None else folder / "explain"
+    target.mkdir(parents=True, exist_ok=True)
+    files = [target / "findings.csv", target / "outliers.csv", target / "findings.md"]
+    words = judged.findings.set_index(["client", "part", "feature"])["words"]
+    cells = judged.cells.join(words, on=["client", "part", "feature"])
+    cells.to_csv(files[0], index=False)
+    judged.outliers.to_csv(files[1], index=False)
+    files[2].write_text(f"# What the federation corrected, after epoch {epoch}\n\n{judged}\n", encoding="utf-8")
+    for side in judged.sides:
+        files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
+    drawn = _histograms(folder, client, judged, target) if client is not None else []
+    note = "" if drawn or client is None else f"no input of {client} is marked, so there are no histograms"
+    return Explanation(judged, epoch, files + drawn, note)
+
+
+def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
+    """The client's own rows by class: its marked inputs, findings and the farthest off first."""
+    from fedlit.run.load import load
+
+    own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
+    own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
+    if not len(own):
+        return []
+    own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
+    config = run / "config.yaml"
+    if not config.is_file():
+        raise ConfigError(f"--client: expected the run's config.yaml, which names its data, found none in {run}")
+    table = load(str(config)).data.table(client)
+    features = own["feature"].tolist()[:MOST_HISTOGRAMS]
+    notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
+    return save_figure(histogram_figure(table, features, notes), target / f"histograms_{client}")

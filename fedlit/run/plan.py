@@ -1,0 +1,201 @@
+"""What a run is going to do, before it does anything: who has what, what travels, when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedlit.show.text import MOST_ROWS, more, shorten, text_table
+
+if TYPE_CHECKING:
+    from fedlit.exchange.exchange import Exchange
+    from fedlit.sharing import Sharing
+    from fedlit.train.loop import FederatedLoop
+
+__all__ = ["Plan", "make_plan"]
+
+BYTES_PER_VALUE = 4  # float32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run.
+
+    Attributes:
+        clients: client → rows per split, features, classes, parameters, federated parameters, bytes that it sends
+            per exchange.
+        exchange: what is federated, when, by which rule.
+        before: what clients tell each other once, before the first step (see
+            :func:`fedlit.data.encoding.told_before`).
+        notes: what a person should know about the tables.
+    """
+
+    clients: dict[str, dict[str, Any]]
+    exchange: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    before: tuple[dict[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``fedlit describe --format json`` prints it."""
+        return {
+            "clients": self.clients,
+            "before": list(self.before),
+            "exchange": self.exchange,
+            "notes": list(self.notes),
+        }
+
+    def _rows(self) -> list[list[str]]:
+        return [
+            [
+                name,
+                *(f"{client['rows'][split]:,}" for split in ("train", "validation", "test")),
+                str(client["features"]),
+                shorten([str(label) for label in client["classes"]]),
+                f"{client['batch_size']:,} × {client['steps']}",
+                f"{client['parameters']:,}",
+                f"{client['federated']:,}",
+                f"{client['bytes_per_exchange']:,}",
+            ]
+            for name, client in self.clients.items()
+        ]
+
+    _HEADER = (
+        "client",
+        "train",
+        "validation",
+        "test",
+        "features",
+        "classes",
+        "batch × steps",
+        "parameters",
+        "federated",
+        "bytes/exchange",
+    )
+
+    def _sentence(self) -> str:
+        exchange = self.exchange
+        if not exchange["patterns"]:
+            return "No exchange: every client trains on its own rows alone."
+        every = exchange["every"]
+        when = (
+            f"every {every}" if isinstance(every, str) else " ".join(f"every {n} {unit}" for unit, n in every.items())
+        )
+        part = exchange["participation"]
+        who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
+        return (
+            f"Exchange {when}{who}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
+            f"rule {exchange['rule']}, "
+            f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
+            f"{exchange['optimizer_state']}."
+            + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
+        )
+
+    def _told(self) -> list[str]:
+        lines = []
+        for told in self.before:
+            numbers = sorted(set(told.get("numbers", {}).values()))
+            sizes = " to ".join(str(number) for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
+            size = f" ({sizes} numbers per client)" if numbers else ""
+            lines.append(
+                f"Before training, once: each client tells {told['what']}{size} for {told['key']}: "
+                f"{shorten(told['columns'])}."
+            )
+        return lines
+
+    def __str__(self) -> str:
+        names = shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
+        rows = self._rows()
+        lines = [text_table(self._HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self._told(), self._sentence()]
+        lines += [f"Federated: {names}"] if names else []
+        lines += [f"Note: {note}" for note in self.notes[:MOST_ROWS]]
+        return "\n".join([*lines, *more(self.notes, "notes")])
+
+    def markdown(self) -> str:
+        """For TensorBoard's text tab."""
+        lines = ["| " + " | ".join(row) + " |" for row in (self._HEADER, ["---"] * len(self._HEADER), *self._rows())]
+        federated = "".join(f"\n* `{name}`" for name in self.exchange["federated"])
+        sentences = "\n\n".join([*self._told(), self._sentence()])
+        return "\n".join(lines) + f"\n\n{sentences}\n{federated}"
+
+
+def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
+    """The plan for a loop whose clients are built.
+
+    Raises:
+        ConfigError: the exchange's patterns do not fit the clients.
+    """
+    clients, sharing = loop.federation, exchange.plan(loop.federation)
+    described: dict[str, dict[str, Any]] = {}
+    for name, client in clients.items():
+        state = client.state_dict()
+        sizes = {key: value.numel() for key, value in client.named_parameters()}
+        sent = sum(state[key].numel() for key in sharing.names[name])
+        published = client.publish() if exchange.federated else {}
+        sent += sum(value.numel() for value in published.values())
+        if exchange.optimizer_state == "average":
+            sent += sum(sizes[key] for key in sharing.parameters[name]) * _moments(client)
+        described[name] = {
+            "rows": dict(client.spec.rows),
+            "features": client.spec.num_features,
+            "classes": list(client.spec.classes),
+            "batch_size": loop.batch_sizes[name],
+            "steps": loop.steps[name],
+            "parameters": sum(sizes.values()),
+            "federated": sum(sizes[key] for key in sharing.parameters[name]),
+            "bytes_per_exchange": sent * BYTES_PER_VALUE,
+            **({"published": sorted(published)} if published else {}),
+        }
+    return Plan(
+        described,
+        {
+            "patterns": exchange.federated,
+            "federated": sharing.all_names,
+            "every": exchange.every,
+            "rule": _describe(exchange.rule),
+            "asks": exchange.rule.asks,
+            "rate": exchange.rate,
+            "buffers": exchange.buffers,
+            "optimizer_state": exchange.optimizer_state,
+            "participation": exchange.participation,
+            "minimum": exchange.minimum,
+        },
+        (*_heads_of_different_classes(loop, sharing), *loop.notes),
+        tuple(loop.told_before),
+    )
+
+
+def _heads_of_different_classes(loop: FederatedLoop, sharing: Sharing) -> list[str]:
+    """Output layers that fit by their shape alone."""
+    met: dict[str, dict[tuple[Any, ...], str]] = {}
+    for name, client in loop.federation.items():
+        for tensor in sharing.names[name]:
+            if "head" in tensor.split("."):
+                met.setdefault(tensor, {}).setdefault(client.spec.classes, name)
+    classes = next((own for own in met.values() if len(own) > 1), None)
+    if classes is None:
+        return []
+    found = ", ".join(f"{shorten([str(label) for label in own])} at {name}" for own, name in classes.items())
+    return [
+        f"heads are federated between clients of different classes ({found}): an output means one thing here and "
+        "another there; keep them private (!*head) or set data.align: classes"
+    ]
+
+
+def _moments(client: Any) -> int:
+    """How many tensors of a parameter's shape its optimizer keeps: found by asking a fresh one to take a step on a
+    copy.
+    """
+    import torch
+
+    probe = torch.nn.Parameter(torch.zeros(2, 3))
+    probe.grad = torch.ones_like(probe)
+    optimizer = client.optimizer_factory([probe])
+    optimizer.step()
+    return sum(
+        isinstance(value, torch.Tensor) and value.shape == probe.shape for value in optimizer.state[probe].values()
+    )
+
+
+def _describe(rule: Any) -> str:
+    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if not key.startswith("_"))
+    return f"{type(rule).__name__}({settings})"

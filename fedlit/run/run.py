@@ -1,0 +1,427 @@
+"""A run: a federation, its data, its exchange, its folder. What the command line does, from Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
+
+from fedlit.data.module import FederatedData
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.exchange import Exchange
+from fedlit.run.folders import CHECKPOINTS, new_folder, newest_run, read_header, run_folder
+from fedlit.run.plan import Plan, make_plan
+from fedlit.train.callbacks import Board, Checkpoints, Corrections, Groups, Progress
+from fedlit.train.callbacks.checkpoint import LAST, AtomicCheckpointIO
+from fedlit.train.logger import FederatedTensorBoardLogger, Shown
+from fedlit.train.loop import FederatedLoop
+from fedlit.train.results import Results
+
+__all__ = ["Run", "calm", "flatten"]
+
+
+class Run:
+    """Trains, scores and predicts with one federation.
+
+    Everything that a run writes goes to ``<root>/<name>/version_<n>/``: the resolved configuration, TensorBoard
+    events (one run per client), ``checkpoints/``, ``test.csv``, ``test.json``, ``predictions/``. ``fit`` makes a new
+    folder unless it resumes; the other commands use the newest run of that name, and say which.
+
+    Args:
+        loop: the clients and how they are stepped.
+        data: their tables.
+        exchange: what they exchange; nothing if None.
+        name: the folder of this configuration's runs.
+        root: the folder of all runs.
+        checkpoints: which checkpoints are kept.
+        board: which clients TensorBoard shows.
+        settings: keys and values to show as hyperparameters.
+        config_text: the resolved configuration, written to ``config.yaml``.
+        trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
+            ``callbacks``.
+
+    Example:
+        >>> from functools import partial
+        >>> from fedlit.client.client import FederatedClient
+        >>> from fedlit.data.sources import Bundled
+        >>> from fedlit.nn import MLP
+        >>> loop = FederatedLoop(partial(FederatedClient, network=MLP), seed=8)
+        >>> run = Run(loop, FederatedData(Bundled(), batches=4, seed=8), Exchange(["core"]), max_epochs=2)
+        >>> run.describe().clients["wine"]["federated"]
+        8320
+    """
+
+    def __init__(
+        self,
+        loop: FederatedLoop,
+        data: FederatedData,
+        exchange: Exchange | None = None,
+        *,
+        name: str = "fedlit",
+        root: str | Path = "lightning_logs",
+        checkpoints: Checkpoints | None = None,
+        board: Shown | None = None,
+        settings: Mapping[str, Any] | None = None,
+        config_text: str | None = None,
+        **trainer: Any,
+    ) -> None:
+        if not 0 <= loop.seed < 2**32:
+            raise ConfigError(f"seed: expected a number from 0 to 2**32 - 1, found {loop.seed}")
+        if loop.seed != data.seed:
+            raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
+        _check_options(trainer)
+        self.loop, self.data = loop, data
+        self.exchange = exchange if exchange is not None else Exchange()
+        self._untouched_exchange = deepcopy(self.exchange)
+        self.name, self.root = name, Path(root).absolute()
+        self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
+        self.board = board if board is not None else Shown()
+        self.settings, self.config_text, self.trainer_options = settings, config_text, trainer
+        self.folder: Path | None = None
+        self.trainer: Trainer | None = None
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.loop.seed
+
+    def with_seed(self, seed: int) -> Run:
+        """The same run with another seed, untrained."""
+        loop, data = copy(self.loop.arguments), copy(self.data.arguments)
+        return Run(
+            FederatedLoop(**{**loop, "seed": seed}),
+            FederatedData(**{**data, "seed": seed}),
+            deepcopy(self._untouched_exchange),
+            name=self.name,
+            root=self.root,
+            checkpoints=self.checkpoints,
+            board=self.board,
+            settings={**self.settings, "seed": seed} if self.settings is not None else None,
+            **self.trainer_options,
+        )
+
+    def describe(self) -> Plan:
+        """The plan; reads the data, builds the clients, trains nothing."""
+        self.loop.build(self.data)
+        return make_plan(self.loop, self.exchange)
+
+    def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
+        """Train.
+
+        Args:
+            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name in its folder; or a
+                checkpoint's path, whose folder is continued if it is a run's.
+            quiet: print nothing but errors.
+
+        Returns:
+            The scores on the validation split after the last epoch.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            RunError: training had to stop.
+        """
+        if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
+            self.loop.reset()
+            self.exchange = deepcopy(self._untouched_exchange)
+        plan = self.describe()
+        checkpoint, folder = self._resume(ckpt_path)
+        header = read_header(checkpoint, resumable=True) if checkpoint is not None else {}
+        self.folder = folder if folder is not None else new_folder(self.root, self.name)
+        try:
+            self._refuse_changes(checkpoint)
+            return self._fit(plan, checkpoint, header, quiet)
+        finally:
+            self.loop.release()
+            if not any(self.folder.iterdir()):  # refused before anything was written
+                self.folder.rmdir()
+
+    def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
+        assert self.folder is not None
+        callbacks: list[Callback] = [
+            Board(plan.markdown(), self.settings),
+            LambdaCallback(on_train_start=self._begin),
+            Corrections(self.folder, self.board.corrections),
+            Groups(self.folder, self.exchange),
+        ]
+        if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
+            callbacks.append(Progress())
+        if self.trainer_options.get("enable_checkpointing") is not False:
+            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS)
+        step = header.get("global_step")
+        trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
+        if not quiet:
+            source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
+            print(plan, f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
+            if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
+                print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
+        with calm():
+            try:
+                trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+            except SystemExit as error:  # how Lightning ends on a signal
+                if getattr(trainer, "received_sigterm", False):
+                    raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
+                raise KeyboardInterrupt from error
+            scored = self.loop.results.get("validation")
+            if scored is None or scored.step != trainer.global_step:
+                trainer.validate(self.loop, datamodule=self.data, verbose=False)
+        return self.loop.results["validation"]
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The checkpoint that the next command would use, if there is one."""
+        path = self.folder / CHECKPOINTS / LAST if self.folder is not None else None
+        return path if path is not None and path.is_file() else None
+
+    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
+        """Score the validation split; see :meth:`test`."""
+        return self._evaluate("validation", ckpt_path, quiet)
+
+    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
+        """Score the test split and write ``test.csv`` and ``test.json`` into the run's folder.
+
+        Args:
+            ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the newest run of this
+                name, if None.
+            quiet: print nothing but errors.
+
+        Raises:
+            ConfigError: there is no such checkpoint.
+        """
+        return self._evaluate("test", ckpt_path, quiet)
+
+    def predict(
+        self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
+    ) -> dict[str, Path]:
+        """Write one file per client: row number in the source, probability of each class, predicted label.
+
+        Args:
+            ckpt_path: see :meth:`test`.
+            format: ``csv`` or ``parquet``.
+            quiet: print nothing but errors.
+
+        Returns:
+            client → file.
+        """
+        from fedlit.run.predictions import write_predictions
+
+        checkpoint = self._find(ckpt_path, quiet, "predict")
+        self.trainer = self._trainer([], log=False)
+        assert self.folder is not None
+        known = self.folder / "predictions" / self.data.predict
+        if known.exists() and not quiet:
+            print(f"Replacing the predictions in {known}", file=sys.stderr)
+        with calm():
+            batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+        assert batches is not None and self.folder is not None
+        return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+
+    def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
+        checkpoint = self._find(ckpt_path, quiet, split)
+        self.trainer = self._trainer([Board()] if split == "test" else [], log=split == "test")
+        evaluate = self.trainer.test if split == "test" else self.trainer.validate
+        with calm():
+            evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
+        results = self.loop.results[split]
+        assert self.folder is not None
+        known = (self.folder / f"{split}.csv").exists()
+        files = results.write(self.folder)
+        if not quiet:
+            print(results, f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}", sep="\n")
+        return results
+
+    # ------------------------------------------------------------------
+
+    def _refuse_changes(self, checkpoint: Path | None) -> None:
+        """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new
+        one.
+        """
+        assert self.folder is not None
+        saved = self.folder / "config.yaml"
+        if checkpoint is None or self.settings is None or not saved.is_file():
+            return
+        before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8"))))
+        free = ("data.eval_batch_size", "data.predict")
+        changed = [
+            f"{key} ({before.get(key)} → {self.settings.get(key)})"
+            for key in dict.fromkeys([*before, *self.settings])
+            if key.startswith(("seed", "model.", "data."))
+            and key not in free
+            and before.get(key) != self.settings.get(key)
+        ]
+        if changed:
+            raise ConfigError(
+                "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
+                f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new "
+                "run for others"
+            )
+
+    def _begin(self, trainer: Trainer, loop: Any) -> None:
+        """Mark the folder as a run and write ``config.yaml``, now that any checkpoint has been accepted.
+
+        A resumed run that changes the configuration keeps the earlier one beside it.
+        """
+        assert self.folder is not None
+        (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
+        path = self.folder / "config.yaml"
+        if self.config_text is None:
+            return
+        if path.exists() and path.read_text(encoding="utf-8") != self.config_text:
+            number = 0
+            while (kept := self.folder / f"config_{number}_until_step_{trainer.global_step}.yaml").exists():
+                number += 1
+            path.rename(kept)
+        path.write_text(self.config_text, encoding="utf-8")
+
+    def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
+        assert self.folder is not None
+        options = dict(self.trainer_options)
+        callbacks = [self.exchange, *callbacks, *_listed(options.pop("callbacks", None))]
+        own_bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
+        if len(own_bars) > 1:  # one that the user brought takes the place of ours
+            callbacks.remove(own_bars[0])
+        logger = options.pop("logger", None)
+        if not log:
+            logger = False
+        elif logger is None or logger is True:
+            logger = FederatedTensorBoardLogger(
+                self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step, self.board
+            )
+        plugins = [*_listed(options.pop("plugins", None)), AtomicCheckpointIO()]
+        decided = {
+            "default_root_dir": self.folder,
+            "enable_progress_bar": bool(own_bars),
+            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
+        }
+        defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+        given = {key: value for key, value in options.items() if value is not None and value != "auto"}
+        with calm():
+            try:
+                return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
+            except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+                raise ConfigError(
+                    f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
+                ) from error
+
+    def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
+        """(checkpoint, folder to continue in)."""
+        if ckpt_path is None:
+            return None, None
+        if ckpt_path == "last":
+            folder = newest_run(self.root, self.name)
+            if folder is None:
+                raise ConfigError(
+                    "--ckpt_path last: expected an earlier run with a checkpoint in "
+                    f"{(self.root / self.name).resolve()}, found none; "
+                    "leave --ckpt_path out to start one"
+                )
+            return folder / CHECKPOINTS / LAST, folder
+        path = Path(ckpt_path).absolute()
+        if ckpt_path == "best":
+            raise ConfigError(
+                "--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only"
+            )
+        if not path.is_file():
+            raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
+        return path, run_folder(path)
+
+    def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
+        """The checkpoint to load; sets the folder to write to."""
+        if ckpt_path in (None, "last", "best"):
+            folder = self.folder or newest_run(self.root, self.name)
+            if folder is None:
+                raise ConfigError(
+                    f"{purpose}: expected a trained run in {self.root / self.name}, found none; run fit first "
+                    "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
+                )
+            best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
+            if ckpt_path == "best" and not best:
+                raise ConfigError(
+                    f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set "
+                    "checkpoint.best"
+                )
+            checkpoint = best[-1] if ckpt_path == "best" else folder / CHECKPOINTS / LAST
+        else:
+            found, inside = self._resume(ckpt_path)
+            assert found is not None
+            checkpoint, folder = found, inside or new_folder(self.root, self.name)
+        if not checkpoint.is_file():
+            raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
+        read_header(checkpoint, resumable=False)
+        self.folder = folder
+        if not quiet:
+            print(f"Using {checkpoint}", file=sys.stderr)
+        return checkpoint
+
+
+def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of nested mappings, as (``a.b.c``, value)."""
+    if isinstance(tree, dict):
+        return [
+            pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [] if tree is None else [(prefix, tree)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse, all in one message, what a federation of several optimizers cannot do."""
+    problems = []
+    if options.get("devices") not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
+        problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
+    if options.get("barebones"):
+        problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
+    for split in ("val", "test", "predict"):
+        if options.get(f"limit_{split}_batches") not in (None, 1.0):
+            problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
+    if options.get("gradient_clip_val"):
+        problems.append(
+            "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
+        )
+    if options.get("accumulate_grad_batches") not in (None, 1):
+        problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
+    if str(options.get("precision")) in ("16", "16-mixed"):
+        problems.append(
+            "trainer.precision 16-mixed scales all clients' losses by one factor, so that one client's overflow would "
+            "halve everyone's; use bf16-mixed or 32-true"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
+    itself.
+    """
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    hints = (
+        "The `srun` command",
+        ".*does not have many workers",
+        ".*Checkpoint directory .* exists and is not empty",
+        "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
+        "The dirpath has changed from",
+        ".*LeafSpec.* is deprecated",
+    )
+    try:
+        with warnings.catch_warnings():
+            for hint in hints:
+                warnings.filterwarnings("ignore", hint)
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,1 @@
+"""Text tables and pictures: frames in, pictures out."""

@@ -1,0 +1,168 @@
+"""Corrections and distributions as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.table import ClientTable
+from fedlit.explain.judge import IDENTITY, Judgement
+from fedlit.show.canvas import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MOST_HISTOGRAMS", "heatmap_figure", "histogram_figure"]
+
+MOST_HISTOGRAMS = 12
+
+_LEGIBLE = 900  # cells, beyond which numbers in them are left out
+
+_CELL = (0.42, 0.3)  # inches
+
+
+def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
+    """Clients × features, a panel for each part of one side; marked cells have a thin frame, findings a thick orange
+    one; names of marked features are bold.
+
+    Args:
+        judged: corrections.
+        side: ``input`` or ``output``.
+        title: above all panels.
+
+    Raises:
+        ValueError: no corrections on this side.
+    """
+    parts = [part for part in judged.parts if part.startswith(side)]
+    if not parts:
+        raise ValueError(f"expected corrections of the {side}s, found none")
+    rows, columns = judged.matrix(parts[0]).shape
+    longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
+    # side by side where there are more clients than columns, else one below the other
+    across = rows > columns
+    panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
+    width = 1.0 + panel[0] * (len(parts) if across else 1)
+    height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
+    alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
+    shape = (1, len(parts)) if across else (len(parts), 1)
+    with canvas(min(width, 40), min(height, 60)) as figure:
+        axes = figure.subplots(*shape, sharex=alike and not across, sharey=across, squeeze=False).ravel()
+        for own, part in zip(axes, parts, strict=True):
+            below = across or not alike or own is axes[-1]
+            _panel(own, judged, part, below=below, beside=not across or own is axes[0])
+        if title:
+            figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: bool) -> None:
+    from matplotlib.patches import Rectangle
+
+    values, marked, found = judged.matrix(part), judged.matrix(part, "marked"), judged.matrix(part, "finding")
+    bold = judged.matrix(part, "feature_marked")
+    centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
+    table = values.to_numpy(float) - centre
+    reach = max(float(np.nanmax(np.abs(table))), 1e-3)
+    picture = axes.imshow(table, cmap="PRGn", vmin=-reach, vmax=reach, aspect="auto")
+    bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
+    axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
+    axes.tick_params(labelleft=beside)
+    axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
+    axes.set_xticks(range(len(values.columns)))
+    axes.tick_params(length=0, labelbottom=below)
+    if below:
+        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=8, rotation=90)
+        for label, name in zip(labels, values.columns, strict=True):
+            label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
+    for i in range(table.shape[0]):
+        for j in range(table.shape[1]):
+            if not np.isfinite(table[i, j]):
+                continue
+            if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
+                colour, line = ("#D55E00", 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
+            if table.size <= _LEGIBLE:
+                dark = abs(table[i, j]) > 0.65 * reach
+                colour = "white" if dark else "black"
+                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=6, color=colour)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
+
+
+def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequence[str] = ()) -> Figure:
+    """Distributions of a client's own columns by class, from its table alone, in the table's own units.
+
+    Args:
+        table: the client's rows; its training rows are drawn.
+        features: names of inputs: a column, or ``column=category``.
+        notes: a line above each.
+
+    Raises:
+        ValueError: no feature that the table has.
+    """
+    columns = [str(name) for name in table.features]
+    named = {feature: _column_of(feature, columns) for feature in features}
+    lines = dict(zip(features, notes, strict=False))
+    chosen: dict[str, str] = {}
+    for feature in features:
+        column = named[feature]
+        if column is not None:
+            chosen.setdefault(column, lines.get(feature, ""))
+    if not chosen:
+        raise ValueError(f"expected columns of client {table.name!r}, found {list(features)}")
+    shown = list(chosen)[:MOST_HISTOGRAMS]
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    train = table.splits["train"]
+    target = table.target.iloc[train]
+    with canvas(3.4 * across, 2.6 * down + 0.3) as figure:
+        for position, column in enumerate(shown):
+            axes = figure.add_subplot(down, across, position + 1)
+            own = table.features[column].iloc[train]
+            draw = _bars if column in table.categorical or own.nunique() <= 6 else _curves
+            draw(axes, own, target)
+            missing = int(own.isna().sum())
+            lost = f" ({missing} of {len(own)} missing)" if missing else ""
+            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
+            axes.tick_params(labelsize=7)
+            if position == 0:
+                axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
+        figure.suptitle(f"{table.name}: its own training rows, by class", fontsize=10)
+    return figure
+
+
+def _column_of(feature: str, columns: Sequence[str]) -> str | None:
+    """The table's column that an input was made of: of that name, or the longest one before ``=category``."""
+    if feature in columns:
+        return feature
+    return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
+
+
+def _curves(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+    numbers = values.to_numpy(np.float64, na_value=np.nan)
+    edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
+    for label in sorted(target.unique().tolist()):
+        own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
+        if len(own):
+            axes.hist(own, bins=edges.tolist(), weights=np.full(len(own), 1 / len(own)), alpha=0.55, label=str(label))
+    axes.set_ylabel("share of the class", fontsize=7)
+
+
+def _bars(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+    names = [*sorted(values.dropna().unique().tolist()), *(["missing"] if values.isna().any() else [])]
+    classes = sorted(target.unique().tolist())
+    for position, label in enumerate(classes):
+        own = values[(target == label).to_numpy()]
+        shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
+        width = 0.8 / len(classes)
+        axes.bar(np.arange(len(names)) + (position - (len(classes) - 1) / 2) * width, shares, width, label=str(label))
+    axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
+    axes.set_ylabel("share of the class", fontsize=7)

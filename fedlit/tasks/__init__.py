@@ -1,0 +1,1 @@
+"""What is predicted: outputs, labels as tensors, loss, scores."""

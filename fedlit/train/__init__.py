@@ -1,0 +1,1 @@
+"""Training: the federation, the coordinator that steps it, scores, logs."""

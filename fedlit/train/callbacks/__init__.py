@@ -1,0 +1,9 @@
+"""What watches a run."""
+
+from fedlit.train.callbacks.board import Board
+from fedlit.train.callbacks.checkpoint import Checkpoints
+from fedlit.train.callbacks.corrections import Corrections
+from fedlit.train.callbacks.memberships import Groups
+from fedlit.train.callbacks.progress import Progress
+
+__all__ = ["Board", "Checkpoints", "Corrections", "Groups", "Progress"]

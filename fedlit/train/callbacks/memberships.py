@@ -1,0 +1,91 @@
+"""Who belongs together, over time: what a rule with clusters finds, written while training goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from lightning.pytorch import Callback, Trainer
+
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import Clustered
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
+from fedlit.show.clusters import membership_figure, pairs_figure
+from fedlit.train.logger import FederatedTensorBoardLogger
+from fedlit.train.loop import FederatedLoop
+
+__all__ = ["Groups"]
+
+_log = logging.getLogger(__name__)
+
+
+class Groups(Callback):
+    """Writes ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second,
+    measure, value) into a run's folder, and at the end of training pictures of both to TensorBoard; nothing where the
+    exchange's rule has no clusters.
+
+    Args:
+        folder: of the run.
+        exchange: whose rule it is.
+    """
+
+    def __init__(self, folder: Path, exchange: Exchange) -> None:
+        self.folder, self.exchange = folder, exchange
+        self._round = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Go on behind what a resumed run has written."""
+        self._round = self.exchange.rounds
+        for name, read in ((CLUSTERS, read_clusters), (PAIRS, read_pairs)):
+            path = self.folder / name
+            if path.is_file():
+                before = read(path)
+                before[before["round"] <= self._round].to_csv(path, index=False)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+        """Write what an exchange has found, before the next checkpoint."""
+        rule, number = self.exchange.rule, self.exchange.rounds
+        if not isinstance(rule, Clustered) or number == self._round or rule.grouping is None:
+            return
+        self._round, found, epoch = number, rule.grouping, trainer.current_epoch + 1
+        concept = {name: client.spec.concept for name, client in pl_module.federation.items()}
+        self._append(
+            CLUSTERS,
+            ("round", "epoch", "client", "cluster", "concept"),
+            [
+                (number, epoch, name, cluster, concept[name])
+                for cluster, names in enumerate(found.clusters, 1)
+                for name in names
+            ],
+        )
+        self._append(
+            PAIRS,
+            ("round", "first", "second", "measure", "value"),
+            [(number, *pair, found.measure, value) for pair, value in found.pairs.items()],
+        )
+
+    def _append(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        path = self.folder / name
+        if rows:
+            pd.DataFrame(list(rows), columns=list(columns)).to_csv(
+                path, mode="a", header=not path.is_file(), index=False
+            )
+
+    def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Draw."""
+        if not (self.folder / CLUSTERS).is_file():
+            return
+        try:
+            found = read_clusters(self.folder / CLUSTERS)
+            figures = {"clusters/membership": membership_figure(found)}
+            if (self.folder / PAIRS).is_file():
+                figures["clusters/pairs"] = pairs_figure(read_pairs(self.folder / PAIRS), judged(found))
+            for logger in trainer.loggers:
+                if isinstance(logger, FederatedTensorBoardLogger):
+                    for tag, figure in figures.items():
+                        logger.writer().add_figure(tag, figure, trainer.global_step)
+        except Exception as error:  # no picture is worth a training
+            _log.warning("clusters: no picture: %s: %s", type(error).__name__, error)

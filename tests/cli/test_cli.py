@@ -1,0 +1,391 @@
+"""The command line as a person uses it: in a process of its own where that matters, else through ``main``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError
+from fedlit.run.config import find_config, known_configs
+
+FAST = ["--config", "quickstart.yaml", "--trainer.max_epochs", "2", "--model.threads", "1"]
+
+
+def fedlit(*args: str, cwd: Path, module: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedlit"] if module else [str(Path(sys.executable).parent / "fedlit")]
+    return subprocess.run([*command, *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *args: str, status: int = 2) -> str:
+    assert main(list(args)) == status
+    captured = capsys.readouterr()
+    before, found, message = captured.err.partition("fedlit: error: ")
+    assert found and "Traceback" not in captured.err and before.count("\n") <= 4
+    assert message.count("\n") <= 12  # one message, not a page of usage
+    return message
+
+
+@pytest.mark.parametrize("args", [["--help"], [], ["--version"], ["data", "list"], ["data", "show", "Heart"], ["fitt"]])
+def test_light_commands_import_neither_torch_nor_pandas(args: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom fedlit.__main__ import main\n"
+        f"try:\n    main({args!r})\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'lightning', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_is_light_and_names_are_found() -> None:
+    code = "import sys, fedlit\nassert 'torch' not in sys.modules\nfor n in fedlit.__all__: getattr(fedlit, n)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_console_script_and_module_say_the_same(tmp_path: Path) -> None:
+    script, module = (fedlit("--help", cwd=tmp_path, module=module) for module in (False, True))
+    assert script.stdout == module.stdout and "fedlit fit --config NAME" in script.stdout
+
+
+def test_fit_test_predict_validate_from_anywhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *FAST]) == 0
+    out = capsys.readouterr().out
+    assert out.index("Exchange every epoch") < out.index("validation:") < out.index(" test --config quickstart.yaml")
+    run = here / "lightning_logs" / "quickstart" / "version_0"
+    assert (run / "config.yaml").is_file() and (run / "checkpoints" / "last.ckpt").is_file()
+    assert not (run / "test.csv").exists()
+
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+    captured = capsys.readouterr()
+    assert f"Using {run / 'checkpoints' / 'last.ckpt'}" in captured.err
+    table = pd.read_csv(run / "test.csv", index_col="client")
+    plain = json.loads((run / "test.json").read_text())
+    assert list(table.index) == ["breast_cancer", "digits", "wine"]
+    assert plain["mean"]["auroc"] == pytest.approx(table["auroc"].mean())
+    assert plain["worst"]["auroc"] == pytest.approx(table["auroc"].min())
+    assert plain["worst_client"]["auroc"] == table["auroc"].idxmin()
+    assert f"{table.loc['wine', 'auroc']:.4f}" in captured.out
+
+    assert main(["validate", "--config", "quickstart.yaml", "--ckpt_path", "best"]) == 0
+    assert (run / "validation.csv").is_file()
+
+    assert main(["predict", "--config", "quickstart.yaml", "--format", "parquet"]) == 0
+    predictions = pd.read_parquet(run / "predictions" / "test" / "wine.parquet")
+    from sklearn.datasets import load_wine
+
+    wine = load_wine(as_frame=True)
+    assert list(predictions) == [
+        "row",
+        "probability_class_0",
+        "probability_class_1",
+        "probability_class_2",
+        "predicted",
+    ]
+    assert len(predictions) == table.loc["wine", "rows"] == predictions["row"].nunique()
+    probabilities = predictions.filter(like="probability_")
+    assert probabilities.sum(axis=1).to_numpy() == pytest.approx(1)
+    assert (predictions["predicted"] == probabilities.idxmax(axis=1).str.removeprefix("probability_")).all()
+    truth = wine.target_names[wine.target.loc[predictions["row"]]]
+    assert (predictions["predicted"] == truth).mean() == pytest.approx(table.loc["wine", "accuracy"])
+
+
+def test_runs_are_numbered_and_scored_with_their_own_seed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in ("8", "9"):
+        assert main(["fit", *FAST, "--seed", seed]) == 0
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+    runs = here / "lightning_logs" / "quickstart"
+    assert sorted(path.name for path in runs.iterdir()) == ["version_0", "version_1"]
+    # the newest run has seed 9: its split, not the file's, says which rows are test rows
+    assert (runs / "version_1" / "test.csv").is_file() and not (runs / "version_0" / "test.csv").exists()
+    capsys.readouterr()
+    message = error_of(
+        capsys,
+        "test",
+        "--config",
+        "quickstart.yaml",
+        "--ckpt_path",
+        str(runs / "version_0/checkpoints/last.ckpt"),
+        "--seed",
+        "9",
+    )
+    assert "expected seed 9, found 8" in message
+
+
+def test_describe_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "--config", "quickstart.yaml", "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    wine = plan["clients"]["wine"]
+    assert wine["rows"] == {"train": 106, "validation": 27, "test": 45} and wine["features"] == 13
+    # 13·64 + 64 | 2 (64·64 + 64) | 64·3 + 3
+    assert wine["parameters"] == 896 + 8320 + 195 and wine["federated"] == 8320
+    assert wine["bytes_per_exchange"] == 4 * 8320
+    assert plan["exchange"]["federated"] == ["core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias"]
+    assert not (here / "lightning_logs").exists()
+
+
+def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) -> None:
+    shipped = find_config("quickstart.yaml")
+    assert shipped.parent.name == "configs" and "quickstart.yaml" in known_configs()
+    (here / "configs").mkdir()
+    (here / "configs" / "quickstart.yaml").write_text("seed: 1\n")
+    assert find_config("quickstart") == (here / "configs" / "quickstart.yaml").resolve()
+    (here / "quickstart.yaml").write_text("seed: 2\n")
+    assert find_config("quickstart.yaml") == (here / "quickstart.yaml").resolve()
+    with pytest.raises(ConfigError, match=r"expected a YAML file, found none in .*Did you mean 'covertype_gl.yaml'"):
+        find_config("covertype_lg.yaml")
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (["fti"], ["expected a command, found 'fti'", "Did you mean 'fit'"]),
+        (["fit"], ["expected --config NAME", "quickstart.yaml"]),
+        (["fit", "--config"], ["expected a configuration behind it"]),
+        (["fit", "--config", "nothing.yaml"], ["expected a YAML file, found none in"]),
+        (["fit", *FAST, "--trainer.max_epoch", "3"], ["trainer.max_epoch", "Did you mean 'trainer.max_epochs'"]),
+        (["fit", *FAST, "--trainer.max_epochs", "three"], ["trainer.max_epochs", "three"]),
+        (["fit", *FAST, "--exchange.every", "fortnight"], ["exchange.every", "fortnight"]),
+        (["fit", *FAST, "--exchange.every", "{weeks: 2}"], ["exchange.every", "weeks"]),
+        (["fit", *FAST, "--exchange.rate", "0"], ["exchange.rate: expected a share in (0, 1], found 0"]),
+        (["fit", *FAST, "--exchange.federated", "[croe]"], ["pattern 'croe'", "Did you mean 'core'"]),
+        (["fit", *FAST, "--exchange.federated", "[encoder]"], ["encoder.0.weight", "(64, 30)", "(64, 64)", "digits"]),
+        (["fit", *FAST, "--exchange.minimum", "4"], ["exchange.minimum", "that take part in a round, 3"]),
+        (["fit", *FAST, "--data.batches", "200"], ["found 200 batches", "wine (106)", "at most 106"]),
+        (["fit", *FAST, "--data.pool", "true"], ["pool: true", "align: both"]),
+        (["fit", *FAST, "--trainer.gradient_clip_val", "1"], ["model.gradient_clip_val"]),
+        (["fit", *FAST, "--trainer.precision", "16-mixed"], ["bf16-mixed"]),
+        (["fit", *FAST, "--ckpt_path", "last"], ["expected an earlier run with a checkpoint"]),
+        (["fit", *FAST, "--ckpt_path", "no.ckpt"], ["checkpoint file, found no file", "no.ckpt"]),
+        (["test", "--config", "quickstart.yaml"], ["expected a trained run in", "run fit first"]),
+        (["describe", *FAST, "--format", "xml"], ["expected table or json, found 'xml'"]),
+        (["fit", *FAST, "--data.source", "mine.Nothing"], ["mine.Nothing"]),
+        (["fit", *FAST, "--data.source.clients", "[wine, beer]"], ["'beer'", "wine"]),
+        (["data", "show", "Covertyp"], ["Covertyp", "Did you mean"]),
+    ],
+)
+def test_a_wrong_configuration_gets_one_message_and_status_2(
+    args: list[str], parts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = error_of(capsys, *args)
+    for part in parts:
+        assert part in message
+    assert not list(here.glob("lightning_logs/*/version_*")), "a refused run leaves no folder"
+
+
+def test_wrong_yaml_is_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quickstart = find_config("quickstart.yaml").read_text()
+    (here / "typo.yaml").write_text(quickstart.replace("batches: 10", "batchs: 10"))
+    assert "batchs" in error_of(capsys, "fit", "--config", "typo.yaml")
+    (here / "broken.yaml").write_text("seed: [8\n")
+    assert "broken.yaml" in error_of(capsys, "fit", "--config", "broken.yaml")
+    (here / "twice.yaml").write_text(quickstart + "seed: 9\n")
+    message = error_of(capsys, "fit", "--config", "twice.yaml")
+    assert "'seed'" in message and "twice" in message
+
+
+def test_a_failed_run_has_status_1_and_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = error_of(capsys, "fit", *FAST, "--model.optimizer.lr", "1e30", status=1)
+    assert "expected a finite state from at least 1 clients, found it at 0" in message
+    assert "breast_cancer, digits, wine" in message
+
+
+def test_quiet_when_not_a_terminal(tmp_path: Path) -> None:
+    done = fedlit("fit", *FAST, cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_a_class_in_the_working_directory_is_found_by_the_console_script(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from fedlit import FederatedClient\n\nclass Mine(FederatedClient):\n    pass\n")
+    done = fedlit(
+        "fit", *FAST, "--model.client", "mine.Mine", "--model.client.network", "fedlit.MLP", cwd=tmp_path, module=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Next: " in done.stdout and "fedlit test --config quickstart.yaml" in done.stdout
+    assert "class_path: mine.Mine" in (tmp_path / "lightning_logs/quickstart/version_0/config.yaml").read_text()
+
+
+def test_environment_debug_shows_tracebacks(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedlit import MLP\n\nclass Bad(MLP):\n    def forward(self, x):\n        1 / 0\n"
+    )
+    code = "from fedlit.__main__ import main\nimport sys, mine, fedlit\n"
+    code += "from fedlit.client.client import FederatedClient\nFederatedClient.forward = mine.Bad.forward\n"
+    code += f"sys.exit(main({['fit', *FAST]!r}))"
+    for debug in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "FEDLIT_DEBUG": debug},
+            check=False,
+        )
+        assert done.returncode == 1
+        assert ("Traceback" in done.stderr) == bool(debug)
+        assert "ZeroDivisionError: division by zero" in done.stderr
+
+
+QUICK = [*FAST, "--data.batches", "4"]
+
+
+def saved_config(here: Path, run: str = "quickstart/version_0") -> str:
+    return (here / "lightning_logs" / run / "config.yaml").read_text()
+
+
+def test_a_refused_resume_changes_nothing_and_an_accepted_one_keeps_the_earlier_configuration(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", *QUICK]) == 0
+    before = saved_config(here)
+    for change in (
+        ["--seed", "7"],
+        ["--model.client.network.hidden", "[32, 32]"],
+        ["--data.source.test", "0.5"],
+        ["--model.optimizer.lr", "1"],
+    ):
+        capsys.readouterr()
+        message = error_of(capsys, "fit", *QUICK, "--ckpt_path", "last", *change)
+        assert f"{change[0][2:].split('.')[-1]}" in message and "a resumed run keeps its data" in message
+        assert saved_config(here) == before
+    # the very same command line, and more epochs
+    assert main(["fit", *QUICK, "--ckpt_path", "last"]) == 0
+    assert "Nothing is left to train: trainer.max_epochs is 2" in capsys.readouterr().out
+    assert saved_config(here) == before
+    assert main(["fit", *QUICK, "--ckpt_path", "last", "--trainer.max_epochs", "3"]) == 0
+    assert (here / "lightning_logs/quickstart/version_0/config_0_until_step_8.yaml").read_text() == before
+    assert "max_epochs: 3" in saved_config(here)
+    assert main(["test", "--config", "quickstart.yaml"]) == 0
+
+
+def test_name_and_root_in_the_file_are_where_the_run_is_looked_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = find_config("quickstart.yaml").read_text().replace("trainer:\n", "trainer:\n  default_root_dir: runs\n")
+    (here / "own.yaml").write_text(f"name: mine\n{text}")
+    assert main(["fit", "--config", "own.yaml", *QUICK[2:], "--seed", "5", "--data.source.test", "0.5"]) == 0
+    assert main(["test", "--config", "own.yaml"]) == 0
+    rows = pd.read_csv(here / "runs/mine/version_0/test.csv", index_col="client")["rows"]
+    assert rows["wine"] == 89  # half of 178: the run's own split, not the file's
+
+
+def test_another_file_of_the_same_name_does_not_take_over_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("one", "two"):
+        (here / folder).mkdir()
+        (here / folder / "same.yaml").write_text(find_config("quickstart.yaml").read_text())
+    assert main(["fit", "--config", "one/same.yaml", *QUICK[2:]]) == 0
+    message = error_of(capsys, "test", "--config", "two/same.yaml")
+    assert "one/same.yaml" in message and "give --name" in message
+
+
+def test_a_run_without_a_checkpoint_is_not_passed_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    assert main(["fit", *QUICK, "--trainer.enable_checkpointing", "false"]) == 0
+    assert "Next:" not in capsys.readouterr().out.split("version_1")[1]
+    assert "version_1, the newest run of quickstart, found none" in error_of(
+        capsys, "test", "--config", "quickstart.yaml"
+    )
+    (here / "lightning_logs/quickstart/version_best/checkpoints").mkdir(parents=True)
+    older = here / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    assert main(["test", "--config", "quickstart.yaml", "--ckpt_path", str(older)]) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", None])
+def test_a_damaged_checkpoint_is_named(content: bytes | None, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    path = here / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000] if content is None else content)
+    for command in (["test", "--config", "quickstart.yaml"], ["fit", *QUICK, "--ckpt_path", "last"]):
+        assert "expected a checkpoint that fedlit wrote, found a file that cannot be read" in error_of(capsys, *command)
+
+
+def test_the_best_checkpoint_can_be_scored_but_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *QUICK]) == 0
+    (best,) = (here / "lightning_logs/quickstart/version_0/checkpoints").glob("best-*.ckpt")
+    assert main(["test", "--config", "quickstart.yaml", "--ckpt_path", "best"]) == 0
+    assert "weights only; resume from last.ckpt" in error_of(capsys, "fit", *QUICK, "--ckpt_path", str(best))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--exchange.every", "step"],
+        ["--exchange.every", "{epochs: 5}"],
+        ["--exchange.rate", "0.5"],
+        ["--exchange.rule.weights", "rows"],
+        ["--exchange.federated", "[core.0]"],
+        ["--seed", "9"],
+        ["--trainer.precision", "bf16-mixed"],
+        ["--model.engine", "plain"],
+    ],
+)
+def test_options_that_the_readme_names(options: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert options[0] in readme
+    assert main(["describe", "--config", "quickstart.yaml", *options]) == 0
+    shown = capsys.readouterr().out
+    assert {"--exchange.rule.weights": "weights=rows", "--exchange.rate": "update rate 0.5"}.get(
+        options[0], "Exchange"
+    ) in shown
+
+
+def test_one_client_named_twice_on_the_command_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = '{"a": "x.csv", "a": "y.csv"}'
+    message = error_of(capsys, "fit", *QUICK, "--data.source", "fedlit.Tables", "--data.source.files", files)
+    assert "'a' stands twice" in message
+
+
+def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
+    import signal
+
+    # who starts tests in the background has them ignore interrupts, and children inherit that
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from fedlit.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
+    for sign, status, text in ((signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 1, "terminated (SIGTERM)")):
+        run = subprocess.Popen(
+            [sys.executable, "-c", code, "fit", *QUICK, "--trainer.max_epochs", "10000"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        checkpoints = tmp_path / "lightning_logs/quickstart"
+        for _ in range(600):
+            if list(checkpoints.glob(f"version_{0 if status == 130 else 1}/checkpoints/last.ckpt")):
+                break
+            time.sleep(0.1)
+        run.send_signal(sign)
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == status, err
+        assert text in err and "--ckpt_path last" in err and "Traceback" not in err
+
+
+def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that is monitored is defined then; the run goes on all the same."""
+    rows = pd.DataFrame({"x": range(40), "y": ["no"] * 37 + ["yes"] * 3})
+    rows.to_csv(here / "rare.csv", index=False)
+    args = ["--data.source", "fedlit.Tables", "--data.source.files", "{rare: rare.csv}", "--data.source.target", "y"]
+    assert main(["fit", *QUICK, *args, "--exchange.federated", "[]"]) == 0
+    assert "–" in capsys.readouterr().out
+
+
+def test_the_line_to_type_next_works_with_several_configurations(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "more.yaml").write_text("trainer:\n  max_epochs: 1\n")
+    assert main(["fit", *QUICK, "--config", "more.yaml"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
+    assert main(line[line.index(" test ") :].split()) == 0

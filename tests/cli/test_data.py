@@ -1,0 +1,119 @@
+"""``fedlit data``: in a process of its own where imports matter, otherwise in this one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedlit.cli.data import main
+from fedlit.data.files import find
+from fedlit.data.sources import SOURCES, Covertype, Heart
+
+PACKAGE = Path(__file__).parents[2] / "fedlit"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, cache: Path) -> dict[str, str]:
+    """The environment of a process that sees a copy of the package outside any checkout, and no data."""
+    shutil.copytree(PACKAGE, tmp_path / "site" / "fedlit", ignore=shutil.ignore_patterns("__pycache__"))
+    return {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+
+
+def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import sys; from fedlit.cli.data import main\n"
+        f"status = main({list(argv)!r})\n"
+        "print(sorted({'torch', 'pandas'} & set(sys.modules)))\n"
+        "sys.exit(status)"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_list_where_nothing_is_found_and_nothing_heavy_is_imported(installed: dict[str, str]) -> None:
+    done = run(installed, "list")
+    assert done.returncode == 0, done.stderr
+    *lines, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    for name in SOURCES:
+        assert any(line.startswith(f"{name}: ") for line in lines)
+    for source in (Covertype, Heart):
+        for file in source.files():
+            (line,) = [line for line in lines if line.split()[0] == file.path]
+            assert f"not found: {f'fedlit data fetch {source.name}' if file.url else 'no public address'}" in line
+
+
+def test_fetch_without_network_tries_every_file_and_fails(installed: dict[str, str], cache: Path) -> None:
+    with socket.socket() as closed:  # a proxy that refuses every connection: nothing leaves this machine
+        closed.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        proxies = {key: proxy for name in ("http_proxy", "https_proxy") for key in (name, name.upper())}
+        done = run({**installed, **proxies, "NO_PROXY": "", "no_proxy": ""}, "fetch", "heart")
+    assert done.returncode == 1
+    for file in Heart.files():
+        if file.url is None:
+            assert f"{file.path}: has no public address" in done.stdout
+        else:
+            assert f"{file.url}: no connection (is there a network?)" in done.stderr
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+    assert "Traceback" not in done.stderr
+
+
+def test_list_and_fetch_say_where_a_file_was_found(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEDLIT_DATA", str(tmp_path / "mine"))
+    path = tmp_path / "mine" / "covertype" / "covtype.data.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x")
+    assert main([]) == 0
+    assert f"covertype/covtype.data.gz  {path}" in capsys.readouterr().out
+    assert main(["fetch", "covertype"]) == 0
+    assert capsys.readouterr().out == f"covertype/covtype.data.gz: {path}\n"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_show_prints_all_that_is_known(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name]) == 0
+    shown = capsys.readouterr().out
+    assert "Clients: " in shown
+    assert "Target: " in shown
+    for source in (Covertype, Heart):
+        for file in source.files() if source.name == name else ():
+            assert f"{file.path}: {file.about}" in shown
+            assert all(url in shown for url in file.urls())
+            assert (file.sha256 or "not stated") in shown
+            assert f"found   {find(file) or 'no'}" in shown
+    if name in ("covertype", "heart", "bundled", "openml"):
+        assert "Licence: " in shown
+        assert "Citation: " in shown
+
+
+def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fetch", "bundled"]) == 0
+    assert "bundled has no file to fetch beforehand" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
+        (["show", "nothing"], "expected a source among bundled, covertype, heart, openml, tables; found 'nothing'."),
+        (["fetch"], "fedlit data fetch: expected a source, found none."),
+        (["lst"], "expected list, fetch or show; found 'lst'. Did you mean 'list'?"),
+        (["list", "heart"], "Did you mean: fedlit data show heart?"),
+    ],
+)
+def test_a_wrong_command_is_one_line_and_status_2(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""

@@ -1,0 +1,106 @@
+"""ConceptShift: labels that mean something else at some clients."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedlit.data.module import FederatedData
+from fedlit.data.shaping.concept import ConceptShift
+from fedlit.data.shaping.partition import Partition
+from fedlit.data.sources import Bundled
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+
+DIGITS = Partition(Bundled(clients=["digits"]), clients=7)
+CANCER = Partition(Bundled(clients=["breast_cancer"]), clients=3)
+
+
+def meanings(before: list[ClientTable], after: list[ClientTable]) -> dict[str, dict[Any, Any]]:
+    """Concept → label → what it became, in all rows of all its clients."""
+    found: dict[str, dict[Any, Any]] = {}
+    for old, new in zip(before, after, strict=True):
+        assert (old.name, old.features.equals(new.features), new.target.dtype) == (new.name, True, old.target.dtype)
+        assert new.concept is not None
+        known = found.setdefault(new.concept, {})
+        for label, became in zip(old.target, new.target, strict=True):
+            assert known.setdefault(label, became) == became
+    return found
+
+
+@pytest.mark.parametrize("concepts", [2, 3, 7])
+def test_concepts_differ_from_each_other_in_every_label(concepts: int) -> None:
+    before = DIGITS.tables(0)
+    after = ConceptShift(DIGITS, concepts=concepts).tables(0)
+    found = meanings(before, after)
+    assert sorted(found) == [str(number + 1) for number in range(concepts)]
+    assert found["1"] == {digit: digit for digit in range(10)}
+    assert all(sorted(own.values()) == list(range(10)) for own in found.values())
+    for one, other in combinations(found.values(), 2):
+        assert all(one[digit] != other[digit] for digit in range(10))
+    sizes = [sum(table.concept == concept for table in after) for concept in found]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_the_seed_draws_who_and_how() -> None:
+    source = ConceptShift(DIGITS, concepts=2)
+    first, again = source.tables(1), source.tables(1)
+    assert all(a.target.equals(b.target) and a.concept == b.concept for a, b in zip(first, again, strict=True))
+    who = {tuple(table.concept for table in source.tables(seed)) for seed in range(6)}
+    how = {tuple(sorted(meanings(DIGITS.tables(seed), source.tables(seed))["2"].items())) for seed in range(6)}
+    assert len(who) > 3 and len(how) == 6
+
+
+def test_listed_clients_and_a_flip() -> None:
+    before = CANCER.tables(0)
+    after = ConceptShift(CANCER, by="flip", groups=[["c01"], ["c0[23]"]]).tables(0)
+    assert [table.concept for table in after] == ["1", "2", "2"]
+    assert meanings(before, after)["2"] == {"benign": "malignant", "malignant": "benign"}
+    pair = ConceptShift(DIGITS, by="flip", pair=[3, 8]).tables(0)
+    swapped = {digit: {3: 8, 8: 3}.get(digit, digit) for digit in range(10)}
+    assert meanings(DIGITS.tables(0), pair)["2"] == swapped
+
+
+def test_one_concept_changes_nothing() -> None:
+    for old, new in zip(DIGITS.tables(0), ConceptShift(DIGITS, concepts=1).tables(0), strict=True):
+        assert new.concept == "1" and new.target.equals(old.target)
+
+
+def test_clients_know_their_concept_and_the_notes_tell() -> None:
+    data = FederatedData(ConceptShift(CANCER, by="flip", groups=[["c02", "c01"], ["c03"]]))
+    data.setup()
+    assert [spec.concept for spec in data.specs] == ["1", "1", "2"]
+    assert "a concept shift was planted: concept 1 at c01, c02; concept 2 at c03" in data.notes
+    before = FederatedData(CANCER)
+    before.setup()
+    np.testing.assert_array_equal(before.clients[2].train.y, 1 - data.clients[2].train.y)
+    assert before.specs[0].concept is None and not any("concept" in note for note in before.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"concepts": 0}, "concepts: expected at least 1, found 0"),
+        ({"by": "flip", "concepts": 3}, "concepts: expected 1 or 2 for flip, found 3"),
+        ({"by": "swap"}, "by: expected permute or flip, found 'swap'"),
+        ({"groups": [["c01"]]}, "one list of clients for each of 2 concepts, found 1"),
+        ({"pair": [1, 2]}, r"pair: expected two labels, and by: flip, found \[1, 2\] and by: permute"),
+        ({"by": "flip"}, "flip: expected two labels, found 10; name two with pair"),
+        ({"by": "flip", "pair": [1, 11]}, "pair: expected two of"),
+        ({"concepts": 8}, "concepts: expected at most 7, one a client, found 8"),
+        ({"groups": [["c01"], ["x*"]]}, r"groups: expected the name or pattern of a client, found 'x\*'"),
+        ({"groups": [["*"], ["c01"]]}, "expected c01 in one group, found it in two"),
+        ({"groups": [["c01"], ["c02"]]}, "expected every client in a group, found c03, c04, c05, c06, c07 in none"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ConceptShift(DIGITS, **arguments).tables(0)
+
+
+def test_more_concepts_than_labels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="expected at most 2, the number of labels"):
+        ConceptShift(CANCER, concepts=3).tables(0)

@@ -1,0 +1,271 @@
+"""OpenML, by answers that were recorded: the real ``fetch_openml`` reads them from its cache."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from openml_answers import described, path_of, recorded
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+from fedlit import OpenML
+from fedlit.data.encoding import encode
+from fedlit.data.sources.base import check_tables
+from fedlit.errors import ConfigError, DataError
+
+IRIS, CPU, TITANIC, MICE, EMOTIONS, REVIEWS, GLASS, SPARSE = 61, 561, 40945, 40966, 40589, 42074, 40675, 292
+
+# What scikit-learn warns of before fedlit says what to do.
+quiet = pytest.mark.filterwarnings("ignore:A network error|Invalid cache|Version .* is inactive")
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy on a port that nobody listens to, so that it is the same with and without a network."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    """A server that has a file ``/damaged`` and answers 404 to all else."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/damaged" else 404)
+            self.end_headers()
+            self.wfile.write(b"@data\n1,2\n")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=partial(running.serve_forever, poll_interval=0.01))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_an_id_and_a_name_with_its_version_are_one_table(tmp_path: Path, no_network: None) -> None:
+    root = recorded(tmp_path, IRIS)
+    (expected,) = OpenML(IRIS, root=root).tables(seed=1)
+    with pytest.warns(UserWarning, match="Multiple active versions"):
+        (oldest,) = OpenML("Iris", root=str(root)).tables(seed=1)
+    for table in (oldest, *(OpenML(*which, root=root).tables(seed=1)[0] for which in (("iris", 1), ("61",)))):
+        assert table.name == expected.name == "iris"
+        assert table.features.equals(expected.features)
+        assert table.target.equals(expected.target)
+        for split, rows in expected.splits.items():
+            np.testing.assert_array_equal(table.splits[split], rows)
+
+
+def test_values_labels_and_splits_of_iris(tmp_path: Path, no_network: None) -> None:
+    (table,) = OpenML(IRIS, root=recorded(tmp_path, IRIS)).tables(seed=3)
+    bunch = datasets.load_iris()
+    found, expected = table.features.to_numpy(), bunch.data.copy()
+    # scikit-learn's copy follows R's, OpenML's is UCI's, which is known to differ in these two flowers.
+    expected[34], expected[37] = [4.9, 3.1, 1.5, 0.1], [4.9, 3.1, 1.5, 0.1]
+    np.testing.assert_array_equal(found, expected)
+    assert table.target.tolist() == [f"Iris-{bunch.target_names[label]}" for label in bunch.target]
+    assert (table.target.name, table.categorical) == ("class", ())
+    rest, test = train_test_split(range(150), test_size=0.2, random_state=3)
+    train, validation = train_test_split(rest, test_size=0.25, random_state=3)
+    assert {split: rows.tolist() for split, rows in table.splits.items()} == {
+        "train": train,
+        "validation": validation,
+        "test": test,
+    }
+    assert [len(train), len(validation), len(test)] == [90, 30, 30]
+
+
+def test_the_seed_draws_the_splits(tmp_path: Path, no_network: None) -> None:
+    source = OpenML(IRIS, root=recorded(tmp_path, IRIS))
+    first, again, other = (source.table("iris", seed).splits["test"] for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist()
+    assert sorted(first) != sorted(other)
+
+
+def test_the_usual_cache_is_read(cache: Path, no_network: None) -> None:
+    recorded(cache, IRIS)
+    assert len(OpenML(IRIS).tables(seed=0)[0].features) == 150
+
+
+def test_categories_text_and_missing_values(tmp_path: Path, no_network: None) -> None:
+    (table,) = check_tables(OpenML(TITANIC, root=recorded(tmp_path, TITANIC)).tables(seed=0))
+    assert table.name == "titanic"
+    assert table.categorical == ("name", "sex", "ticket", "cabin", "embarked", "boat", "home.dest")
+    assert list(table.features.columns.difference(table.categorical)) == sorted(
+        ["pclass", "age", "sibsp", "parch", "fare", "body"]
+    )
+    # As published with the data: 1309 passengers, 500 survivors, 263 of unknown age, 2 without a port.
+    assert table.target.value_counts().to_dict() == {0: 809, 1: 500}
+    assert table.target.dtype == np.int64
+    missing = table.features.isna().sum()
+    assert (len(table.features), missing["age"], missing["embarked"], missing["sex"]) == (1309, 263, 2, 0)
+    first = table.features.iloc[0]
+    assert (first["name"], first["sex"], first["age"], first["fare"]) == (
+        "Allen, Miss. Elisabeth Walton",
+        "female",
+        29.0,
+        211.3375,
+    )
+    (client,) = encode([table])
+    assert (client.spec.classes, len(client.spec.features)) == ((0, 1), 13)
+    sex = client.train.x[:, client.spec.features.index("sex")]
+    assert sorted(set(sex.tolist())) == [0.0, 1.0]
+
+
+def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_network: None) -> None:
+    root = recorded(tmp_path, MICE)
+    (table,) = OpenML("MiceProtein", root=root).tables(seed=0)
+    assert table.name == "miceprotein"
+    assert table.features.shape == (7, 77)
+    assert not {"MouseID", "Genotype", "Treatment", "Behavior", "class"} & set(table.features)
+    with pytest.raises(ConfigError, match=r"found 'MouseID'.* left out already"):
+        OpenML(MICE, drop=["MouseID"], root=root).tables(seed=0)
+
+
+def test_target_and_drop(tmp_path: Path, no_network: None) -> None:
+    source = OpenML(TITANIC, target="sex", drop=["name", "boat"], root=recorded(tmp_path, TITANIC))
+    (table,) = source.tables(seed=0)
+    assert table.target.value_counts().to_dict() == {"male": 843, "female": 466}
+    assert "survived" in table.features and "survived" in table.categorical
+    assert not {"name", "boat", "sex"} & {*table.features, *table.categorical}
+
+
+def test_a_column_without_any_value_is_a_number(tmp_path: Path, no_network: None) -> None:
+    (table,) = OpenML("anneal", 1, root=recorded(tmp_path, 2)).tables(seed=0)
+    empty = [column for column in table.features if table.features[column].isna().all()]
+    assert empty
+    assert not set(empty) & set(table.categorical)
+    assert {table.features[column].dtype for column in empty} == {np.dtype(np.float64)}
+
+
+@quiet
+def test_classes_that_are_whole_numbers_are_numbers(tmp_path: Path, no_network: None) -> None:
+    root = recorded(tmp_path, GLASS)
+    (table,) = OpenML(GLASS, root=root).tables(seed=0)
+    assert (table.features.shape, sorted(set(table.target)), table.categorical) == ((163, 9), [0, 1], ())
+    (cpu,) = OpenML("cpu", 1, root=recorded(tmp_path, CPU)).tables(seed=0)
+    assert (cpu.target.dtype, cpu.categorical) == (np.int64, ("vendor",))
+
+
+@pytest.mark.parametrize(
+    ("name", "client"),
+    [
+        ("BNG(Iris, 5)", "bng-iris-5"),
+        ("_a.b_", "a-b"),
+        ("all", "openml-61"),
+        ("(..)", "openml-61"),
+        ("x" * 99, "x" * 64),
+    ],
+)
+def test_the_client_gets_a_name_that_can_be_a_folders(tmp_path: Path, no_network: None, name: str, client: str) -> None:
+    root = recorded(tmp_path, IRIS)
+    described(root, IRIS, name=name)
+    assert OpenML(IRIS, root=root).tables(seed=0)[0].name == client
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dataset": 61, "version": 1}, "expected none beside the id 61"),
+        ({"dataset": "61", "version": 1}, "expected none beside the id 61"),
+        ({"dataset": "iris", "version": 0}, "expected a whole number from 1 on, found 0"),
+        ({"dataset": 0}, "an id from 1 on, found 0"),
+        ({"dataset": True}, "an id from 1 on, found True"),
+        ({"dataset": "../iris"}, "expected a name of letters"),
+        ({"dataset": ""}, "expected a name of letters"),
+        ({"dataset": 61, "drop": "class"}, r"Write \[class\]"),
+        ({"dataset": 61, "drop": ["class"], "target": "class"}, "names 'class', which is the target"),
+        ({"dataset": 61, "test": 1.0}, "test: expected a share"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OpenML(**arguments)  # type: ignore[arg-type]
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("data_id", "arguments", "error", "message"),
+    [
+        (IRIS, {"target": "klass"}, ConfigError, "found 'klass'; there are sepallength, .*class. Did you mean 'class'"),
+        (IRIS, {"drop": ["petal"]}, ConfigError, "found 'petal'; there are sepallength, .* Did you mean 'petal"),
+        (IRIS, {"drop": ["class"]}, ConfigError, "names 'class', which is the target"),
+        (IRIS, {"target": "petalwidth"}, DataError, "expected class labels, found numbers such as 0.2"),
+        (
+            TITANIC,
+            {"target": "boat"},
+            DataError,
+            "expected a label in every row, found rows without one .*'boat' has 823",
+        ),
+        (REVIEWS, {}, DataError, "to name one target, found none. Name one with target; there are country, "),
+        (EMOTIONS, {}, DataError, "to name one target, found amazed.suprised, happy.pleased, .* and 58 more"),
+        (SPARSE, {}, DataError, "found the sparse format"),
+    ],
+)
+def test_data_sets_that_do_not_fit(
+    tmp_path: Path, no_network: None, data_id: int, arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
+    root = recorded(tmp_path, data_id)
+    with pytest.raises(error, match=message):
+        OpenML(data_id, root=root, **arguments).tables(seed=0)  # type: ignore[arg-type]
+
+
+@quiet
+def test_without_a_network(tmp_path: Path, no_network: None) -> None:
+    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected it below .* or a connection") as caught:
+        OpenML("iris", 1, root=tmp_path).tables(seed=0)
+    assert str(tmp_path / "openml") in str(caught.value)
+    root = recorded(tmp_path, IRIS)
+    path_of(root, described(root, IRIS)["url"]).unlink()
+    with pytest.raises(DataError, match=r"data set 61: expected it below .* Run it once where there is a network"):
+        OpenML(IRIS, root=root).tables(seed=0)
+
+
+@quiet
+@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b"@data" * 99)[:20]], ids=["other", "cut short"])
+def test_a_damaged_file_in_the_cache_is_not_read(tmp_path: Path, no_network: None, damage: bytes) -> None:
+    root = recorded(tmp_path, IRIS)
+    path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
+    with pytest.raises(DataError, match="found neither"):
+        OpenML(IRIS, root=root).tables(seed=0)
+
+
+@quiet
+def test_what_a_server_sends_wrong(tmp_path: Path, server: ThreadingHTTPServer) -> None:
+    root = recorded(tmp_path, IRIS)
+    address = f"http://127.0.0.1:{server.server_port}"
+    described(root, IRIS, url=f"{address}/damaged")
+    with pytest.raises(DataError, match=r"data set 61: expected the file that OpenML describes, found .*checksum"):
+        OpenML(IRIS, root=root).tables(seed=0)
+    described(root, IRIS, url=f"{address}/absent")
+    with pytest.raises(DataError, match=f"data set 61: .* found the answer 404 .*{address}/absent"):
+        OpenML(IRIS, root=root).tables(seed=0)
+
+
+def test_importing_and_building_is_light() -> None:
+    program = (
+        "import sys\n"
+        "from fedlit import OpenML\n"
+        "OpenML('iris', 1), OpenML(61)\n"
+        "print(sorted({'torch', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
+    )
+    checkout = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,104 @@
+"""What every source has in common: lazy imports, and the checks that each table passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlit.data import sources
+from fedlit.data.sources.base import check_tables
+from fedlit.data.table import ClientTable, Split
+from fedlit.errors import ConfigError, DataError
+
+
+def table(**changes: object) -> ClientTable:
+    splits: dict[Split, np.ndarray] = {
+        "train": np.arange(6),
+        "validation": np.arange(6, 8),
+        "test": np.arange(8, 10),
+    }
+    good = ClientTable(
+        name="north",
+        features=pd.DataFrame({"x": np.arange(10.0), "code": list("ababababab")}),
+        target=pd.Series([0, 1] * 5, name="y"),
+        splits=splits,
+        categorical=("code",),
+    )
+    return dataclasses.replace(good, **changes)  # type: ignore[arg-type]
+
+
+def test_a_good_table_passes_unchanged() -> None:
+    good = table()
+    assert check_tables([good])[0] is good
+    constant = table(features=pd.DataFrame({"x": [1.0] * 10, "code": [np.nan] * 10}), target=pd.Series([1] * 10))
+    assert check_tables([constant])[0] is constant
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "Federation"}, "this name is taken"),
+        ({"name": "a b"}, "client 'a b': expected a name of the letters"),
+        ({"categorical": ("cod",)}, "names the column 'cod'.* Did you mean 'code'"),
+        ({"categorical": ()}, "column 'code': expected numbers, found values of type"),
+        ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "at least one feature column"),
+        ({"target": pd.Series([0, 1] * 4)}, "10 rows of features and 8 labels"),
+        ({"target": pd.Series([0, None] * 5, name="y")}, "target 'y': expected a label in every row, found 5 rows"),
+        ({"splits": {"train": np.arange(10)}}, "expected the splits"),
+        (
+            {"splits": {"train": np.arange(8), "validation": np.arange(0), "test": np.arange(8, 10)}},
+            "found none in validation",
+        ),
+        (
+            {"splits": {"train": np.arange(8), "validation": np.arange(7, 9), "test": np.arange(8, 10)}},
+            "found 2 rows in more than one",
+        ),
+        (
+            {"splits": {"train": np.arange(8), "validation": np.arange(8, 9), "test": np.arange(9, 12)}},
+            "the test split names rows that the table does not have",
+        ),
+    ],
+)
+def test_a_bad_table_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_tables([table(**changes)])
+
+
+def test_two_infinite_values_are_counted() -> None:
+    features = table().features.assign(x=[np.inf, -np.inf, np.nan, *range(7)])
+    with pytest.raises(DataError, match=r"client 'north', column 'x': .*found 2 infinite values"):
+        check_tables([table(features=features)])
+
+
+def test_no_table_and_two_of_one_name() -> None:
+    with pytest.raises(DataError, match="at least one client"):
+        check_tables([])
+    with pytest.raises(ConfigError, match="2 clients have this name"):
+        check_tables([table(), table()])
+
+
+def test_registry_names_every_source() -> None:
+    assert {name: sources.source_class(name).name for name in sources.SOURCES} == {n: n for n in sources.SOURCES}
+    assert {path.rpartition(".")[2] for path in sources.SOURCES.values()} <= set(sources.__all__)
+    for name in sources.__all__:
+        assert getattr(sources, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        sources.Nothing  # noqa: B018
+
+
+def test_importing_and_building_sources_is_light() -> None:
+    program = (
+        "import sys\n"
+        "from fedlit.data.sources import SOURCES, Bundled, Covertype, Heart, Tables\n"
+        "Bundled(), Covertype(), Heart(), Tables(files={'a': 'a.csv'}, target='y')\n"
+        "print(sorted({'torch', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
+    )
+    checkout = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=True)
+    assert done.stdout.strip() == "[]"

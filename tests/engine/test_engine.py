@@ -1,0 +1,150 @@
+"""Engines: side by side gives the bits of one after another, and what cannot run side by side does not."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import METHODS, SmallNet, client_around, different, make_run, weights
+from torch import Tensor, nn
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.engine import AutoEngine, PlainEngine, StackedEngine, ThreadedEngine, make_engine
+from fedlit.errors import RunError
+from fedlit.nn import Network
+from fedlit.run.run import Run
+
+
+class Dry(Network):
+    """SmallNet without dropout, and without biases before a normalisation: these have no gradient but rounding, which
+    Adam makes a step of, so that engines could not be compared.
+    """
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Linear(8, num_outputs),
+        )
+
+
+class Watched(FederatedClient):
+    """Says on which thread it was stepped."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.state.setdefault("threads", []).append(threading.current_thread().name)
+        return super().training_step(batch, batch_idx)
+
+
+def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
+    loop, client = method.get("loop", {}), client_around(method, Dry)
+    return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
+
+
+def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
+    """Whether the clients of two runs predict the same."""
+    for owner, _, rows in first.data.sites("test"):
+        with torch.no_grad():
+            one, two = (run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0] for run in (first, second))
+        if not torch.allclose(one, two, atol=tolerance):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_side_by_side_gives_the_bits_of_one_after_another(method: str, tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", **dry(METHODS[method], "threads", 1))
+    expected = one.fit(quiet=True)
+    for engine in ("threads", "auto"):
+        workers = 1 if method == "centralized" else 3
+        run = make_run(tmp_path / engine, **dry(METHODS[method], engine, workers))
+        assert run.fit(quiet=True).scores == expected.scores
+        assert different(weights(one), weights(run)) == [], engine
+    plain = make_run(tmp_path / "plain", **dry(METHODS[method], "plain", 1))
+    plain.fit(quiet=True)
+    assert close(plain, one)
+
+
+def test_only_the_plain_engine_leaves_optimizers_as_pytorch_makes_them(tmp_path: Path) -> None:
+    for engine, fused in (("plain", None), ("threads", True)):
+        run = make_run(tmp_path, **dry({}, engine, 1), epochs=1)
+        run.fit(quiet=True)
+        groups = [group for client in run.loop.federation.values() for group in client._optimizers[0].param_groups]
+        assert {group["fused"] for group in groups} == {fused}
+    own = partial(torch.optim.AdamW, lr=0.01, foreach=True)
+    run = make_run(tmp_path, loop={"optimizer": own, "client": partial(FederatedClient, network=Dry)}, epochs=1)
+    run.fit(quiet=True)
+    assert run.loop.federation["ash"]._optimizers[0].param_groups[0]["fused"] is None
+
+
+def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> None:
+    run = make_run(tmp_path, **dry({"client": Watched}, "threads", 2), epochs=1)
+    run.fit(quiet=True)
+    names = {name for client in run.loop.federation.values() for name in client.state["threads"]}
+    assert names and all(name.startswith("fedlit") for name in names)
+    run = make_run(tmp_path, **dry({"client": Watched}, "auto", 2), epochs=2)
+    run.fit(quiet=True)
+    for client in run.loop.federation.values():
+        first, second, third, fourth, fifth, *_ = client.state["threads"]
+        assert {first, second, fourth} == {"MainThread"}
+        assert third.startswith("fedlit") and fifth.startswith("fedlit")
+
+
+def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}}
+    run = make_run(tmp_path / "auto", **options)
+    run.fit(quiet=True)
+    assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
+    reference = make_run(tmp_path / "one", client=Watched)  # one thread
+    reference.fit(quiet=True)
+    assert different(weights(reference), weights(run)) == []
+    with pytest.raises(RunError, match=r"expected clients that draw no random numbers in a step.*engine: plain"):
+        make_run(tmp_path, loop={"engine": "threads", "threads": 2}).fit(quiet=True)
+
+
+def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:
+    first = make_run(tmp_path, epochs=1, **dry({}, "plain", 1))
+    first.fit(quiet=True)
+    resumed = make_run(tmp_path, epochs=2, **dry({}, "threads", 3))
+    resumed.fit("last", quiet=True)
+    assert (resumed.loop.engine_name, resumed.loop.threads) == ("plain", 1)
+
+
+class Fails(FederatedClient):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        if self.spec.name == "birch":
+            raise ZeroDivisionError("birch cannot")
+        return super().training_step(batch, batch_idx)
+
+
+def test_an_error_in_a_thread_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="client 'birch', step 1: ZeroDivisionError: birch cannot"):
+        make_run(tmp_path, **dry({"client": Fails}, "threads", 2)).fit(quiet=True)
+
+
+def test_bfloat16_reaches_the_threads(tmp_path: Path) -> None:
+    plain = make_run(tmp_path / "a", precision="bf16-mixed", **dry({}, "threads", 1))
+    threads = make_run(tmp_path / "b", precision="bf16-mixed", **dry({}, "threads", 3))
+    full = make_run(tmp_path / "c", **dry({}, "plain", 1))
+    for run in (plain, threads, full):
+        run.fit(quiet=True)
+    assert different(weights(plain), weights(threads)) == []
+    assert different(weights(plain), weights(full)) != []
+
+
+def test_threads_are_shared_out() -> None:
+    cpu = torch.device("cpu")
+    make = partial(make_engine, scope=nullcontext)
+    assert isinstance(make("auto", 1, 8, cpu), PlainEngine) and make("auto", 1, 8, cpu).intra_op == 8
+    engine = make("auto", 3, 2, cpu)
+    assert isinstance(engine, AutoEngine) and engine.threaded.workers == 2 and engine.intra_op == 1
+    assert isinstance(make("auto", 3, 16, torch.device("cuda")), PlainEngine)
+    assert isinstance(make("threads", 4, 16, cpu), ThreadedEngine)
+    stacked = make("auto", 4, 1, cpu)
+    assert isinstance(stacked, StackedEngine) and isinstance(stacked.inner, PlainEngine)

@@ -1,0 +1,414 @@
+"""FedGMCC: closed forms against numerical integration, derivatives against differences, a barrier that the bend avoids,
+and what clients receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from torch import Tensor, nn
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.function import Part, part_of
+from fedlit.exchange.rules import FedGMCC, Update, fedgmcc
+from fedlit.exchange.rules.fedgmcc import Curves, bent, mean_of_curve
+from fedlit.nn import CNN, MLP, GlobalLayers
+from fedlit.nn.mlp import MLP as Net
+from fedlit.sharing import State
+
+
+class Known:
+    """A client whose federated part is given."""
+
+    def __init__(self, part: Part, low: float = 0.0, high: float = 1.0) -> None:
+        self._part, self.low, self.high, self.bytes = part, low, high, 0
+
+    def part(self) -> Part:
+        return self._part
+
+    def input_range(self) -> Tensor:
+        return torch.stack([torch.full(self._part.shape, self.low), torch.full(self._part.shape, self.high)])
+
+
+NAMES = ("core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias")
+
+
+def small() -> Part:
+    return Part({"core": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, NAMES, (3,))
+
+
+def drawn(seed: int, scale: float = 1.0, around: State | None = None) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"core.0.weight": (5, 3), "core.0.bias": (5,), "core.2.weight": (2, 5), "core.2.bias": (2,)}
+    own = {name: scale * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return own if around is None else {name: value + around[name] for name, value in own.items()}
+
+
+def updates_of(states: Mapping[str, State], part: Part) -> dict[str, Update]:
+    return {name: Update(state, 10, parameters=NAMES, party=Known(part)) for name, state in states.items()}  # type: ignore[arg-type]
+
+
+def receive(rule: FedGMCC, updates: dict[str, Update]) -> Mapping[str, State]:
+    torch.manual_seed(5)
+    return rule(updates, {name: tuple(update.state) for name, update in updates.items()})
+
+
+# ------------------------------------------------------------------ closed forms
+
+
+def test_the_mean_of_a_curve_is_its_integral() -> None:
+    first, bend, last = (torch.tensor([value], dtype=torch.float64) for value in (-1.3, 4.0, 0.7))
+    integral = quad(lambda u: float(bent(first, bend, last, u)), 0, 1, points=[0.5])[0]
+    assert float(mean_of_curve(first, bend, last)) == pytest.approx(integral, abs=1e-10)
+
+
+def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
+    part, first, last = small(), [drawn(seed) for seed in (1, 2)], [drawn(seed) for seed in (3, 4)]
+    x = torch.rand(2, 7, 3)
+    stacked = [{name: torch.stack([state[name] for state in states]) for name in NAMES} for states in (first, last)]
+    curves = Curves(part, *stacked, x)
+    curves.bend = {name: value + 0.3 for name, value in curves.bend.items()}
+    for u in (0.0, 0.2, 0.5, 0.9, 1.0):
+        here = curves.at(torch.tensor([u, 0.4]), curves.bend)
+        for pair, own in ((0, u), (1, 0.4)):
+            chain = {name: bent(first[pair][name], curves.bend[name][pair], last[pair][name], own) for name in NAMES}
+            for name in NAMES:
+                torch.testing.assert_close(here[name][pair], chain[name])
+            w = {name.removeprefix("core."): value for name, value in chain.items()}
+            v = {name.removeprefix("core."): value for name, value in last[pair].items()}
+
+            def f(p: dict[str, Tensor], rows: Tensor) -> Tensor:
+                return torch.tanh(rows @ p["0.weight"].T + p["0.bias"]) @ p["2.weight"].T + p["2.bias"]
+
+            expected = ((f(v, x[pair]) - f(w, x[pair])) ** 2).sum(1).mean()
+            torch.testing.assert_close(curves.losses(here)[pair], expected)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
+    part = Part({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
+    assert part.ends_in_head and not small().ends_in_head
+    ends = [{"head.weight": 50 * torch.randn(1, classes, 2), "head.bias": torch.zeros(1, classes)} for _ in range(2)]
+    curves = Curves(part, *ends, torch.rand(1, 30, 2), probabilities=True)
+    logits = [curves.x[0] @ end["head.weight"][0].T for end in ends]
+    p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
+    expected = ((p[0] - p[1]) ** 2).sum(1).mean()
+    torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_steepest_change_is_that_of_finite_differences() -> None:
+    part, grid, step = small(), 10, 1e-3
+    stacked = [{name: torch.stack([drawn(seed)[name], drawn(seed + 1)[name]]) for name in NAMES} for seed in (1, 6)]
+    curves = Curves(part, *stacked, torch.rand(2, 50, 3))
+    curves.bend = {name: value + 0.5 for name, value in curves.bend.items()}
+    slopes = []
+    for place in range(grid):
+        u = (place + 0.5) / grid
+        near = [curves.losses(curves.at(torch.full((2,), u + off), curves.bend)) for off in (-step, step)]
+        slopes.append(((near[1] - near[0]) / (2 * step)).abs())
+    torch.testing.assert_close(curves.steepest(grid), torch.stack(slopes).amax(0), rtol=1e-2, atol=1e-3)
+
+
+def test_a_step_of_a_bend_is_gradient_descent() -> None:
+    part, u = small(), 0.45
+    first, last, x = drawn(1), drawn(2), torch.rand(1, 40, 3)
+    curves = Curves(part, {n: v[None] for n, v in first.items()}, {n: v[None] for n, v in last.items()}, x)
+    bend = {name: ((first[name] + last[name]) / 2).requires_grad_() for name in NAMES}
+    w = {name: bent(first[name], bend[name], last[name], u) for name in NAMES}
+    loss = (part(last, x[0]) - part(w, x[0])).square().sum(1).mean()
+    gradients = torch.autograd.grad(loss, list(bend.values()))
+    curves.train(torch.full((1, 1), u), lr=0.001)
+    for (name, value), gradient in zip(bend.items(), gradients, strict=True):
+        torch.testing.assert_close(curves.bend[name][0], value.detach() - 0.001 * gradient)
+
+
+# ------------------------------------------------------------------ a barrier
+
+
+class Hill(nn.Module):
+    """A function of two parameters, the same at (−1, ·) and (1, ·), with a hill between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * torch.exp(-4 * self.w.square().sum()) * torch.ones_like(x)
+
+
+def test_a_straight_line_crosses_the_hill_and_the_bent_curve_walks_around_it() -> None:
+    part = Part({"core": Hill()}, ["core.w"], (1,))
+    ends = [{"core.w": torch.tensor([[side, 0.1]])} for side in (-1.0, 1.0)]
+    curves = Curves(part, *ends, torch.rand(1, 4, 1))
+    u = torch.linspace(0, 1, 101)
+
+    def top() -> float:
+        return max(float(curves.losses(curves.at(own.view(1), curves.bend))) for own in u)
+
+    straight, steep = top(), float(curves.steepest(100))
+    curves.train(torch.rand(400, 1, generator=torch.Generator().manual_seed(0)), lr=0.01)
+    assert straight > 8 and top() < 0.1 * straight  # 9 · exp(…), at the top of the hill
+    assert float(curves.steepest(100)) < 0.2 * steep
+    assert abs(float(curves.bend["core.w"][0, 1])) > 0.8  # it went around
+
+
+def test_a_bend_that_runs_away_is_left_straight() -> None:
+    stacked = [{name: value[None] for name, value in drawn(seed).items()} for seed in (1, 2)]
+    curves = Curves(small(), *stacked, torch.rand(1, 20, 3))
+    halfway = dict(curves.bend)
+    curves.train(torch.rand(50, 1), lr=1e6)
+    assert all(torch.equal(curves.bend[name], halfway[name]) for name in NAMES)
+
+
+# ------------------------------------------------------------------ clusters
+
+
+def federation(spread: float = 0.05, apart: float = 1.0) -> dict[str, dict[str, Tensor]]:
+    """Three clients around one state, two around another, one far from both."""
+    centres = [drawn(100, apart), drawn(200, apart), drawn(300, 4 * apart)]
+    groups = {"ash": 0, "birch": 1, "cedar": 0, "elm": 0, "fir": 1, "oak": 2}
+    return {name: drawn(seed, spread, centres[group]) for seed, (name, group) in enumerate(groups.items())}
+
+
+def test_clients_of_a_group_receive_the_mean_of_its_curves_and_one_alone_keeps_its_own() -> None:
+    states, part = federation(), small()
+    rule = FedGMCC(samples=32, steps=0, grid=6, threshold="gap")
+    received = receive(rule, updates_of(states, part))
+    assert rule.grouping is not None
+    assert rule.grouping.clusters == (("ash", "cedar", "elm"), ("birch", "fir"), ("oak",))
+    for cluster in rule.grouping.clusters:
+        for name in NAMES:
+            # an untrained bend is halfway, (w_k + 2 θ + w_l) / 4 = (w_k + w_l) / 2, and all pairs are connected
+            expected = torch.stack([states[client][name] for client in cluster]).mean(0)
+            for client in cluster:
+                torch.testing.assert_close(received[client][name], expected)
+    assert all(torch.equal(received["oak"][name], states["oak"][name]) for name in NAMES)
+
+
+def test_a_cluster_of_two_receives_the_closed_form_of_both_directions() -> None:
+    states = {name: state for name, state in federation().items() if name in ("birch", "fir")}
+    part, rule = small(), FedGMCC(samples=16, steps=9, grid=4, lr=0.05)
+    received = receive(rule, updates_of(states, part))
+    torch.manual_seed(5)
+    x, u = rule._draw(part, ("birch", "fir"), {})
+    means, barriers = [], []
+    for way, (k, last) in enumerate((("birch", "fir"), ("fir", "birch"))):
+        ends = [{name: value[None] for name, value in states[client].items()} for client in (k, last)]
+        curves = Curves(part, *ends, x[None])
+        curves.train(u[way][:, None], 0.05)
+        barriers.append(float(curves.steepest(4)))
+        means.append({n: (ends[0][n] + 2 * curves.bend[n] + ends[1][n])[0] / 4 for n in NAMES})
+    for name in NAMES:
+        torch.testing.assert_close(received["fir"][name], (means[0][name] + means[1][name]) / 2)
+    assert rule.grouping is not None
+    assert rule.grouping.pairs["birch", "fir"] == pytest.approx(sum(barriers) / 2, rel=1e-4)
+
+
+def test_of_a_chain_the_connected_pairs_count() -> None:
+    """a and b are connected, b and c, but not a and c: all receive the mean of two curves."""
+    centre, step = drawn(1), {name: torch.full_like(value, 0.2) for name, value in drawn(1).items()}
+    states = {who: {name: centre[name] + k * step[name] for name in NAMES} for k, who in enumerate("abc")}
+    states["d"] = {name: value + 50 for name, value in centre.items()}
+    rule = FedGMCC(samples=64, steps=0, grid=8)
+    rule._percentile = 30  # of six barriers the two least
+    received = receive(rule, updates_of(states, small()))
+    assert rule.grouping is not None and rule.grouping.clusters == (("a", "b", "c"), ("d",))
+    epsilon = rule.grouping.scalars["epsilon"]
+    assert [pair for pair, own in rule.grouping.pairs.items() if own <= epsilon] == [("a", "b"), ("b", "c")]
+    for name in NAMES:
+        mean = (states["a"][name] + 2 * states["b"][name] + states["c"][name]) / 4
+        torch.testing.assert_close(received["c"][name], mean)
+
+
+def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold() -> None:
+    states = {who: dict(drawn(1)) for who in "ab"} | {"c": {name: 1e25 * value for name, value in drawn(1).items()}}
+    for threshold in ("gap", "percentile"):
+        rule = FedGMCC(samples=8, steps=2, grid=2, threshold=threshold)  # type: ignore[arg-type]
+        receive(rule, updates_of(states, small()))
+        assert rule.grouping is not None and rule.grouping.clusters == (("a", "b"), ("c",))
+        assert rule.grouping.pairs["a", "c"] == float("inf")
+
+
+def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.used
+
+    part = Part({"core": Idle()}, ["core.used", "core.idle"], (1,))
+    updates = {
+        who: Update(
+            {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])},
+            1,
+            parameters=part.parameters,
+            party=Known(part),  # type: ignore[arg-type]
+        )
+        for who, k in (("a", 1.0), ("b", 3.0))
+    }
+    assert receive(FedGMCC(samples=8, steps=1, grid=2), updates)["a"]["core.idle"].tolist() == [2]
+
+
+def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
+    part, rule = small(), FedGMCC()
+    torch.manual_seed(1)
+    first = rule._draw(part, ("a", "b"), {})[0]
+    torch.manual_seed(2)
+    assert not torch.equal(rule._draw(part, ("a", "b"), {})[0], first)
+    for _ in range(30):
+        rule._advance((("a", "b"),))
+    assert rule._percentile == 0
+    for _ in range(60):
+        rule._advance((("a",), ("b",)))
+    assert rule._percentile == 100
+
+
+def test_the_order_of_clients_means_nothing_and_permuting_them_permutes_the_result() -> None:
+    states, part = federation(), small()
+    one, other = FedGMCC(16, 3, grid=4, threshold="gap"), FedGMCC(16, 3, grid=4, threshold="gap")
+    first = receive(one, updates_of(states, part))
+    second = receive(other, updates_of(dict(reversed(states.items())), part))
+    assert one.grouping == other.grouping
+    assert all(torch.equal(first[client][name], second[client][name]) for client in states for name in NAMES)
+
+    names = list(states)
+    moved = dict(zip(names, [*names[2:], *names[:2]], strict=True))  # name → whose state it has now
+    permuted = FedGMCC(16, 3, grid=4, threshold="gap")
+    third = receive(permuted, updates_of({name: states[of] for name, of in moved.items()}, part))
+    assert one.grouping is not None and permuted.grouping is not None
+    back = {tuple(sorted(moved[client] for client in cluster)) for cluster in permuted.grouping.clusters}
+    assert back == set(one.grouping.clusters)
+    for client, of in moved.items():  # other inputs are drawn for other names of pairs: the same up to these
+        for name in NAMES:
+            torch.testing.assert_close(third[client][name], first[of][name], atol=0.02, rtol=0.02)
+
+
+def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, part = federation(), small()
+    together, alone = FedGMCC(16, 5, grid=4), FedGMCC(16, 5, grid=4)
+    first = receive(together, updates_of(states, part))
+    monkeypatch.setitem(fedgmcc.MEMORY, "cpu", 1)
+    second = receive(alone, updates_of(states, part))
+    assert together.grouping is not None and alone.grouping is not None
+    assert together.grouping.clusters == alone.grouping.clusters
+    for pair, value in together.grouping.pairs.items():
+        assert alone.grouping.pairs[pair] == pytest.approx(value, rel=1e-3)
+    for client in states:
+        for name in NAMES:
+            torch.testing.assert_close(first[client][name], second[client][name], rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -> None:
+    part = small()
+    updates = {
+        name: Update(
+            {**state, "norm.running_mean": torch.full((2,), float(number))}, 10, parameters=NAMES, party=Known(part)
+        )  # type: ignore[arg-type]
+        for number, (name, state) in enumerate(federation().items())
+    }
+    received = receive(FedGMCC(16, 1, grid=4, threshold="gap"), updates)
+    assert received["ash"]["norm.running_mean"].tolist() == pytest.approx([5 / 3, 5 / 3])  # of 0, 2 and 3
+    assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
+
+
+def test_epsilon_falls_while_there_is_one_cluster_and_rises_otherwise() -> None:
+    clients = "abcd"
+    rule = FedGMCC()
+    barriers = np.array([1.0, 2.0, 5.0, 6.0, 7.0, 9.0])
+    epsilon, scalars = rule._epsilon(barriers)
+    assert epsilon == 5.5 and scalars == {"percentile": 50.0}
+    for clusters, percentile in ((1, 45), (1, 40), (2, 45), (3, 50), (2, 55), (1, 50)):
+        rule._advance((*((client,) for client in clients[: clusters - 1]), tuple(clients[clusters - 1 :])))
+        assert rule._epsilon(barriers)[1] == {"percentile": percentile}
+        assert rule._epsilon(barriers)[0] == np.percentile(barriers, percentile)
+
+
+def test_epsilon_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> None:
+    one, two, other = (("a", "b", "c"),), (("a", "b"), ("c",)), (("a",), ("b", "c"))
+    rule = FedGMCC(settle=True)
+    # going up through the same clusters is no repetition, nor is finding them beside others
+    for clusters in (two, two, two, one, one, two, two, one, other, two, one, two, one, two, one):
+        rule._advance(clusters)
+    assert not rule._settled
+    before = rule._percentile
+    again = FedGMCC(settle=True)
+    again.load_state_dict(rule.state_dict())
+    for own in (rule, again):
+        own._advance(two)
+        assert own._settled and own._percentile == before
+        for clusters in (one, one, other):
+            own._advance(clusters)
+        assert own._percentile == before
+
+
+@pytest.mark.parametrize(
+    ("barriers", "expected"), [([1, 1.5, 2, 9, 12, 13], 3), ([1, 1.5, 2, 2.5, 3, 4], 6), ([1, 1.9, 3, float("inf")], 3)]
+)
+def test_a_gap_tells_apart_only_if_it_is_wide(barriers: list[float], expected: int) -> None:
+    epsilon, _ = FedGMCC(threshold="gap", gap=2.0)._epsilon(np.array(barriers))
+    assert sum(value <= epsilon for value in barriers) == expected
+
+
+def test_inputs_are_drawn_from_the_range_of_both_clients() -> None:
+    part, rule = small(), FedGMCC(samples=4000, inputs="range")
+    ranges = {"a": Known(part, -2, 1).input_range(), "b": Known(part, 0, 5).input_range()}
+    torch.manual_seed(0)
+    x, _ = rule._draw(part, ("a", "b"), ranges)
+    assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
+    torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
+    torch.manual_seed(0)
+    assert torch.equal(rule._draw(part, ("a", "b"), ranges)[0], x)
+    assert not torch.equal(rule._draw(part, ("a", "c"), {**ranges, "c": ranges["b"]})[0], x)
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="an even grid of at least 2, found 512, 50 and 3"):
+        FedGMCC(grid=3)
+    with pytest.raises(ConfigError, match="lr above 0"):
+        FedGMCC(lr=0)
+
+
+# ------------------------------------------------------------------ the function
+
+
+@pytest.mark.parametrize(
+    ("network", "patterns", "shape"),
+    [
+        (MLP(6, 3), ("encoder.", "core.", "head."), (6,)),
+        (MLP(6, 3), ("core.",), (64,)),
+        (GlobalLayers(6, 3, global_features=2, blocks=1, heads=2), ("core.",), (128,)),
+        (CNN(16, 3, white=2.0), ("core.", "head."), (8, 4, 4)),
+    ],
+)
+def test_a_part_is_the_federated_part_of_the_client(
+    network: nn.Module, patterns: tuple[str, ...], shape: tuple[int, ...]
+) -> None:
+    federated = [name for name, _ in network.named_parameters() if name.startswith(patterns)]
+    part = part_of(network, {(6,): 6, (64,): 6, (128,): 6}.get(shape, 16), federated)
+    assert part.shape == shape and part.parameters == tuple(federated)
+    x = torch.rand(9, *shape)
+    state = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
+    network.load_state_dict({**network.state_dict(), **state})
+    network.train()  # batch normalisation by the batch's own statistics; no dropout here
+    expected = x
+    for name in ("encoder", "core", "head"):
+        expected = getattr(network, name)(expected) if name + "." in patterns else expected
+    torch.testing.assert_close(part(state, x), expected)
+    stacked = part.stacked({name: torch.stack([state[name]] * 2) for name in federated}, torch.stack([x, x]))
+    torch.testing.assert_close(stacked, torch.stack([expected, expected]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_holds_no_trained_private_value_and_elsewhere_is_refused() -> None:
+    fresh = Net(6, 3)
+    part = part_of(fresh, 6, ["core.0.weight"])  # its bias is private
+    trained = {"core.0.weight": torch.ones(64, 64)}
+    expected = fresh.core[2](fresh.core[1](torch.ones(1, 64) @ torch.ones(64, 64) + fresh.core[0].bias))  # type: ignore[index]
+    torch.testing.assert_close(part(trained, torch.ones(1, 64)), fresh.core[3](expected))  # type: ignore[index]
+    with pytest.raises(ConfigError, match=r"within encoder, core and head, found common\.x\.weight"):
+        part_of(fresh, 6, ["common.x.weight"])

@@ -1,0 +1,272 @@
+"""Partial participation: a cohort per round, drawn from (seed, round); idle clients cost memory only."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import different, make_run, weights
+from lightning.pytorch import Callback, Trainer
+from test_stack import alike
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.exchange.exchange import Exchange
+from fedlit.train.loop import FederatedLoop
+
+
+class Cohorts(Callback):
+    """Notes who is stepped, step by step, and what each client's tensors are."""
+
+    def __init__(self) -> None:
+        self.seen: list[frozenset[str]] = []
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+        assert pl_module.cohort is not None
+        self.seen.append(pl_module.cohort)
+
+
+class Counts(FederatedClient):
+    stackable = True
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.state["steps"] = self.state.get("steps", 0) + 1
+
+
+OPTIONS: dict[str, Any] = {"exchange": {"federated": ["core"], "participation": 0.4}, "epochs": 6}
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_a_share_of_the_clients_is_drawn_for_each_round(engine: str, tmp_path: Path) -> None:
+    cohorts = Cohorts()
+    run = alike(tmp_path, engine, client=Counts, callbacks=[cohorts], **OPTIONS)
+    run.fit(quiet=True)
+    rounds = [cohorts.seen[start : start + 4] for start in range(0, 24, 4)]
+    assert all(len(set(members)) == 1 and len(members[0]) == math.ceil(0.4 * 7) for members in rounds)
+    assert len({members[0] for members in rounds}) > 2  # another cohort in other rounds
+    for name, client in run.loop.federation.items():
+        assert client.state.get("steps", 0) == sum(name in members for members in cohorts.seen)
+
+
+def test_the_cohort_depends_on_seed_and_round_alone(tmp_path: Path) -> None:
+    seen = []
+    for seed in (8, 8, 9):
+        cohorts = Cohorts()
+        alike(tmp_path / str(len(seen)), callbacks=[cohorts], seed=seed, **OPTIONS).fit(quiet=True)
+        seen.append(cohorts.seen)
+    assert seen[0] == seen[1] != seen[2]
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("every", ["epoch", "step"])
+def test_after_an_exchange_all_share_the_mean_of_the_cohort(engine: str, every: str, tmp_path: Path) -> None:
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.private: dict[str, torch.Tensor] = {}
+
+        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+            if every == "step" or trainer.is_last_batch:
+                values = [client.core[0].weight for client in pl_module.federation.values()]  # type: ignore[index]
+                assert all(torch.equal(value, values[0]) for value in values)
+            for name, client in pl_module.federation.items():
+                now = client.head.weight.detach().clone()
+                if name in self.private and name not in stepped[-1]:
+                    assert torch.equal(now, self.private[name])
+                self.private[name] = now
+
+        def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+            assert pl_module.cohort is not None
+            stepped.append(pl_module.cohort)
+
+    stepped: list[frozenset[str]] = []
+    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "every": every}}
+    alike(tmp_path, engine, callbacks=[Watch()], **options).fit(quiet=True)
+    assert len(stepped) == 24
+
+
+def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> None:
+    class Watch(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+            idle = [c for name, c in pl_module.federation.items() if name not in (pl_module.cohort or ())]
+            places = {client.core[0].weight.data_ptr() for client in idle}  # type: ignore[index]
+            counts.append((len(idle), len(places)))
+
+    counts: list[tuple[int, int]] = []
+    alike(tmp_path, callbacks=[Watch()], **OPTIONS).fit(quiet=True)
+    # of the four idle ones, those that were stepped in the round just ended have memory of their own
+    assert [idle for idle, _ in counts] == [4] * 6 and all(places <= 4 for _, places in counts)
+    assert min(places for _, places in counts) == 1 or sum(places for _, places in counts) < 4 * 6
+    own = alike(tmp_path / "r", callbacks=[Watch()], **{**OPTIONS, "exchange": {**OPTIONS["exchange"], "rate": 0.5}})
+    counts.clear()
+    own.fit(quiet=True)
+    assert all(places == idle for idle, places in counts)
+
+
+@pytest.mark.parametrize("optimizer_state", ["keep", "reset"])
+@pytest.mark.parametrize("step", [4, 7])
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_resumed_with_the_same_bits(engine: str, step: int, optimizer_state: str, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_step == step:
+                trainer.save_checkpoint(tmp_path / "middle.ckpt")
+                raise KeyboardInterrupt
+
+    options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "optimizer_state": optimizer_state}}
+    whole = alike(tmp_path / "whole", engine, **options)
+    whole.fit(quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        alike(tmp_path / "killed", engine, callbacks=[Stop()], **options).fit(quiet=True)
+    resumed = alike(tmp_path / "resumed", engine, **options)
+    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
+    assert different(weights(whole), weights(resumed)) == []
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_reset_begins_each_round_without_optimizer_state(engine: str, tmp_path: Path) -> None:
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+            for client in pl_module.federation.values():
+                for state in client._optimizers[0].state.values():
+                    ages.append((trainer.global_step, float(state["step"])))
+
+    ages: list[tuple[int, float]] = []
+    exchange = {"federated": ["core"], "optimizer_state": "reset"}
+    alike(tmp_path, engine, callbacks=[Watch()], exchange=exchange).fit(quiet=True)
+    assert ages and {(step - 1) % 4 + 1 - age for step, age in ages} == {0} and all(step % 4 for step, _ in ages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"federated": ["core"], "participation": 0.0},
+            r"exchange.participation: expected a share in \(0, 1\], found 0.0",
+        ),
+        ({"federated": [], "participation": 0.5}, "expected something to exchange"),
+    ],
+)
+def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Exchange(**arguments)
+
+
+def test_minimum_counts_those_who_take_part(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange={"federated": ["core"], "participation": 0.5, "minimum": 3})
+    with pytest.raises(ConfigError, match="clients that take part in a round, 2, found 3"):
+        run.describe()
+
+
+# ------------------------------------------------------------------ what an accelerator defers
+
+
+class Deferred(Exchange):
+    """Treats the CPU as an accelerator."""
+
+    def deferred(self, loop: FederatedLoop) -> bool:
+        return self.rule.takes_masks
+
+
+class Poison(FederatedClient):
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        poisoned = self.spec.name == "site2" and self.trainer.global_step == 5
+        return loss * float("nan") if poisoned else loss
+
+
+@pytest.mark.parametrize("every", ["epoch", "step"])
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_masks_on_the_device_give_the_bits_of_flags_on_the_host(
+    rate: float, every: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exchange = {"federated": ["core"], "rate": rate, "every": every}
+    host = alike(tmp_path / "host", "plain", client=Poison, exchange=exchange)
+    host.fit(quiet=True)
+    device = alike(tmp_path / "device", "plain", client=Poison)
+    device.exchange = Deferred(**exchange)
+    device.fit(quiet=True)
+    assert host.exchange.not_finite == device.exchange.not_finite == {"site2": 1}
+    assert different(weights(host), weights(device)) == []
+    assert any("until exchange" in message and "'site2'" in message for message in caplog.messages)
+
+
+class Waits(TorchDispatchMode):
+    """Fails where a value is read from a tensor, for which an accelerator would have to be waited for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value was read"
+        return func(*args, **(kwargs or {}))
+
+
+class Lists(TorchFunctionMode):
+    """The same for what does not pass through the dispatcher."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in (Tensor.tolist, Tensor.numpy, Tensor.cpu), "a value was read"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("every", ["epoch", "step"])
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_nothing_is_read_from_the_device_within_an_epoch(every: str, clip: float | None, tmp_path: Path) -> None:
+    class Watch(Callback):
+        steps = 0
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            self.watch = ExitStack()
+            self.watch.enter_context(Waits())
+            self.watch.enter_context(Lists())
+
+        def on_train_batch_end(self, *_: Any) -> None:  # after the exchange
+            self.watch.close()
+            self.steps += 1
+
+    watch = Watch()
+    options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [watch]}
+    run = make_run(tmp_path, client=FederatedClient, **options)
+    run.exchange = Deferred(federated=["core"], every=every)
+    run.fit(quiet=True)
+    assert watch.steps == 12
+    on_host = make_run(tmp_path, exchange={"federated": ["core"], "every": "step"}, **options)
+    with pytest.raises(AssertionError, match="a value was read"):  # the watch sees what the CPU's way reads
+        on_host.fit(quiet=True)
+    on_host.trainer_options["callbacks"][0].watch.close()
+
+
+def test_the_plan_says_who_takes_part(tmp_path: Path) -> None:
+    plan = str(alike(tmp_path, **OPTIONS).describe())
+    assert "Exchange every epoch by 40 % of the clients, drawn for each round: " in plan
+    assert "drawn for each round" not in str(make_run(tmp_path, exchange={"federated": ["core"]}).describe())
+
+
+def test_masks_on_the_device_leave_the_others_of_a_stack_alone(tmp_path: Path) -> None:
+    class Poisons(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+            if trainer.global_step == 2:
+                with torch.no_grad():
+                    pl_module.federation["site2"].core[0].weight.fill_(float("nan"))  # type: ignore[index]
+
+    ends = []
+    for engine in ("plain", "auto"):
+        run = alike(tmp_path / engine, engine, callbacks=[Poisons()])
+        run.exchange = Deferred(federated=["core"])
+        run.fit(quiet=True)
+        assert run.exchange.not_finite == {"site2": 1}
+        ends.append(
+            {name: value for name, value in weights(run).items() if ".encoder." in name and "site2" not in name}
+        )
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=5e-3)
+
+
+@pytest.mark.parametrize(("share", "clients", "size"), [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (0.01, 7, 1)])
+def test_size_of_a_cohort(share: float, clients: int, size: int) -> None:
+    assert Exchange(["core"], participation=share)._cohort_size(clients) == size

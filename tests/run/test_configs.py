@@ -1,0 +1,101 @@
+"""Every shipped configuration runs for two epochs on its data, from fit to test."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from openml_answers import recorded
+
+from fedlit.__main__ import main
+from fedlit.data.files import find
+from fedlit.data.sources import source_class
+from fedlit.run.config import config_folders
+
+GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+
+
+def innermost(config: Path) -> tuple[dict[str, Any], str]:
+    """A configuration's source, without those around it, and its key."""
+    source, key = yaml.safe_load(config.read_text())["data"]["source"], "data.source"
+    while "source" in source.get("init_args", {}):  # a source of a source
+        source, key = source["init_args"]["source"], f"{key}.init_args.source"
+    return source, key
+
+
+def need_data(config: Path) -> None:
+    source, _ = innermost(config)
+    name = source["class_path"].rsplit(".", 1)[1].lower()
+    clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
+    for file in source_class(name).files():
+        if find(file) is None and (name != "heart" or Path(file.path).stem in clients):
+            pytest.skip(f"{file.path} was not found; fedlit data fetch {name} gets it")
+
+
+def test_the_shipped_configurations_are_those_of_this_folder() -> None:
+    assert config_folders()[-1].resolve() == CONFIGS[0].parent
+    assert len(CONFIGS) >= 9
+
+
+@pytest.mark.filterwarnings("ignore:Version 1 of dataset glass2 is inactive")
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_two_epochs_and_a_test(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_data(config)
+    monkeypatch.chdir(tmp_path)
+    source, key = innermost(config)
+    recorded_answer = []
+    if source["class_path"] == "fedlit.OpenML":  # a recorded small answer in place of hundreds of megabytes
+        folder = recorded(tmp_path, GLASS)
+        recorded_answer = [f"--{key}.init_args.dataset={GLASS}", f"--{key}.init_args.root={folder}"]
+    arguments = ["--config", config.name, *recorded_answer]
+    assert main(["fit", *arguments, "--trainer.max_epochs", "2", "--model.threads", "1"]) == 0
+    # the 142,301 test rows of Covertype take Global Layers' network ten seconds: once is enough
+    again = config.stem in ("covertype_local", "covertype_fedavg", "covertype_centralized")
+    command, split = ("validate", "validation") if again else ("test", "test")
+    assert main([command, *arguments]) == 0
+    results = json.loads((tmp_path / "lightning_logs" / config.stem / "version_0" / f"{split}.json").read_text())
+    faults = yaml.safe_load(config.read_text())["data"].get("mutations", [])
+    for name, scores in results["clients"].items():
+        assert scores["rows"] > 0 and math.isfinite(scores["loss"]), name
+        # of a recorded table that is dealt to ten clients, each has a handful of rows
+        assert scores["rows"] < 20 or (0 if faults else 0.3) < scores["auroc"] <= 1, name
+
+
+@pytest.mark.parametrize(
+    ("config", "clients"),
+    [
+        (
+            "covertype_gl",
+            {
+                "comanche": (915_954, 717_640),
+                "neota": (915_423, 717_640),
+                "poudre": (915_600, 717_640),
+                "rawah": (915_600, 717_640),
+            },
+        ),
+        (
+            "covertype_local",
+            {"comanche": (915_954, 0), "neota": (915_423, 0), "poudre": (915_600, 0), "rawah": (915_600, 0)},
+        ),
+        ("covertype_fedavg", dict.fromkeys(("comanche", "neota", "poudre", "rawah"), (916_131, 916_131))),
+        ("heart_gl", {"cleveland": (448_339, 298_688), "sa": (415_211, 298_688), "faisalabad": (440_057, 298_688)}),
+        ("heart_local", {"cleveland": (448_339, 0), "sa": (415_211, 0), "faisalabad": (440_057, 0)}),
+        ("heart_fedavg", dict.fromkeys(("cleveland", "sa", "faisalabad"), (597_415, 597_415))),
+    ],
+)
+def test_describe_gives_the_papers_parameter_counts(
+    config: str, clients: dict[str, tuple[int, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_data(next(path for path in CONFIGS if path.stem == config))
+    assert main(["describe", "--config", f"{config}.yaml", "--format", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {name: (c["parameters"], c["federated"]) for name, c in plan["clients"].items()} == clients
+    if config == "covertype_gl":
+        comanche = plan["clients"]["comanche"]
+        assert comanche["features"] == 11 and comanche["classes"] == [1, 2, 3, 5, 6, 7]
+        assert comanche["bytes_per_exchange"] == 2_870_560

@@ -1,0 +1,245 @@
+"""fedlit explain, on real runs: what it writes, from what, and what it must not read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fedlit.__main__ import main
+from fedlit.explain.judge import judge
+from fedlit.run.explanation import explain, read_corrections
+from fedlit.show.corrections import heatmap_figure, histogram_figure
+from fedlit.study.compare import compare
+from fedlit.study.study import Method, Study
+
+CLIENT = {
+    "class_path": "fedlit.IFedAvg",
+    "init_args": {"network": {"class_path": "fedlit.MLP", "init_args": {"hidden": [8]}}, "lr_factor": 5.0},
+}
+
+
+def write_tables(folder: Path) -> dict[str, str]:
+    """Six sites with the same three columns; site3 has `b` in another unit."""
+    files = {}
+    for number in range(6):
+        rng = np.random.default_rng(number)
+        a, b = rng.normal(50, 10, 120), rng.normal(2, 1, 120)
+        ward = rng.choice(["north", "south", "west"], 120)
+        y = ((a - 50) / 10 + 2 * (b - 2) + rng.normal(size=120) > 0).astype(int)
+        frame = pd.DataFrame({"a": a, "b": b * (10 if number == 3 else 1), "ward": ward, "died": y})
+        files[f"site{number}"] = str(folder / f"site{number}.csv")
+        frame.to_csv(files[f"site{number}"], index=False)
+    return files
+
+
+def fit(folder: Path, *more: str) -> Path:
+    """Train over the sites by the command line; the run's folder."""
+    source = {"class_path": "fedlit.Tables", "init_args": {"files": write_tables(folder), "target": "died"}}
+    config = folder / "sites.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "seed": 1,
+                "data": {
+                    "source": source, "batch_size": 16, "align": "both", "scaling": "pooled",
+                    "categories": "indicators",
+                },
+                "model": {"client": CLIENT, "threads": 1},
+                "exchange": {"federated": ["*"]},
+                "board": {"corrections": 2},
+                "trainer": {"max_epochs": 5, "default_root_dir": str(folder / "logs")},
+            }
+        )
+    )  # fmt: skip
+    assert main(["fit", "--config", str(config), *more]) == 0
+    return folder / "logs" / "sites" / "version_0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit(tmp_path_factory.mktemp("explain"))
+
+
+def test_a_run_records_its_corrections_while_they_grow(run: Path) -> None:
+    values = pd.read_csv(run / "corrections.csv")
+    assert sorted(values["epoch"].unique()) == [2, 4, 5]
+    features = ["a", "b", "ward=north", "ward=south", "ward=west"]
+    last, epoch = read_corrections(run)
+    assert epoch == 5 and len(last) == 6 * (2 * 5 + 2)
+    assert set(last.loc[last["part"] == "input scale", "feature"]) == set(features)
+    moved = [read_corrections(run, own)[0]["value"].sub(1).abs().mean() for own in (2, 5)]
+    assert moved[0] != moved[1]
+    board = EventAccumulator(str(run / "federation"), size_guidance={"images": 0}).Reload()
+    assert len(board.Images("corrections/input")) == 3 and len(board.Images("corrections/output")) == 3
+
+
+def test_the_command_writes_pictures_a_table_and_words(run: Path, capsys: pytest.CaptureFixture) -> None:
+    for path in (run / "explain").glob("*"):
+        path.unlink()
+    assert main(["explain", "--run", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert "After epoch 5:" in said and "outlier score" in said
+    assert {path.name for path in (run / "explain").iterdir()} == {
+        "corrections_inputs.png", "corrections_inputs.svg", "corrections_outputs.png", "corrections_outputs.svg",
+        "findings.csv", "findings.md", "outliers.csv",
+    }  # fmt: skip
+    table = pd.read_csv(run / "explain" / "findings.csv")
+    assert {"client", "part", "feature", "value", "z", "marked", "feature_marked", "p", "words"} <= set(table)
+    expected = judge(read_corrections(run)[0]).cells
+    for column in ("value", "z", "p"):
+        assert table[column].tolist() == pytest.approx(expected[column].tolist(), nan_ok=True)
+    svg = (run / "explain" / "corrections_inputs.svg").read_text(encoding="utf-8")
+    assert "ward=north" in svg and "site3" in svg
+    assert (run / "explain" / "corrections_inputs.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_client_no_data_is_needed(run: Path, tmp_path: Path) -> None:
+    """What travels to whoever explains is the corrections alone."""
+    copy = tmp_path / "version_0"
+    copy.mkdir()
+    (copy / "corrections.csv").write_bytes((run / "corrections.csv").read_bytes())
+    found = explain(copy)
+    assert all(path.is_file() for path in found.files)
+    with pytest.raises(Exception, match=r"--client: expected the run's config.yaml"):
+        explain(copy, client="site3", threshold=1e-9)
+
+
+def test_a_client_looks_at_its_own_file_alone(run: Path) -> None:
+    """Others' files are not opened: they are gone."""
+    folder = run.parents[2]
+    hidden = []
+    for path in folder.glob("site*.csv"):
+        if path.name != "site3.csv":
+            hidden.append(path.rename(path.with_suffix(".hidden")))
+    try:
+        found = explain(run, client="site3", threshold=1e-9)
+        assert {path.name for path in found.files} >= {"histograms_site3.png", "histograms_site3.svg"}
+    finally:
+        for path in hidden:
+            path.rename(path.with_suffix(".csv"))
+
+
+def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
+    from fedlit.run.load import load
+
+    table = load(str(run / "config.yaml")).data.table("site3")
+    figure = histogram_figure(table, ["b", "ward=north", "ward=west"], ["one", "two", "three"])
+    assert [axes.get_title().splitlines() for axes in figure.axes] == [["b", "one"], ["ward", "two"]]
+    train = table.features["b"].iloc[table.splits["train"]]
+    heights = [sum(patch.get_height() for patch in bars) for bars in figure.axes[0].containers]  # type: ignore[attr-defined]
+    assert heights == pytest.approx([1.0, 1.0])
+    low = min(patch.get_x() for bars in figure.axes[0].containers for patch in bars)  # type: ignore[attr-defined]
+    assert low == pytest.approx(train.min())
+    with pytest.raises(ValueError, match="expected columns of client 'site3'"):
+        histogram_figure(table, ["age"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--run", "nowhere"], "expected a run's folder"),
+        (["--client", "site9"], "--client: expected one of site0, site1"),
+        (["--epoch", "3"], "--epoch: expected one of 2, 4, 5, found 3"),
+        (["--threshold", "0"], "expected a positive number of standard deviations"),
+        (["--against", "none"], "invalid choice: 'none'"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str], message: str, run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    arguments = arguments if "--run" in arguments else ["--run", str(run), *arguments]
+    assert main(["explain", *arguments, "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_that_corrects_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["explain", "--run", str(tmp_path)]) == 2
+    assert "found no corrections.csv; see covertype_ifedavg.yaml" in capsys.readouterr().err
+
+
+def test_resumed_it_goes_on_behind_what_was_recorded(tmp_path: Path) -> None:
+    whole = fit(tmp_path / "a" if (tmp_path / "a").mkdir() is None else tmp_path)
+    part = fit(tmp_path / "b" if (tmp_path / "b").mkdir() is None else tmp_path, "--trainer.max_epochs", "3")
+    config = str(part.parents[2] / "sites.yaml")
+    assert main(["fit", "--config", config, "--ckpt_path", "last", "--trainer.max_epochs", "5"]) == 0
+    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(whole / "corrections.csv")
+    assert sorted(resumed["epoch"].unique()) == [2, 3, 4, 5]
+    pd.testing.assert_frame_equal(resumed[resumed["epoch"] != 3].reset_index(drop=True), expected, check_exact=True)
+
+
+def test_a_studys_report_shows_what_was_corrected(run: Path, tmp_path: Path) -> None:
+    config = str(run.parents[2] / "sites.yaml")
+    plain = {**CLIENT, "class_path": "fedlit.FederatedClient", "init_args": {"network": CLIENT["init_args"]["network"]}}  # type: ignore[index]
+    alone: dict[str, Any] = {"model.client": plain, "exchange.federated": []}
+    study = Study(
+        {"local": Method(config, set=alone), "ifedavg": Method(config, label="iFedAvg")},
+        seeds=[1, 2],
+        baselines={},
+        metrics=["weighted_f1", "auroc_ovo"],
+        bootstrap=0,
+    )
+    found = compare(study, out=tmp_path, jobs=1, quiet=True)
+    assert not found.failures
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What iFedAvg corrected" in page and "mean over 2 runs" in page and "input scale" in page
+    assert "What local corrected" not in page
+    runs = [pd.read_csv(tmp_path / "runs" / "ifedavg" / f"seed_{seed}" / "corrections.csv") for seed in (1, 2)]
+    assert [len(own) for own in runs] == [72, 72]
+    scores = found.collected.results
+    assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
+    assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])
+
+
+def records(folder: Path, clients: list[str], features: list[str], parts: tuple[str, ...] = ("input scale",)) -> Path:
+    """A run's folder that holds corrections alone."""
+    rng = np.random.default_rng(0)
+    rows = [(5, c, p, f, rng.normal(1, 0.1)) for c in clients for p in parts for f in features]
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(rows, columns=["epoch", "client", "part", "feature", "value"])
+    frame.to_csv(folder / "corrections.csv", index=False)
+    return folder
+
+
+def test_names_are_text_whatever_they_read_like(tmp_path: Path) -> None:
+    clients, features = ["NA", "EU", "APAC", "null"], ["None", "cost_$_2019_$", "$x$", "a=b=c", "Größe"]
+    found = explain(records(tmp_path, clients, features))
+    assert set(found.judged.cells["client"]) == set(clients) and set(found.judged.cells["feature"]) == set(features)
+    svg = next(path for path in found.files if path.name == "corrections_inputs.svg").read_text(encoding="utf-8")
+    assert "cost_$_2019_$" in svg and ">NA<" in svg
+
+
+def test_parts_of_other_names_and_of_other_columns_are_drawn(tmp_path: Path) -> None:
+    folder = records(tmp_path, ["a", "b", "c"], ["x", "y"], ("input scale", "input temperature"))
+    more = pd.DataFrame([(5, client, "input shift", "all", 0.1) for client in "abc"])
+    more.to_csv(folder / "corrections.csv", mode="a", header=False, index=False)
+    judged = explain(folder).judged
+    labels = [[text.get_text() for text in axes.get_xticklabels()] for axes in heatmap_figure(judged).axes[:3]]
+    assert labels == [["x", "y"], ["x", "y"], ["all"]]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 5, 6])
+def test_no_finding_says_by_which_rule(clients: int, tmp_path: Path) -> None:
+    said = str(explain(records(tmp_path, [f"s{k}" for k in range(clients)], ["x", "y", "z", "u"]), threshold=50))
+    assert "No finding" in said
+    rule = "too few" if clients < 3 else "fewer than 6 clients" if clients < 6 else "p < 0.1 %"
+    assert rule in said
+
+
+def test_the_newest_run_that_has_corrections_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "lightning_logs" / "sites"
+    for name in ("version_2", "version_10"):
+        records(runs / name, ["a", "b", "c"], ["x", "y", "z"])
+    for name in ("version_11", "version_old"):
+        (runs / name).mkdir()
+    (tmp_path / "sites").mkdir()  # a folder of the configuration's name is no run
+    assert main(["explain", "--run", "sites"]) == 0
+    assert "version_10" in capsys.readouterr().out

@@ -1,0 +1,108 @@
+"""A process killed by SIGKILL in the middle of an epoch, resumed by the command line, ends with the bits of one
+that was not killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+
+EPOCHS = 12
+ARGS = [
+    "--config",
+    "quickstart.yaml",
+    "--trainer.max_epochs",
+    str(EPOCHS),
+    "--model.threads",
+    "1",
+    "--model.client",
+    "slow.Slow",
+]
+ARGS += ["--checkpoint.seconds", "0", "--model.client.network", "fedlit.MLP", "--model.client.network.dropout", "0.2"]
+
+SLOW = """
+import os, time
+from fedlit import FederatedClient
+
+class Slow(FederatedClient):
+    '''Takes its time, so that the kill falls into the middle of an epoch, and says where it is.'''
+
+    def training_step(self, batch, batch_idx):
+        if os.environ.get("SLOW"):
+            time.sleep(0.01)
+            print("at", self.current_epoch, batch_idx, flush=True)
+        return super().training_step(batch, batch_idx)
+"""
+
+
+def fit(folder: Path, *more: str, slow: bool = False) -> subprocess.Popen[str]:
+    env = {**os.environ, "SLOW": "1" if slow else ""}
+    command = [sys.executable, "-m", "fedlit", "fit", *ARGS, *more]
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def checkpoint(folder: Path) -> dict[str, torch.Tensor]:
+    path = folder / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    loaded = torch.load(path, weights_only=True)
+    assert loaded["epoch"] == EPOCHS - 1
+    tensors = dict(loaded["state_dict"])
+    for index, optimizer in enumerate(loaded["optimizer_states"]):
+        for parameter, state in optimizer["state"].items():
+            tensors |= {f"{index}/{parameter}/{key}": value for key, value in state.items()}
+    return tensors
+
+
+def test_killed_in_the_middle_of_an_epoch_and_resumed(tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    for folder in (whole, part):
+        folder.mkdir()
+        (folder / "slow.py").write_text(SLOW)
+    uninterrupted = fit(whole)
+    killed = fit(part, slow=True)
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if line.startswith("at 3 5"):
+            os.kill(killed.pid, signal.SIGKILL)
+            break
+    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert uninterrupted.communicate(timeout=120) and uninterrupted.returncode == 0
+
+    resumed = fit(part, "--ckpt_path", "last")
+    out, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, out
+    assert "continued from last.ckpt" in out
+    assert [path.name for path in (part / "lightning_logs/quickstart").iterdir()] == ["version_0"]
+    expected, found = checkpoint(whole), checkpoint(part)
+    assert expected.keys() == found.keys()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+
+
+def test_a_checkpoint_cut_short_never_takes_the_name_of_a_whole_one(tmp_path: Path) -> None:
+    """A process killed while it writes leaves the previous checkpoint, whole."""
+    path = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"epoch": 1}, path)
+    code = (
+        "import torch, sys\nfrom fedlit.train.callbacks.checkpoint import AtomicCheckpointIO\n"
+        "print('ready', flush=True)\n"
+        f"while True: AtomicCheckpointIO().save_checkpoint({{'epoch': 2, 'x': torch.zeros(3_000_000)}}, "
+        f"{str(path)!r})\n"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
+    for _ in range(200):
+        if list(tmp_path.glob(".*partial")):
+            break
+        time.sleep(0.005)
+    else:
+        pytest.fail("the writer never wrote")
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait(timeout=30)
+    assert torch.load(path, weights_only=True)["epoch"] in (1, 2)

@@ -1,0 +1,446 @@
+"""Metrics against scikit-learn and NumPy, by the convention that fedlit.tasks.metrics states."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    roc_auc_score,
+)
+from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
+
+from fedlit.spec import Site
+from fedlit.tasks.metrics import (
+    LOWER_IS_BETTER,
+    SCORES,
+    ClientMetrics,
+    auroc_one_versus_one,
+    classification_metrics,
+    confusion_matrix,
+    summarise,
+)
+
+PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
+NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
+
+
+def oracle(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    """The convention in scikit-learn's words."""
+    classes = probabilities.shape[1]
+    predicted, known = probabilities.argmax(1), target >= 0
+    present = [c for c in range(classes) if (target == c).any()]
+    ranked = [c for c in ([1] if classes == 2 else range(classes)) if 0 < (target == c).sum() < len(target)]
+    nan = math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of predictions of absent classes
+        return {
+            "auroc": np.mean([roc_auc_score(target == c, probabilities[:, c]) for c in ranked]) if ranked else nan,
+            "auprc": np.mean([average_precision_score(target == c, probabilities[:, c]) for c in ranked])
+            if ranked
+            else nan,
+            "balanced_accuracy": balanced_accuracy_score(target[known], predicted[known]) if present else nan,
+            "accuracy": accuracy_score(target, predicted),
+            "f1": (
+                (f1_score(target == 1, predicted == 1, zero_division=0) if (target == 1).any() else math.nan)
+                if classes == 2
+                else f1_score(target, predicted, labels=present, average="macro", zero_division=0)
+                if present
+                else nan
+            ),
+            "weighted_f1": f1_score(target, predicted, labels=present, average="weighted", zero_division=0)
+            if present
+            else nan,
+            "classes": len(ranked),
+        }
+
+
+def scored(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
+    scores = classification_metrics(torch.from_numpy(probabilities), torch.from_numpy(target))
+    return {name: value.item() for name, value in scores.items()}
+
+
+def draw(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities that know something of the target, which has all classes."""
+    generator = np.random.default_rng(seed)
+    target = np.concatenate([np.arange(classes), generator.integers(0, classes, rows - classes)])
+    logits = generator.normal(size=(rows, classes)) + 1.5 * np.eye(classes)[target]
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return probabilities.astype(np.float32), target
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """Few rows, coarse probabilities (ties), any labels, unseen ones and single classes too."""
+    rows, classes = draw(st.integers(1, 12)), draw(st.integers(2, 5))
+    counts = draw(arrays(np.int64, (rows, classes), elements=st.integers(0, 3)))
+    counts[counts.sum(1) == 0] = 1
+    target = draw(arrays(np.int64, rows, elements=st.integers(-1, classes - 1)))
+    return (counts / counts.sum(1, keepdims=True)).astype(np.float32), target
+
+
+# ------------------------------------------------------------------ against scikit-learn
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_all_classes_present_equal_scikit_learn(classes: int) -> None:
+    probabilities, target = draw(400, classes, seed=classes)
+    predicted = probabilities.argmax(1)
+    scores = scored(probabilities, target)
+    if classes == 2:
+        expected = {
+            "auroc": roc_auc_score(target, probabilities[:, 1]),
+            "auprc": average_precision_score(target, probabilities[:, 1]),
+            "f1": f1_score(target, predicted),
+            "classes": 1,
+        }
+    else:
+        one_hot = np.eye(classes)[target]
+        expected = {
+            "auroc": roc_auc_score(one_hot, probabilities, average="macro"),
+            "auprc": average_precision_score(one_hot, probabilities, average="macro"),
+            "f1": f1_score(target, predicted, average="macro"),
+            "classes": classes,
+        }
+    expected["balanced_accuracy"] = balanced_accuracy_score(target, predicted)
+    expected["accuracy"] = accuracy_score(target, predicted)
+    expected["weighted_f1"] = f1_score(target, predicted, average="weighted")
+    assert scores == pytest.approx(expected, abs=1e-6)
+
+
+@PROPERTY
+@given(splits())
+def test_any_split_equals_scikit_learn_per_class(split: tuple[np.ndarray, np.ndarray]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = scored(*split)
+    assert scores == pytest.approx(oracle(*split), abs=1e-6, nan_ok=True)
+
+
+def test_many_rows_stay_exact() -> None:
+    """Neither bins nor sums in single precision show."""
+    probabilities, target = draw(50_000, 3, seed=1)
+    assert scored(probabilities, target) == pytest.approx(oracle(probabilities, target), abs=2e-6)
+
+
+def test_two_classes_score_the_second() -> None:
+    """Four rows by hand: one of the two positives ranks first, the other third."""
+    positive = np.array([0.9, 0.8, 0.7, 0.1], np.float32)
+    scores = scored(np.stack([1 - positive, positive], 1), np.array([1, 0, 1, 0]))
+    assert scores["auroc"] == pytest.approx(3 / 4)  # of four pairs, one is in the wrong order
+    assert scores["auprc"] == pytest.approx((1 / 1 + 2 / 3) / 2)
+    assert scores["f1"] == pytest.approx(4 / 5)  # 2·2 / (2·2 + 1 + 0)
+    assert scores["balanced_accuracy"] == pytest.approx((1 / 2 + 1) / 2)
+    assert scores["classes"] == 1
+
+
+def test_turning_the_positive_class_round_changes_auprc_and_f1() -> None:
+    probabilities, target = draw(60, 2, seed=5)
+    as_is, turned = scored(probabilities, target), scored(probabilities[:, ::-1].copy(), 1 - target)
+    assert turned["auroc"] == pytest.approx(as_is["auroc"], abs=1e-6)
+    assert turned["auprc"] == pytest.approx(average_precision_score(1 - target, probabilities[:, 0]), abs=1e-6)
+    assert abs(turned["auprc"] - as_is["auprc"]) > 1e-3
+    assert abs(turned["f1"] - as_is["f1"]) > 1e-3
+
+
+def test_equal_probabilities_predict_the_first() -> None:
+    scores = scored(np.full((2, 2), 0.5, np.float32), np.array([0, 1]))
+    assert (scores["accuracy"], scores["auroc"]) == (0.5, 0.5)
+    assert confusion_matrix(torch.full((2, 3), 1 / 3), torch.tensor([0, 2])).tolist() == [
+        [1, 0, 0],
+        [0, 0, 0],
+        [1, 0, 0],
+        [0, 0, 0],
+    ]
+
+
+# ------------------------------------------------------------------ absent, single and unseen classes
+
+
+def test_perfect_predictor_scores_one_where_classes_are_absent() -> None:
+    """Four of seven classes: a mean that counts absent classes as 0 would give 0.571."""
+    target = np.array([0, 2, 3, 6, 6, 2])
+    scores = scored(np.eye(7, dtype=np.float32)[target], target)
+    assert {name: scores[name] for name in NAMES} == dict.fromkeys(NAMES, 1.0)
+    assert scores["classes"] == 4
+
+
+def test_absent_class_takes_no_part_but_its_predictions_are_wrong() -> None:
+    probabilities = np.array([[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]], np.float32)
+    scores = scored(probabilities, np.array([0, 1, 1]))
+    assert scores["classes"] == 2
+    assert scores["balanced_accuracy"] == pytest.approx((1 + 1 / 2) / 2)
+    assert scores["f1"] == pytest.approx((1 + 2 / 3) / 2)
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("label", [0, 1])
+def test_single_class_split_has_no_ranking_scores_and_no_warning(classes: int, label: int) -> None:
+    probabilities, _ = draw(20, classes, seed=3)
+    target = np.full(20, label)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = scored(probabilities, target)
+    assert math.isnan(scores["auroc"])
+    assert math.isnan(scores["auprc"])
+    assert scores["classes"] == 0
+    recall = (probabilities.argmax(1) == label).mean()
+    assert scores["balanced_accuracy"] == scores["accuracy"] == pytest.approx(recall)
+
+
+def test_unseen_label_is_wrong_and_a_negative_of_every_class() -> None:
+    probabilities = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7], [0.6, 0.3, 0.1]], np.float32)
+    known, unseen = np.array([0, 1, 2, 0]), np.array([0, 1, 2, -1])
+    assert scored(probabilities, known)["accuracy"] == 1
+    scores = scored(probabilities, unseen)
+    assert scores["accuracy"] == pytest.approx(3 / 4)
+    assert scores["balanced_accuracy"] == 1  # recall is over the three classes that the client knows
+    assert scores["f1"] == pytest.approx((2 / 3 + 1 + 1) / 3)  # the unseen row is a false positive of class 0
+    assert scores["classes"] == 3
+    # a negative: put above the only positive of class 0, it costs that class its place
+    probabilities[3] = [0.9, 0.05, 0.05]
+    scores = scored(probabilities, unseen)
+    assert scores["auroc"] == pytest.approx((2 / 3 + 1 + 1) / 3)
+    assert scores["auprc"] == pytest.approx((1 / 2 + 1 + 1) / 3)
+
+
+def test_one_known_class_beside_unseen_labels_is_ranked() -> None:
+    scores = scored(np.array([[0.9, 0.1], [0.2, 0.8]], np.float32), np.array([-1, 1]))
+    assert (scores["auroc"], scores["classes"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_only_unseen_labels(classes: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = scored(np.full((4, classes), 1 / classes, np.float32), np.full(4, -1))
+    assert scores["accuracy"] == 0
+    assert [name for name in ("auroc", "auprc", "balanced_accuracy") if not math.isnan(scores[name])] == []
+    assert scores["classes"] == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_probabilities_that_are_not_finite_have_no_score(bad: float, classes: int) -> None:
+    probabilities, target = draw(30, classes, seed=2)
+    probabilities[7, 1] = bad
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = scored(probabilities, target)
+    assert [name for name in NAMES if not math.isnan(scores[name])] == []
+    assert scores["classes"] == 0
+
+
+def test_no_rows_have_no_score() -> None:
+    scores = scored(np.empty((0, 3), np.float32), np.empty(0, np.int64))
+    assert [name for name in NAMES if not math.isnan(scores[name])] == []
+
+
+@PROPERTY
+@given(splits())
+def test_confusion_matrix_equals_scikit_learn(split: tuple[np.ndarray, np.ndarray]) -> None:
+    probabilities, target = split
+    classes = probabilities.shape[1]
+    expected = sklearn_confusion_matrix(
+        np.where(target < 0, classes, target), probabilities.argmax(1), labels=range(classes + 1)
+    )
+    matrix = confusion_matrix(torch.from_numpy(probabilities), torch.from_numpy(target))
+    assert matrix.dtype == torch.int64
+    np.testing.assert_array_equal(matrix.numpy(), expected[:, :classes])
+    assert expected[:, classes].sum() == 0  # nobody predicts "outside"
+
+
+# ------------------------------------------------------------------ a site's classes, over batches
+
+
+def collected(
+    site: Site, probabilities: np.ndarray, target: np.ndarray, losses: np.ndarray, cuts: list[int]
+) -> ClientMetrics:
+    """Feed batches as a loop does: the loss is the mean over the batch's rows with a known label."""
+    metrics = ClientMetrics(site)
+    for rows in np.split(np.arange(len(target)), cuts):
+        if not len(rows):
+            continue
+        known = rows[target[rows] >= 0]
+        loss = losses[known].mean() if len(known) else math.nan
+        metrics.update(
+            torch.from_numpy(probabilities[rows]), torch.from_numpy(target[rows]), torch.tensor(loss, dtype=torch.float)
+        )
+    return metrics
+
+
+@pytest.mark.parametrize("own", [(0, 1, 2, 3, 4, 5, 6), (1, 3, 6), (2, 5), (4,)])
+def test_restriction_to_the_sites_classes_equals_numpy(own: tuple[int, ...]) -> None:
+    probabilities, target = draw(300, 7, seed=11)
+    target[::17] = -1
+    metrics = collected(Site("a", own, {}), probabilities, target, np.zeros(300), [])
+    mine = probabilities[:, own].astype(np.float64)
+    mine /= mine.sum(1, keepdims=True)
+    position = np.array([own.index(label) if label in own else -1 for label in target])
+    computed = {name: value.item() for name, value in metrics.compute().items()}
+    assert set(computed) == {*SCORES, "classes"}
+    del computed["loss"]
+    assert computed == pytest.approx(oracle(mine, position), abs=1e-6, nan_ok=True)
+    expected = sklearn_confusion_matrix(
+        np.where(position < 0, len(own), position), mine.argmax(1), labels=range(len(own) + 1)
+    )
+    np.testing.assert_array_equal(metrics.confusion().numpy(), expected[:, : len(own)])
+
+
+def test_renormalisation_matters() -> None:
+    """Class 2 takes most of both rows; among the site's own classes the order of the rows turns round."""
+    probabilities = np.array([[0.40, 0.10, 0.50], [0.05, 0.06, 0.89]], np.float32)
+    metrics = collected(Site("a", (0, 1), {}), probabilities, np.array([0, 1]), np.zeros(2), [])
+    scores = metrics.compute()
+    assert (scores["auroc"].item(), scores["accuracy"].item()) == (1.0, 1.0)
+    assert scored(probabilities[:, :2].copy(), np.array([0, 1]))["auroc"] == 0
+
+
+@PROPERTY
+@given(st.lists(st.integers(0, 40), max_size=5), st.integers(0, 1000))
+def test_batches_make_no_difference(cuts: list[int], seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    probabilities, target = draw(40, 4, seed)
+    target[generator.integers(0, 40, 5)] = -1
+    losses = generator.exponential(size=40)
+    site = Site("a", (0, 2, 3), {})
+    whole = collected(site, probabilities, target, losses, []).compute()
+    parts = collected(site, probabilities, target, losses, sorted(cuts)).compute()
+    # restricted to the site's classes: cross-entropy of what remains, over the rows that have one of these labels
+    mine = np.isin(target, site.classes)
+    kept = probabilities[mine] / probabilities[mine][:, list(site.classes)].sum(1, keepdims=True)
+    expected = -np.log(kept[np.arange(mine.sum()), target[mine]]).mean()
+    assert parts["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert whole["loss"].item() == pytest.approx(expected, rel=1e-5)
+    for name in (*NAMES, "classes"):
+        assert torch.equal(parts[name], whole[name]), name
+
+
+def test_loss_weighs_batches_by_their_known_rows() -> None:
+    """Batches of 1, 3 and 0 known rows; the last one's loss is not defined and must not spoil the mean."""
+    metrics = ClientMetrics(Site("a", (0, 1), {}))
+    for loss, labels in ((1.0, [0, -1, -1]), (3.0, [1, 0, 1]), (math.nan, [-1, -1])):
+        metrics.update(torch.full((len(labels), 2), 0.5), torch.tensor(labels), torch.tensor(loss))
+    assert metrics.compute()["loss"].item() == pytest.approx((1 * 1.0 + 3 * 3.0) / 4)
+
+
+def test_loss_without_known_rows_is_nan() -> None:
+    metrics = ClientMetrics(Site("a", (0, 1), {}))
+    metrics.update(torch.full((2, 2), 0.5), torch.tensor([-1, -1]), torch.tensor(math.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(metrics.compute()["loss"])
+
+
+def test_reset_forgets() -> None:
+    metrics = collected(Site("a", (0, 1), {}), *draw(20, 2, seed=1), np.ones(20), [])
+    metrics.reset()
+    metrics.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1]), torch.tensor(0.25))
+    scores = metrics.compute()
+    assert (scores["accuracy"].item(), scores["loss"].item()) == (1.0, 0.25)
+
+
+# ------------------------------------------------------------------ over sites
+
+
+def sites(*names: str) -> list[Site]:
+    return [Site(name, (0, 1), {}) for name in names]
+
+
+def test_summary_of_three_sites() -> None:
+    scores = {
+        "a": {"loss": 0.5, "auroc": 0.75},
+        "b": {"loss": 2.0, "auroc": 0.5},
+        "c": {"loss": 0.125, "auroc": math.nan},
+    }
+    assert {"loss"} == LOWER_IS_BETTER
+    assert summarise(scores, sites("a", "b", "c")) == {
+        "mean": {"loss": 2.625 / 3, "auroc": 0.625},
+        "worst": {"loss": 2.0, "auroc": 0.5},
+        "worst_client": {"loss": "b", "auroc": "b"},
+        "counted": {"loss": 3, "auroc": 2},
+    }
+
+
+def test_union_of_sites_stays_out_of_the_summary() -> None:
+    everyone = [*sites("a", "b"), Site("all", (0, 1), {}, union=True)]
+    summary = summarise({"a": {"f1": 0.5}, "b": {"f1": 1.0}, "all": {"f1": 0.0}}, everyone)
+    assert summary["mean"] == {"f1": 0.75}
+    assert summary["worst_client"] == {"f1": "a"}
+    assert summary["counted"] == {"f1": 2}
+
+
+def test_metric_without_any_value() -> None:
+    summary = summarise({"a": {"auroc": math.nan}, "b": {"auroc": math.nan}}, sites("a", "b"))
+    assert math.isnan(summary["mean"]["auroc"])
+    assert math.isnan(summary["worst"]["auroc"])
+    assert summary["worst_client"] == {"auroc": None}
+    assert summary["counted"] == {"auroc": 0}
+
+
+def test_metric_that_one_site_alone_has() -> None:
+    summary = summarise({"a": {"f1": 0.5, "own": 3.0}, "b": {"f1": 1.0}}, sites("a", "b", "not scored"))
+    assert (summary["mean"]["own"], summary["counted"]["own"], summary["worst_client"]["own"]) == (3.0, 1, "a")
+
+
+def test_a_client_whose_loss_is_infinite_is_the_worst() -> None:
+    sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {})]
+    summary = summarise({"a": {"loss": float("inf")}, "b": {"loss": 0.3}}, sites)
+    assert summary["worst_client"]["loss"] == "a" and summary["mean"]["loss"] == float("inf")
+
+
+def test_a_client_that_diverged_makes_no_mean_look_better() -> None:
+    sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {})]
+    lost = {
+        name: value.item()
+        for name, value in classification_metrics(torch.full((3, 2), math.nan), torch.tensor([0, 1, 1])).items()
+    }
+    fine = {
+        name: value.item()
+        for name, value in classification_metrics(torch.eye(2)[[0, 1, 1]], torch.tensor([0, 1, 1])).items()
+    }
+    summary = summarise({"a": fine, "b": lost}, sites)
+    assert math.isnan(summary["mean"]["auroc"]) and summary["worst_client"]["auroc"] == "b"
+
+
+def test_binary_f1_without_a_positive_row_is_undefined() -> None:
+    scores = classification_metrics(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 0]))
+    assert scores["accuracy"] == 1 and math.isnan(scores["f1"])
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_one_versus_one_is_the_mean_over_pairs(classes: int) -> None:
+    """By hand (Hand and Till 2001): A(i|j) and A(j|i) among the rows of two classes, averaged over all pairs."""
+    probabilities, target = draw(300, classes, seed=5)
+    pairs = []
+    for i in range(classes):
+        for j in range(i):
+            rows = (target == i) | (target == j)
+            first = roc_auc_score(target[rows] == i, probabilities[rows, i])
+            second = roc_auc_score(target[rows] == j, probabilities[rows, j])
+            pairs.append((first + second) / 2)
+    found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
+    assert found == pytest.approx(np.mean(pairs), abs=1e-6)
+
+
+def test_one_versus_one_leaves_out_absent_classes_and_unseen_labels() -> None:
+    probabilities, target = draw(200, 4, seed=6)
+    target = np.where(target == 2, -1, target)  # class 2 is absent, its rows have an unseen label
+    known = target >= 0
+    mine = probabilities[known][:, [0, 1, 3]]
+    mine = mine / mine.sum(1, keepdims=True)
+    expected = auroc_one_versus_one(torch.from_numpy(mine), torch.from_numpy(np.array([0, 1, 9, 2])[target[known]]))
+    found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert math.isnan(auroc_one_versus_one(torch.ones(3, 2) / 2, torch.zeros(3, dtype=torch.long)))

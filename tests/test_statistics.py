@@ -1,0 +1,156 @@
+"""Intervals and tests against SciPy and closed forms: how often an interval holds the truth is known exactly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedlit.statistics import (
+    corrected_interval,
+    estimate,
+    holm,
+    rows_interval,
+    seeds_interval,
+    verdict,
+    wilcoxon,
+)
+from fedlit.study.collect import _check_rows
+from fedlit.study.runs import Job
+
+TRIALS = 500
+
+
+def made(effect: float, n: int = 12, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(effect, 0.01, n)
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.02, -0.05])
+def test_the_interval_over_seeds_is_scipys(effect: float) -> None:
+    values = made(effect)
+    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    np.testing.assert_allclose(seeds_interval(values), (expected.low, expected.high), rtol=1e-12)
+    np.testing.assert_allclose(estimate(values).interval, (expected.low, expected.high), rtol=1e-12)
+
+
+def test_the_corrected_interval_by_hand() -> None:
+    values, ratio = made(0.0), 0.5
+    reach = stats.t.ppf(0.975, 11) * math.sqrt((1 / 12 + ratio) * values.var(ddof=1))
+    np.testing.assert_allclose(corrected_interval(values, ratio), (values.mean() - reach, values.mean() + reach))
+    assert corrected_interval(values, 0.0) == seeds_interval(values)
+
+
+def test_re_splits_the_corrected_interval_covers_as_often_as_it_says_and_the_usual_one_does_not() -> None:
+    # Nadeau and Bengio's model: scores of re-splits correlate by rho = test / (test + train). What they share no number
+    # of seeds averages out; with it, (mean - truth) / corrected error is exactly Student's t.
+    rng, n, test, train = np.random.default_rng(1), 30, 1.0, 2.0
+    rho = test / (test + train)
+    hits, naive = 0, 0
+    for _ in range(TRIALS):
+        values = math.sqrt(rho) * rng.normal() + math.sqrt(1 - rho) * rng.normal(size=n)
+        low, high = corrected_interval(values, test / train)
+        hits += low <= 0 <= high
+        low, high = seeds_interval(values)
+        naive += low <= 0 <= high
+    error = 3.5 * math.sqrt(0.95 * 0.05 / TRIALS)
+    assert abs(hits / TRIALS - 0.95) < error
+    assert naive / TRIALS < 0.5
+
+
+@pytest.mark.parametrize("effect", [0.0, 2.0])
+def test_fixed_rows_the_interval_of_both_sources_covers(effect: float) -> None:
+    # truth, plus what these test rows add for every seed, plus training noise
+    rng, n, rows, noise = np.random.default_rng(2), 10, 0.3, 0.5
+    hits = only_seeds = clear = 0
+    for _ in range(TRIALS):
+        shift = rng.normal(0, rows)
+        values = effect + shift + rng.normal(0, noise, n)
+        found = estimate(values, resamples=values.mean() + rng.normal(0, rows, 200))
+        hits += found.interval[0] <= effect <= found.interval[1]
+        only_seeds += found.seeds[0] <= effect <= found.seeds[1]
+        clear += verdict(found.interval) == "helped"
+    assert abs(hits / TRIALS - 0.95) < 0.03
+    assert only_seeds / TRIALS < 0.85  # as if these rows were all rows
+    assert clear / TRIALS < 0.04 if effect == 0 else clear / TRIALS > 0.95
+
+
+def test_the_parts_of_a_fixed_interval_add_up() -> None:
+    values = made(0.0, n=8)
+    resamples = np.random.default_rng(3).normal(values.mean(), 0.004, 500)
+    found = estimate(values, resamples=resamples)
+    training, rows = values.var(ddof=1) / 8, resamples.var(ddof=1)
+    degrees = (training + rows) ** 2 / (training**2 / 7)
+    reach = stats.t.ppf(0.975, degrees) * math.sqrt(training + rows)
+    np.testing.assert_allclose(found.interval, (values.mean() - reach, values.mean() + reach))
+    assert found.rows == rows_interval(resamples) == tuple(np.quantile(resamples, [0.025, 0.975]))
+    assert degrees > 7
+
+
+def test_without_training_noise_the_interval_is_that_of_the_rows() -> None:
+    resamples = np.random.default_rng(4).normal(0.1, 0.01, 4000)
+    found = estimate([0.1] * 6, resamples=resamples)
+    assert math.isnan(found.seeds[0])
+    np.testing.assert_allclose(found.interval, stats.norm.interval(0.95, 0.1, resamples.std(ddof=1)))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_few_seeds_do_not_make_bold(n: int) -> None:
+    rng, wrong = np.random.default_rng(8), 0
+    for _ in range(2 * TRIALS):
+        values = rng.normal(0, 0.25) + rng.normal(size=n)
+        found = estimate(values, resamples=values.mean() + rng.normal(0, 0.25, 100))
+        assert found.interval[0] <= found.seeds[0] + 1e-9 and found.seeds[1] - 1e-9 <= found.interval[1]
+        wrong += verdict(found.interval) != "unchanged"
+    assert wrong / (2 * TRIALS) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / (2 * TRIALS))
+
+
+def test_equal_values_are_no_certainty() -> None:
+    assert verdict(estimate([0.02, 0.02], ratio=0.5).interval) == "unknown"
+    assert verdict(estimate([0.02, 0.02, 0.02]).interval) == "unknown"
+    assert verdict(estimate([0.1, math.nan, 0.2]).interval) == "unknown"
+
+
+def test_one_seed_says_nothing_about_seeds() -> None:
+    found = estimate([0.9], resamples=np.random.default_rng(0).normal(0.9, 0.01, 100))
+    assert found.mean == 0.9 and math.isnan(found.sd) and math.isnan(found.interval[0]) and found.rows[0] < 0.9
+    assert verdict(found.interval) == "unknown"
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.01, 0.03])
+def test_wilcoxon_is_scipys_and_needs_eight_seeds(effect: float) -> None:
+    values = made(effect, seed=5)
+    assert wilcoxon(values) == stats.wilcoxon(values).pvalue
+    assert math.isnan(wilcoxon(values[:7]))
+    assert wilcoxon(np.zeros(9)) == 1.0
+
+
+def test_holm_by_hand() -> None:
+    # sorted 0.01, 0.02, 0.04 times 3, 2, 1, never smaller than the one before; what is not known does not count
+    np.testing.assert_allclose(holm([0.04, math.nan, 0.01, 0.02]), [0.04, math.nan, 0.03, 0.04])
+    assert holm([]) == [] and math.isnan(holm([math.nan])[0])
+
+
+def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:
+    rng = np.random.default_rng(6)
+    none = [verdict(estimate(rng.normal(0, 1, 10)).interval) for _ in range(TRIALS)]
+    assert abs(sum(own != "unchanged" for own in none) / TRIALS - 0.05) < 0.03
+    large = [verdict(estimate(rng.normal(-3, 1, 10)).interval) for _ in range(200)]
+    assert set(large) == {"harmed"}
+    # six questions, none with an effect: after Holm's correction at most 5 % of studies find any
+    found = [min(holm([wilcoxon(rng.normal(size=10)) for _ in range(6)])) < 0.05 for _ in range(60)]
+    assert sum(found) / 60 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_others() -> None:
+    def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
+        rows = {name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()}
+        record = {"rows": rows, "train_rows": {"a": 200, "b": 300, "all": 500}}
+        job = Job("local", 1, "", "", "", [], "auroc", "last", 0, False)
+        return _check_rows([(job, record)])[1]
+
+    assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}
+    assert ratio({"a": "1", "b": "1"}, 100) == {"a": 1 / 5, "b": 1 / 5}  # of 500 training rows
+    # the union of a pooled run repeats its parts' training rows
+    assert ratio({"a": "1", "b": "1", "all": "1"}, 100)["a"] == 1 / 5

@@ -1,0 +1,118 @@
+"""Event files read back with TensorBoard's own reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import make_run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.util import tensor_util
+from test_stack import alike
+
+from fedlit.train.logger import Shown
+
+
+def read(folder: Path) -> EventMultiplexer:
+    board = EventMultiplexer(size_guidance={"scalars": 0, "images": 0, "tensors": 0}).AddRunsFromDirectory(str(folder))
+    return board.Reload()
+
+
+def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
+    return {event.step: event.value for event in board.Scalars(run, tag)}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("board")
+    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, settings={"data.batches": 4, "name": "made"})
+    run.fit(quiet=True)
+    return run, read(folder)
+
+
+RUN = "fedlit/version_0"
+
+
+def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(trained: Any) -> None:
+    _run, board = trained
+    runs = board.Runs()
+    clients = ["ash", "birch", "cedar"]
+    assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation"]}
+    tags = [{*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients]
+    assert tags[0] == tags[1] == tags[2]
+    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "classes"}
+    assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "lr", "drift", "val/confusion_matrix"}
+    federation = {*runs[f"{RUN}/federation"]["scalars"], *runs[f"{RUN}/federation"]["tensors"]}
+    assert {"val/auroc", "val/worst/auroc", "train/loss", "drift", "plan/text_summary", "exchange/rounds"} <= federation
+
+
+def test_values_and_steps(trained: Any) -> None:
+    run, board = trained
+    auroc = {name: series(board, f"{RUN}/{name}", "val/auroc") for name in ("ash", "birch", "cedar")}
+    assert all(list(values) == [4, 8, 12] for values in auroc.values())  # aligned steps at the end of each epoch
+    for name, values in auroc.items():
+        assert values[12] == pytest.approx(run.loop.results["validation"].scores[name]["auroc"])
+    federation = f"{RUN}/federation"
+    for step, mean in series(board, federation, "val/auroc").items():
+        assert mean == pytest.approx(np.mean([values[step] for values in auroc.values()]))
+        assert series(board, federation, "val/worst/auroc")[step] == pytest.approx(min(v[step] for v in auroc.values()))
+    drift = {name: series(board, f"{RUN}/{name}", "drift") for name in auroc}
+    assert all(value > 0 for values in drift.values() for value in values.values())
+    assert series(board, federation, "drift")[12] == pytest.approx(np.mean([values[12] for values in drift.values()]))
+
+
+def test_plan_as_text_hyperparameters_and_confusion_matrices_as_images(trained: Any) -> None:
+    run, board = trained
+    text = tensor_util.make_ndarray(board.Tensors(f"{RUN}/federation", "plan/text_summary")[0].tensor_proto)
+    assert b"| ash |" in text.ravel()[0] and b"`core.0.weight`" in text.ravel()[0]
+    accumulator = EventAccumulator(str(run.folder / "federation"))
+    accumulator.Reload()
+    hparams = accumulator.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"data.batches" in hparams
+    (image,) = board.Images(f"{RUN}/ash", "val/confusion_matrix")
+    assert image.encoded_image_string.startswith(b"\x89PNG") and image.width > 100 and image.height > 100
+
+
+def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
+    make_run(tmp_path, epochs=2).fit(quiet=True)
+    make_run(tmp_path, epochs=4).fit("last", quiet=True)
+    board = read(tmp_path)
+    assert list(series(board, f"{RUN}/ash", "val/loss")) == [4, 8, 12, 16]
+    assert len(board.Runs()) == 4
+
+
+def test_a_test_draws_its_confusion_matrices_and_logs_its_scores(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    results = run.test(quiet=True)
+    board = read(tmp_path)
+    assert series(board, f"{RUN}/cedar", "test/auroc")[4] == pytest.approx(results.scores["cedar"]["auroc"])
+    assert "test/confusion_matrix" in board.Runs()[f"{RUN}/cedar"]["images"]
+
+
+def test_pooled_rows_are_shown_per_former_client(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, align="both", pool=True)
+    run.fit(quiet=True)
+    runs = read(tmp_path).Runs()
+    shown = {name.rsplit("/", 1)[1] for name, tags in runs.items() if "val/auroc" in tags["scalars"]}
+    assert shown == {"ash", "birch", "cedar", "all", "federation"}
+
+
+def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
+    run = alike(tmp_path, exchange={"federated": ["core"]}, board=Shown(clients=3, chosen=["site5"]))
+    results = run.fit(quiet=True)
+    board = read(tmp_path)
+    shown = {Path(name).name for name in board.Runs()} - {"federation"}
+    assert "site5" in shown and len(shown) <= 3 + 1 < 7
+    assert set(results.summary["worst_client"].values()) & shown
+    federation = f"{RUN}/federation"
+    values = [scores["auroc"] for scores in results.scores.values()]
+    for percent in (10, 50, 90):
+        assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
+    everyone = alike(tmp_path / "all", board=Shown(clients=7))
+    everyone.fit(quiet=True)
+    assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
+    assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]
