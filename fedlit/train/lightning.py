@@ -1,5 +1,5 @@
 """Every private name of Lightning that fedlit touches, each with its reason and a test in
-``tests/test_lightning_internals.py``.
+``tests/train/test_lightning.py``.
 """
 
 from __future__ import annotations

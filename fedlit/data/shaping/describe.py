@@ -90,6 +90,7 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
         measure: how distances are measured.
 
     Example:
+        >>> from fedlit.data.shaping.partition import Partition
         >>> from fedlit.data.sources import Bundled
         >>> print(describe(Partition(Bundled(clients=["wine"]), clients=2).tables(seed=0), seed=0))
         client  train  validation  test  class_0  class_1  class_2    EMD
