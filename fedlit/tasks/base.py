@@ -32,7 +32,7 @@ class Score:
 
     Example:
         >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
-        >>> rmse.gain(2.0, 3.0), rmse.best({"a": 2.0, "b": 3.0}), rmse.text(2.0), rmse.text(rmse.gain(2.0, 3.0), signed=True)
+        >>> rmse.gain(2.0, 3.0), rmse.best({"a": 2.0, "b": 3.0}), rmse.text(2.0), rmse.text(1.0, signed=True)
         (1.0, 'a', '2', '+1')
     """
 
