@@ -47,7 +47,6 @@ def of_run(run: Any, split: str = "validation") -> dict[str, str]:
         "tensors": digest(loop.state_dict()),
         "results": digest(loop.results[split].to_dict()),
         "scores": digest({name: list(map(repr, one.values())) for name, one in loop.results[split].scores.items()}),
-        "plan": digest(run.describe().to_dict()),
         "history": digest(timeless),
         "exchange": digest([run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite]),
     }
@@ -74,8 +73,9 @@ def contract(method: str, engine: str) -> Callable[[Path], dict[str, str]]:
         options = {**federations.METHODS, **federations.CLUSTERED}[method]
         options = {**options, "loop": {**options.get("loop", {}), "engine": engine, "threads": 2}}
         run = federations.make_run(folder / "whole", **options)
+        plan = digest(run.describe().to_dict())
         run.fit(quiet=True)
-        found = of_run(run)
+        found = of_run(run) | {"plan": plan}
         stopped = federations.make_run(folder / "part", callbacks=[Stop()], **options)
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             stopped.fit(quiet=True)
@@ -98,8 +98,9 @@ def config(name: str, *keys: str) -> Callable[[Path], dict[str, str]]:
         epochs = 1 if name in SLOW else 2
         changed = (f"--trainer.max_epochs={epochs}", f"--trainer.default_root_dir={folder}", *keys)
         run = fedlit.load(f"{name}.yaml", *changed)
+        plan = digest(run.describe().to_dict())
         run.fit(quiet=True)
-        found = of_run(run)
+        found = of_run(run) | {"plan": plan}
         if sum(spec.rows["test"] for spec in run.data.specs) < 20_000:
             run.test(quiet=True)
             found["test"] = digest(run.loop.results["test"].to_dict())

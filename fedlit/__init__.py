@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.partition import Partition
     from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
     from fedlit.exchange.exchange import Exchange
-    from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, FedGMCC, Grouping, Mean, Party, Rule, Update
+    from fedlit.exchange.rules import (
+        CFL,
+        IFCA,
+        Agglomerative,
+        Clustered,
+        Clustering,
+        FedGMCC,
+        Mean,
+        Round,
+        Rule,
+        Update,
+    )
     from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
     from fedlit.nn import CNN, MLP, GlobalLayers, Network
     from fedlit.run.load import load
@@ -33,8 +44,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "CNN": "fedlit.nn",
     "FedProx": "fedlit.methods",
-    "Party": "fedlit.exchange.rules",
-    "Grouping": "fedlit.exchange.rules",
+    "Clustering": "fedlit.names",
+    "Round": "fedlit.exchange.rule",
     "FedGMCC": "fedlit.exchange.rules",
     "Clustered": "fedlit.exchange.rules",
     "Agglomerative": "fedlit.exchange.rules",
@@ -93,6 +104,7 @@ __all__ = [
     "Checkpoints",
     "ClientSpec",
     "Clustered",
+    "Clustering",
     "ColumnSplit",
     "ConceptShift",
     "Covertype",
@@ -105,7 +117,6 @@ __all__ = [
     "FederatedData",
     "FederatedLoop",
     "GlobalLayers",
-    "Grouping",
     "Heart",
     "IFedAvg",
     "Iid",
@@ -115,7 +126,7 @@ __all__ = [
     "Network",
     "OpenML",
     "Partition",
-    "Party",
+    "Round",
     "Rule",
     "Run",
     "Shards",

@@ -1,14 +1,32 @@
-"""Names of clients: which patterns match, who is together."""
+"""Names of clients: who belongs together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-__all__ = ["Clusters", "sort_clusters"]
+__all__ = ["Clustering", "Clusters", "sort_clusters"]
 
 
 Clusters = tuple[tuple[str, ...], ...]
 """Clients by cluster: names sorted within a cluster, clusters sorted by their first name."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What a rule found in one exchange.
+
+    Attributes:
+        clusters: who belongs together, of all clients.
+        pairs: (client, client), the first before the second by name → what the rule compares them by.
+        measure: what that is, in words.
+        scalars: further numbers to log, by tag.
+    """
+
+    clusters: Clusters
+    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    measure: str = ""
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,14 @@ from fedlit.errors import ConfigError, did_you_mean
 
 __all__ = [
     "Buffers",
+    "Share",
     "Sharing",
     "State",
     "all_finite",
+    "all_here",
     "can_name_a_module",
     "combine",
+    "form_of",
     "named_tensors",
     "relative_distance",
     "resolve",
@@ -95,17 +98,29 @@ def combine(federated: State, private: State) -> dict[str, Tensor]:
     return {**federated, **private}
 
 
+Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""
+
+
+def all_here(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """A :data:`Share` where all clients are in this process."""
+    return dict(sorted(own.items()))
+
+
 @dataclass(frozen=True)
 class Sharing:
     """Which tensors of each client are federated.
 
     Attributes:
-        names: client → names of its federated tensors, parameters first, in the order of its network.
+        names: client → names of its federated tensors, parameters first, in the order of its network; all clients, also
+            those that are elsewhere.
         parameters: client → those of the names that are parameters (the others are buffers).
+        forms: name → (dtype, shape), on all clients that federate it.
     """
 
     names: Mapping[str, tuple[str, ...]]
     parameters: Mapping[str, tuple[str, ...]]
+    forms: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
     def all_names(self) -> list[str]:
@@ -118,74 +133,81 @@ def kept_private(module: nn.Module) -> set[str]:
     return set(select(named_tensors(module), getattr(module, "private", ())))
 
 
-def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: Buffers = "private") -> Sharing:
+def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
+    """A tensor's dtype, by name, and its shape.
+
+    Example:
+        >>> form_of(torch.zeros(2, 3))
+        ('float32', (2, 3))
+    """
+    return str(value.dtype).removeprefix("torch."), tuple(value.shape)
+
+
+def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers) -> dict[str, Any]:
+    """What a client says of itself so that all know what is federated; JSON.
+
+    Returns:
+        ``tensors``: name → (dtype, shape) of its federated tensors, parameters first; ``parameters``: how many of them
+        are; ``matched``: pattern → the first name that it matches; ``travel``: patterns that match something that can.
+    """
+    state, private = named_tensors(module), kept_private(module)
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    chosen = [name for name in select(state, patterns) if name not in private]
+    mine = [name for name in chosen if name in parameters]
+    if buffers == "average":
+        mine += [name for name in chosen if name not in parameters and state[name].is_floating_point()]
+    # a tensor that two modules share has two names, and travels once, under the first
+    once = {id(state[name]): name for name in reversed(mine)}
+    mine = [name for name in mine if once[id(state[name])] == name]
+    of_pattern = {pattern: select(state, [pattern.removeprefix("!")]) for pattern in patterns}
+    can = {
+        name
+        for name, value in state.items()
+        if name not in private and (name in parameters or (buffers == "average" and value.is_floating_point()))
+    }
+    return {
+        "tensors": {name: form_of(state[name]) for name in mine},
+        "parameters": sum(name in parameters for name in mine),
+        "matched": {pattern: names[0] for pattern, names in of_pattern.items() if names},
+        "travel": [pattern for pattern, names in of_pattern.items() if can.intersection(names)],
+        "chosen": bool(select(state, patterns)),
+    }
+
+
+def resolve(
+    clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: Buffers = "private", share: Share = all_here
+) -> Sharing:
     """Apply the patterns to every client and check that the result can be averaged.
 
     Args:
-        clients: modules by client name.
+        clients: modules by client name, those here.
         patterns: see :func:`select`; empty for no federation.
         buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are federated too
             (``average``) or not (``private``). Integer buffers never are.
+        share: tells clients elsewhere names, dtypes and shapes of federated tensors.
 
     Raises:
         ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
             problems in one message.
     """
-    everything = {client: named_tensors(module) for client, module in sorted(clients.items())}
-    private = {client: kept_private(module) for client, module in clients.items()}
-    tensors = {
-        client: {name: value for name, value in state.items() if name not in private[client]}
-        for client, state in everything.items()
-    }
-    parameters = {
-        client: {name for name, _ in module.named_parameters(remove_duplicate=False)}
-        for client, module in clients.items()
-    }
-    names_of_all = list(dict.fromkeys(name for state in everything.values() for name in state))
-    can_travel = {
-        name
-        for client, state in tensors.items()
-        for name, value in state.items()
-        if name in parameters[client] or (buffers == "average" and value.is_floating_point())
-    }
+    offers = share("federated", {client: offer(module, patterns, buffers) for client, module in clients.items()})
     problems = []
     for pattern in patterns:
-        bare = pattern.removeprefix("!")
-        matched = select(names_of_all, [bare])
+        matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]
         if not matched:
-            modules = sorted(
-                {".".join(name.split(".")[:depth]) for name in names_of_all for depth in range(1, name.count(".") + 1)}
-            )
-            parts = [module for module in modules if "." not in module]
-            problems.append(
-                f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; the "
-                "networks' parts "
-                f"are {', '.join(parts)}.{did_you_mean(bare.removesuffix('.*'), modules)}"
-            )
-        elif pattern == bare and not can_travel.intersection(matched):
+            problems.append(_no_match(pattern, clients))
+        elif not pattern.startswith("!") and not any(pattern in own["travel"] for own in offers.values()):
             problems.append(
                 f"pattern {pattern!r}: expected to match something that can travel, found only buffers or what the "
                 f"method keeps private ({matched[0]}, …); "
                 "floating-point buffers travel with exchange.buffers: average, integer ones never"
             )
-    chosen = set(select(names_of_all, patterns))
-    names: dict[str, tuple[str, ...]] = {}
+    forms: dict[str, tuple[str, tuple[int, ...]]] = {}
     owners: dict[str, str] = {}
-    for client, state in tensors.items():
-        mine = [name for name in state if name in chosen and name in parameters[client]]
-        if buffers == "average":
-            mine += [
-                name
-                for name in state
-                if name in chosen and name not in parameters[client] and state[name].is_floating_point()
-            ]
-        # a tensor that two modules share has two names, and travels once, under the first
-        once = {id(state[name]): name for name in reversed(mine)}
-        mine = [name for name in mine if once[id(state[name])] == name]
-        names[client] = tuple(mine)
-        for name in mine:
+    for client, own in offers.items():
+        for name, (dtype, shape) in own["tensors"].items():
             first = owners.setdefault(name, client)
-            here, there = tuple(state[name].shape), tuple(tensors[first][name].shape)
+            here, there = tuple(shape), forms.setdefault(name, (dtype, tuple(shape)))[1]
             if here != there:
                 problems.append(
                     f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and "
@@ -193,14 +215,24 @@ def resolve(clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: 
                     "clients a common space with data.align: both"
                 )
                 break  # one of a client's many shapes says enough
-    if patterns and not chosen and not problems:
+    if patterns and not problems and not any(own["chosen"] for own in offers.values()):
         problems.append(
             f"patterns {list(patterns)}: expected them to choose something, found that they cancel each other"
         )
     if problems:
         raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems))
-    return Sharing(
-        names, {client: tuple(name for name in mine if name in parameters[client]) for client, mine in names.items()}
+    names = {client: tuple(own["tensors"]) for client, own in offers.items()}
+    return Sharing(names, {client: names[client][: own["parameters"]] for client, own in offers.items()}, forms)
+
+
+def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:
+    names = [name for _, module in sorted(clients.items()) for name in named_tensors(module)]
+    modules = sorted({".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)})
+    parts = [module for module in modules if "." not in module]
+    return (
+        f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; the "
+        "networks' parts "
+        f"are {', '.join(parts)}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
     )
 
 

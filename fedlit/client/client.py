@@ -48,7 +48,7 @@ class FederatedClient(LightningModule):
     client knows nothing of others. To add a method, override what differs:
 
     - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
-    - ``on_receive``: what the client does with what an exchange gave it;
+    - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
@@ -114,6 +114,7 @@ class FederatedClient(LightningModule):
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
         self._federated: dict[str, Tensor] = {}
+        self.steps_taken = 0  # optimizer steps since the last exchange; set by the federation
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     def forward(self, x: Tensor) -> Tensor:
@@ -240,8 +241,16 @@ class FederatedClient(LightningModule):
         """Called after each exchange, and once before the first step with the state that the client starts from.
 
         Args:
-            received: federated tensors by name, as the rule returned them (before mixing with the update rate). Do
-                not change them in place.
+            received: federated tensors by name, as the rule returned them (before mixing with the update rate), and
+                what the rule sends beside them, under names that begin with ``down/``. Others receive the same
+                tensors: changing one in place is refused.
+        """
+
+    def on_send(self, steps: int) -> None:
+        """Called before the client sends, in each exchange that it takes part in; ``publish`` comes right behind.
+
+        Args:
+            steps: optimizer steps that it has taken since the last exchange.
         """
 
     def publish(self) -> State:

@@ -4,30 +4,34 @@ takes over.
 
 from __future__ import annotations
 
-import logging
-import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient
+from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.questions import Asked, bytes_of
-from fedlit.exchange.rules import Mean, Rule, Update
+from fedlit.exchange.aggregation import BEGIN, Aggregation
+from fedlit.exchange.checked import Unchanged
+from fedlit.exchange.finite import NotFinite, recover
+from fedlit.exchange.lending import Lending
+from fedlit.exchange.members import Members
+from fedlit.exchange.questions import Answerer, Blueprint, Question
+from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.rules.mean import Mean
+from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
+from fedlit.exchange.transport import InProcess, Transport
+from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, relative_distance, resolve, split
-from fedlit.train.loop import FederatedLoop
+from fedlit.sharing import Buffers, Sharing, State, all_finite, form_of, named_tensors, resolve, split
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
 
-Every = Literal["step", "epoch"] | dict[str, int]
 OptimizerState = Literal["keep", "average", "reset"]
-_log = logging.getLogger(__name__)
 
 
 class Exchange(Callback):
@@ -56,6 +60,11 @@ class Exchange(Callback):
         rounds: exchanges so far.
         bytes: that have travelled in them, from and to all clients, with what the rule asked.
         seconds: that they took.
+        transport: the way to clients that are elsewhere.
+        sharing: what of each client is federated; known once the clients are built.
+        published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
+        sent: client → names of what it has sent.
+        clustering: who belongs together, after the last exchange, where the rule says so.
 
     Raises:
         ConfigError: values out of range.
@@ -76,16 +85,7 @@ class Exchange(Callback):
         participation: float = 1.0,
         minimum: int = 1,
     ) -> None:
-        problems = []
-        if isinstance(every, dict) and (
-            len(every) != 1 or not set(every) <= {"steps", "epochs"} or min(every.values()) < 1
-        ):
-            problems.append(
-                f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}} with n of at least 1, "
-                f"found {every}"
-            )
-        if isinstance(every, str) and every not in ("step", "epoch"):
-            problems.append(f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}}, found {every!r}")
+        problems = [wrong] if (wrong := wrong_every(every)) else []
         if not 0 < rate <= 1:
             problems.append(
                 f"exchange.rate: expected a share in (0, 1], found {rate}; for no exchange set exchange.federated: []"
@@ -107,206 +107,199 @@ class Exchange(Callback):
         self.participation, self.rule = participation, rule if rule is not None else Mean()
         self.every: Every = every
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
-        self.not_finite: dict[str, int] = {}
+        self.transport: Transport = InProcess()
         self.sharing = Sharing({}, {})
+        self.published: dict[str, dict[str, Tensor]] = {}
         self.sent: dict[str, frozenset[str]] = {}
-        self._deferred: dict[str, Tensor] = {}
-        self._fewest: Tensor | None = None
-        self._initial: dict[str, dict[str, Tensor]] = {}
-        self._borrowed: dict[str, set[str]] = {}
+        self.clustering: Clustering | None = None
+        self._lost, self._lending = NotFinite(), Lending()
 
-    def plan(self, clients: Mapping[str, FederatedClient]) -> Sharing:
-        """Which tensors of these clients are federated; refuses what does not fit (see
+    @property
+    def not_finite(self) -> dict[str, int]:
+        """Client → how often its state was not finite."""
+        return self._lost.counts
+
+    def due(self, step: int, last: bool, epoch: int) -> bool:
+        """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
+        return bool(self.federated) and due(self.every, step, last, epoch)
+
+    def plan(self, members: Members) -> Sharing:
+        """Fix which tensors of the clients are federated, once they are built; refuses what does not fit (see
         :func:`fedlit.sharing.resolve`).
         """
-        taking_part = self._cohort_size(len(clients))
+        clients = members.clients
+        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share)
+        taking_part = cohort_size(self.participation, len(self.sharing.names))
         if self.minimum > taking_part:
             raise ConfigError(
                 f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
                 f"found {self.minimum}"
             )
-        sharing = resolve(clients, self.federated, self.buffers)
         if self.federated:
-            self.rule.check(clients, sharing, self.rate)
-        return sharing
+            self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
+            if "model" in self.rule.needs:
+                sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
+                self.transport.share("model", sizes)
+        self._take_hold(members)
+        self.published = {name: dict(own.publish()) if self.federated else {} for name, own in clients.items()}
+        return self.sharing
 
-    def due(self, step: int, last: bool, epoch: int) -> bool:
-        """Whether an exchange follows an aligned step.
+    def _take_hold(self, members: Members) -> None:
+        """Let clients know their federated tensors, as they are on this device."""
+        for name, client in members.clients.items():
+            client._federated, _ = split(named_tensors(client), self.sharing.names[name])
 
-        Args:
-            step: number of the aligned step, from 0.
-            last: whether it is the last one of its epoch.
-            epoch: number of the epoch, from 0.
-        """
-        if not self.federated:
-            return False
-        if isinstance(self.every, dict):
-            return (
-                (step + 1) % self.every["steps"] == 0
-                if "steps" in self.every
-                else last and (epoch + 1) % self.every["epochs"] == 0
-            )
-        return self.every == "step" or last
+    def _blueprint(self, members: Members, name: str) -> Blueprint:
+        spec = members.clients[name].spec
+        names, parameters = self.sharing.names[name], self.sharing.parameters[name]
+        return Blueprint(lambda seed: members.fresh(spec, seed), names, parameters, members.device)
 
     # ------------------------------------------------------------------ when
 
-    def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Fix which tensors are federated, now that they are on their device."""
-        self.sharing = self.plan(pl_module.federation)
-        for name, client in pl_module.federation.items():
-            client._federated, _ = split(named_tensors(client), self.sharing.names[name])
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take hold of the federated tensors, now that they are on their device."""
+        self._take_hold(self._members(pl_module))
 
-    def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the rule begin, and tell clients what they start from, unless a checkpoint has restored what they made
         of it.
         """
+        members = self._members(pl_module)
         if trainer.global_step == 0:
             if self.federated and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
-                self._begin(pl_module)
-            for name, client in pl_module.federation.items():
-                with isolated_rng(derive_seed(pl_module.seed, "receive", name, "start"), pl_module.device):
-                    client.on_receive({key: value.clone() for key, value in client.federated.items()})
-        self._draw_cohort(pl_module)
+                self._begin(members)
+            for name, client in members.clients.items():
+                self._tell(members, client, {key: value.clone() for key, value in client.federated.items()}, "start")
+                client.steps_taken = 0
+                self.sent.setdefault(name, frozenset())
+        self._draw_cohort(members)
 
-    def on_train_batch_end(  # type: ignore[override]
-        self, trainer: Trainer, pl_module: FederatedLoop, outputs: Any, batch: Any, batch_idx: int
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Exchange if it is time."""
         last = trainer.is_last_batch
         if self.due(trainer.global_step - 1, last, trainer.current_epoch):
+            members = self._members(pl_module)
             # Drift costs as much as an exchange, so not at every step.
-            with isolated_rng(derive_seed(pl_module.seed, "exchange", self.rounds), pl_module.device):
-                self.exchange(pl_module, measure=last or self.every != "step")
-            self._draw_cohort(pl_module)
+            self.exchange(members, measure=last or self.every != "step")
+            self._draw_cohort(members)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report what an accelerator has counted."""
-        self._report(pl_module)
+        self._lost.report(self._members(pl_module), self.minimum, f"until exchange {self.rounds}")
 
-    def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Give every client its own memory again."""
-        self._return_borrowed(pl_module, list(self._borrowed))
+        self._lending.return_all()
 
     on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
 
-    # ------------------------------------------------------------------ who
+    def _members(self, module: Any) -> Members:
+        members: Members = module.members_of(self)
+        return members
 
-    def _cohort_size(self, clients: int) -> int:
-        return max(1, math.ceil(round(self.participation * clients, 9)))  # 0.07 * 100 is 7.000000000000001
-
-    def _draw_cohort(self, loop: FederatedLoop) -> None:
-        """Who takes part in the coming round."""
-        if self.participation == 1:
-            return
-        names = sorted(loop.federation)
-        generator = torch.Generator().manual_seed(derive_seed(loop.seed, "cohort", self.rounds))
-        order = torch.randperm(len(names), generator=generator).tolist()
-        loop.cohort = frozenset(names[position] for position in order[: self._cohort_size(len(names))])
-        self._return_borrowed(loop, loop.cohort)
-
-    def _return_borrowed(self, loop: FederatedLoop, names: Iterable[str]) -> None:
-        for name in names:
-            for key in self._borrowed.pop(name, ()):
-                tensor = loop.federation[name]._federated[key]
-                tensor.data = tensor.data.clone()
+    def _draw_cohort(self, members: Members) -> None:
+        members.cohort = cohort(self.participation, self.sharing.names, members.seed, self.rounds)
+        if members.cohort is not None:
+            self._lending.return_to(members.cohort)
 
     # ------------------------------------------------------------------ what
 
     @torch.no_grad()
-    def _begin(self, loop: FederatedLoop) -> None:
-        updates = {name: self.collect(loop, client) for name, client in loop.federation.items()}
-        with isolated_rng(derive_seed(loop.seed, "exchange", "begin"), loop.device):
-            received = self.rule.begin(updates)
-        for name, state in received.items():
-            self.write_back(loop.federation[name], state, 1.0)
-        if received:
-            self._weigh(updates, received)
+    def _begin(self, members: Members) -> None:
+        collected = {name: self.collect(members, client) for name, client in members.clients.items()}
+        outcome = self._round(members, BEGIN, collected, measure=False)
+        for name, state in outcome.received.items():
+            self._write_back(members.clients[name], state, 1.0)
+        self.bytes += outcome.bytes
 
-    def _weigh(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> int:
-        """The bytes of an exchange, added to those of all. What a client was asked about it has already."""
-        weight = sum(map(bytes_of, received.values()))
-        for name, update in updates.items():
-            weight += bytes_of(update.state) + bytes_of(update.published)
-            if isinstance(update.party, Asked):
-                had = {key: own for key, own in received.get(name, {}).items() if update.party.has(own)}
-                weight += update.party.bytes - bytes_of(had)
-        self.bytes += weight
-        return weight
+    def _round(self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool) -> Any:
+        aggregation = Aggregation(
+            self.rule,
+            members.seed,
+            self.minimum,
+            self.sharing,
+            lambda name: self._blueprint(members, name),
+            members.device,
+        )
+
+        def answer(name: str, question: Question) -> Tensor:
+            client = members.clients[name]
+            return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
+
+        return self.transport.exchange(aggregation, number, collected, answer, measure=measure)
 
     @torch.no_grad()
-    def exchange(self, loop: FederatedLoop, measure: bool = True) -> None:
+    def exchange(self, members: Members, measure: bool = True) -> None:
         """Collect, aggregate, write back.
 
         On an accelerator nothing is read back from it: with a rule that takes masks, a client that is not finite is
         left out, repaired and counted on the device, and reported at the end of the epoch.
 
         Args:
-            loop: whose clients exchange.
+            members: whose clients exchange.
             measure: whether to record each client's drift, its relative distance from what it receives, before
                 writing back.
         """
-        begun, clients = time.perf_counter(), loop.federation
-        collected = {name: self.collect(loop, client) for name, client in loop.active.items()}
-        finite = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
-        deferred = self.deferred(loop)
-        if deferred:
-            updates = {name: replace(update, finite=finite[name]) for name, update in collected.items()}
-            lost: list[str] = []
-            self._count(finite)
-        else:
-            known = dict(zip(finite, torch.stack(list(finite.values())).tolist(), strict=True)) if finite else {}
-            updates = {name: update for name, update in collected.items() if known[name]}
-            lost = [name for name in collected if not known[name]]
-            self._require(len(updates), lost, f"exchange {self.rounds + 1}")
-        receivers = {name: tuple(client.federated) for name, client in clients.items()}
-        if self.optimizer_state == "average":
-            receivers |= {name: tuple(update.state) for name, update in collected.items()}
-        received = self.rule(updates, receivers)
-        if measure:
-            self._measure(loop, updates, received)
+        begun = time.perf_counter()
+        collected = {name: self.collect(members, client) for name, client in members.active.items()}
+        masks: dict[str, Tensor] = {}
+        if self.deferred(members):
+            masks = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
+            collected = {name: replace(update, finite=masks[name]) for name, update in collected.items()}
+            self._lost.count(masks)
+        outcome = self._round(members, self.rounds, collected, measure=measure)
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
-        for name, client in clients.items():
-            own = received.get(name, {})
+        for name, client in members.clients.items():
+            own = outcome.received.get(name, {})
             if name not in collected and self.rate == 1:
-                self._lend(client, own, sent)
+                self._write_back(client, self._lending.lend(client, own, sent), 1.0)
             else:
-                if name in lost:
-                    self._recover(loop, client)
-                mask = finite[name] if deferred and name in finite else None
-                if mask is not None:
-                    self._repair(loop, client, mask)
-                self.write_back(client, own, 1.0 if name in lost else self.rate, mask)
-            with isolated_rng(derive_seed(loop.seed, "receive", name, self.rounds), loop.device):
-                client.on_receive(own)
+                self._take_over(members, client, own, lost=name in outcome.lost, mask=masks.get(name))
+            self._tell(members, client, own, self.rounds)
+            client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
-        for name in lost:
-            self._name(loop, name, 1, f"exchange {self.rounds + 1}")
+        self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}")
         self.rounds += 1
-        costs = {"bytes": float(self._weigh(collected, received)), "seconds": time.perf_counter() - begun}
-        self.seconds += costs["seconds"]
-        loop.record({f"exchange/{tag}": value for tag, value in {**costs, **self.rule.scalars}.items()})
+        self.bytes += outcome.bytes
+        self.clustering = outcome.clustering
+        seconds = time.perf_counter() - begun
+        self.seconds += seconds
+        here = {name: value for name, value in outcome.records.items() if _is_of(name, members)}
+        members.record({**here, "exchange/seconds": seconds})
 
-    def _measure(self, loop: FederatedLoop, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
-        drift = {}
-        for name, update in updates.items():
-            state = {key: update.state[key] for key in self.sharing.parameters[name] if key in update.state}
-            value = relative_distance(state, received.get(name, {}))
-            if value is not None:
-                drift[name] = value
-        loop.record({f"{name}/drift": value for name, value in drift.items()})
-        if drift:
-            loop.record(
-                {"drift": torch.stack(list(drift.values())).nanmean(), "exchange/rounds": float(self.rounds + 1)}
+    def _take_over(
+        self, members: Members, client: FederatedClient, received: State, *, lost: bool, mask: Tensor | None
+    ) -> None:
+        if lost:
+            recover(members, client)
+        if mask is not None:
+            self._lost.repair(members, client, mask)
+        self._write_back(client, received, 1.0 if lost else self.rate, mask)
+
+    def _tell(self, members: Members, client: FederatedClient, received: State, number: int | str) -> None:
+        """``on_receive``, which may not change what it is given: other clients receive the same tensors."""
+        name = client.spec.name
+        unchanged = Unchanged(received.items())
+        with isolated_rng(derive_seed(members.seed, "receive", name, number), members.device):
+            client.on_receive(received)
+        if changed := unchanged.changed():
+            raise RunError(
+                f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is, "
+                f"found that {changed} was changed in place; work on a copy (tensor.clone())"
             )
 
-    def collect(self, loop: FederatedLoop, client: FederatedClient) -> Update:
+    def collect(self, members: Members, client: FederatedClient) -> Update:
         """What a client sends: its federated tensors, and no others (checked against the plan at every exchange)."""
         name = client.spec.name
-        state = dict(client.federated)
-        if self.optimizer_state == "average":
-            state |= self._optimizer_tensors(client)
+        # on_send may change what is sent; both hooks may draw
+        with isolated_rng(derive_seed(members.seed, "send", name, self.rounds), members.device):
+            client.on_send(client.steps_taken)
+            published = client.publish()
+        state = self._federated(client)
         allowed = set(self.sharing.names[name])
         private = [key for key in state if key.partition("@")[0] not in allowed]
         if private:
@@ -314,23 +307,15 @@ class Exchange(Callback):
                 f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
                 "defect, please report it"
             )
-        published = client.publish()
-        for key, value in published.items():
-            if not value.is_floating_point():
-                raise RunError(
-                    f"client {name!r}: expected floating-point tensors from publish, found {key} of {value.dtype}"
-                )
+        _check_published(name, published, self.published[name])
         self.sent[name] = self.sent.get(name, frozenset()) | state.keys() | {f"published/{key}" for key in published}
         parameters = self.sharing.parameters[name]
-        party = Asked(loop, client, parameters)
-        return Update(state, client.spec.rows["train"], published, parameters=parameters, party=party)
+        return Update(state, client.spec.rows["train"], published, parameters=parameters, steps=client.steps_taken)
 
     @torch.no_grad()
-    def write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
+    def _write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on; ω_k ← ω̄_k where ``finite`` is false."""
-        own = dict(client.federated)
-        if self.optimizer_state == "average":
-            own |= self._optimizer_tensors(client)
+        own = self._federated(client)
         names = [name for name in received if name in own]
         mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
         if not names:
@@ -342,99 +327,22 @@ class Exchange(Callback):
             torch._foreach_copy_(mine, [torch.where(finite, a, b) for a, b in zip(mine, theirs, strict=True)])
         torch._foreach_lerp_(mine, theirs, rate)
 
-    def _lend(self, client: FederatedClient, received: State, sent: set[int]) -> None:
-        """Let a client that is idle share the memory of what it receives, until it is drawn: a thousand idle clients
-        then hold one federated part.
+    def _federated(self, client: FederatedClient) -> dict[str, Tensor]:
+        """A client's federated tensors; with those of its optimizers that belong to federated parameters and have their
+        shape, as ``<parameter>@<name>``, if their state is averaged too.
         """
-        kept = {}
-        for name, value in received.items():
-            own = client._federated.get(name)
-            if own is None or value.dtype != own.dtype or value.data_ptr() in sent or not value.is_contiguous():
-                kept[name] = value
-            else:
-                own.data = value.detach()
-                self._borrowed.setdefault(client.spec.name, set()).add(name)
-        self.write_back(client, kept, 1.0)
-
-    def _optimizer_tensors(self, client: FederatedClient) -> dict[str, Tensor]:
-        """The optimizers' tensors that belong to federated parameters and have their shape, as
-        ``<parameter>@<name>``.
-        """
-        parameters = dict(client.named_parameters())
-        found: dict[str, Tensor] = {}
-        for name in self.sharing.parameters[client.spec.name]:
+        found = dict(client.federated)
+        parameters = dict(client.named_parameters()) if self.optimizer_state == "average" else {}
+        for name in self.sharing.parameters[client.spec.name] if parameters else ():
             for optimizer in client._optimizers:
                 for key, value in optimizer.state.get(parameters[name], {}).items():
                     if isinstance(value, Tensor) and value.shape == parameters[name].shape:
                         found[f"{name}@{key}"] = value
         return found
 
-    # ------------------------------------------------------------------ clients that are not finite
-
-    def deferred(self, loop: FederatedLoop) -> bool:
+    def deferred(self, members: Members) -> bool:
         """Whether clients that are not finite are found on the device and reported later."""
-        return loop.device.type != "cpu" and self.rule.takes_masks
-
-    def _require(self, remaining: int, lost: list[str], where: str) -> None:
-        if remaining < self.minimum:
-            raise RunError(
-                f"{where}: expected a finite state from at least {self.minimum} clients, found it at {remaining} "
-                f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients "
-                "(model.gradient_clip_val) or look at these clients' data"
-            )
-
-    def _name(self, loop: FederatedLoop, name: str, times: int, where: str) -> None:
-        self.not_finite[name] = self.not_finite.get(name, 0) + times
-        loop.record({f"{name}/exchange/not_finite": float(self.not_finite[name])})
-        _log.warning(f"{where}: client {name!r} was left out, its state is not finite; it received the aggregate")
-
-    def _count(self, finite: Mapping[str, Tensor]) -> None:
-        for name, flag in finite.items():
-            lost = (~flag).long()
-            self._deferred[name] = self._deferred[name] + lost if name in self._deferred else lost
-        remaining = torch.stack(list(finite.values())).sum()
-        self._fewest = remaining if self._fewest is None else torch.minimum(self._fewest, remaining)
-
-    def _report(self, loop: FederatedLoop) -> None:
-        """Read what was counted on the device, in one transfer."""
-        if self._fewest is None:
-            return
-        fewest, *counts = torch.stack([self._fewest, *self._deferred.values()]).tolist()
-        lost = {name: count for name, count in zip(self._deferred, counts, strict=True) if count}
-        self._deferred, self._fewest = {}, None
-        where = f"until exchange {self.rounds}"
-        for name, count in lost.items():
-            self._name(loop, name, count, where)
-        self._require(fewest, list(lost), where)
-
-    def _recover(self, loop: FederatedLoop, client: FederatedClient) -> None:
-        """Empty the optimizers' state, and start again where a tensor is not finite: otherwise the client would be
-        lost for good.
-        """
-        for optimizer in client._optimizers:
-            optimizer.state.clear()
-        initial = named_tensors(loop.fresh(client.spec))
-        for name, tensor in named_tensors(client).items():
-            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                tensor.copy_(initial[name])
-
-    def _repair(self, loop: FederatedLoop, client: FederatedClient, finite: Tensor) -> None:
-        """:meth:`_recover` where ``finite`` is false, without reading it."""
-        name = client.spec.name
-        if name not in self._initial:
-            fresh = named_tensors(loop.fresh(client.spec))
-            self._initial[name] = {key: value.detach().to(loop.device) for key, value in fresh.items()}
-        for key, tensor in named_tensors(client).items():
-            if tensor.is_floating_point():
-                keep = finite | torch.isfinite(tensor).all()
-                tensor.copy_(torch.where(keep, tensor, self._initial[name][key]))
-        for optimizer in client._optimizers:
-            for state in optimizer.state.values():
-                for key, value in state.items():
-                    # NOTE[DIFF]: alike clients in a stack share one count of steps, which goes on for all of them
-                    own = key != "step" or not client.stacked
-                    if own and isinstance(value, Tensor) and value.device == finite.device:
-                        value.masked_fill_(~finite, 0)
+        return members.device.type != "cpu" and self.rule.takes_masks and self.transport.everybody_here
 
     # ------------------------------------------------------------------ state
 
@@ -445,6 +353,27 @@ class Exchange(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore."""
-        for name in ("rounds", "bytes", "seconds", "not_finite"):
+        for name in ("rounds", "bytes", "seconds"):
             setattr(self, name, state_dict[name])
+        self._lost.counts = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
+
+
+def _check_published(client: str, found: State, planned: State) -> None:
+    """What leaves a client is what the plan lists, to the byte."""
+    for key, value in found.items():
+        if not value.is_floating_point():
+            raise RunError(
+                f"client {client!r}: expected floating-point tensors from publish, found {key} of {value.dtype}"
+            )
+    forms = [{key: form_of(value) for key, value in own.items()} for own in (found, planned)]
+    if forms[0] != forms[1]:
+        raise RunError(
+            f"client {client!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; "
+            "give tensors of the same names, types and shapes each time"
+        )
+
+
+def _is_of(key: str, members: Members) -> bool:
+    """Whether a record is of a client here, or of the federation."""
+    return not key.endswith("/drift") or key.removesuffix("/drift") in members.clients

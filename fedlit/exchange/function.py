@@ -13,12 +13,12 @@ from fedlit.errors import ConfigError
 from fedlit.nn.blocks import FrozenBatchNorm
 from fedlit.sharing import State
 
-__all__ = ["Part", "entering", "part_of"]
+__all__ = ["FederatedFunction", "entering", "function_of"]
 
 CHAIN = ("encoder", "core", "head")
 
 
-class Part:
+class FederatedFunction:
     """Of a client's encoder, core and head those from the first to the last that hold federated parameters, as a
     function of these.
 
@@ -38,8 +38,8 @@ class Part:
         ends_in_head: whether its outputs are the client's logits.
 
     Example:
-        >>> part = Part({"core": nn.Linear(2, 1, bias=False)}, ["core.weight"], (2,))
-        >>> part({"core.weight": torch.tensor([[1.0, 2.0]])}, torch.tensor([[3.0, 4.0]]))
+        >>> function = FederatedFunction({"core": nn.Linear(2, 1, bias=False)}, ["core.weight"], (2,))
+        >>> function({"core.weight": torch.tensor([[1.0, 2.0]])}, torch.tensor([[3.0, 4.0]]))
         tensor([[11.]])
     """
 
@@ -66,7 +66,7 @@ class Part:
             hook.remove()
         return sum(found)
 
-    def to(self, device: torch.device) -> Part:
+    def to(self, device: torch.device) -> FederatedFunction:
         """The same function on a device."""
         self._chain.to(device)
         return self
@@ -111,7 +111,7 @@ def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def part_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> Part:
+def function_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> FederatedFunction:
     """The federated part of a client.
 
     Args:
@@ -125,4 +125,4 @@ def part_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> Part:
     """
     first, last = _span(federated)
     x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))
-    return Part({name: getattr(client, name) for name in CHAIN[first : last + 1]}, federated, x.shape[1:])
+    return FederatedFunction({name: getattr(client, name) for name in CHAIN[first : last + 1]}, federated, x.shape[1:])

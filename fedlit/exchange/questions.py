@@ -1,21 +1,21 @@
-"""What an exchange asks of a client for a rule that wants more than its update."""
+"""What a rule may ask of clients beside their updates, and what it knows of their networks without asking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from fedlit.client.build import build_client
-from fedlit.client.client import FederatedClient
-from fedlit.exchange.function import Part, entering, part_of
+from fedlit.client import FederatedClient
+from fedlit.data.encoding import Rows
+from fedlit.exchange.function import FederatedFunction, entering, function_of
 from fedlit.sharing import State, named_tensors
-from fedlit.train.loop import FederatedLoop
 
-__all__ = ["Asked", "bytes_of"]
+__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Question", "bytes_of"]
 
 ROWS = 4096
 """Rows that are evaluated at once."""
@@ -31,71 +31,91 @@ def bytes_of(state: State) -> int:
     return sum(value.numel() * value.element_size() for value in state.values())
 
 
-class Asked:
-    """One client as a rule can ask it (:class:`~fedlit.exchange.rule.Party`).
-
-    Args:
-        loop: whose client it is.
-        client: it.
-        parameters: names of its federated parameters.
-
-    Attributes:
-        bytes: that the questions and answers took.
+@dataclass(frozen=True)
+class Losses:
+    """Mean loss over the client's training rows, (len(states),) float32, with each state's federated tensors in place
+    of its own.
     """
 
-    def __init__(self, loop: FederatedLoop, client: FederatedClient, parameters: Sequence[str]) -> None:
-        self._loop, self._client, self._parameters = loop, client, parameters
-        self.bytes = 0
-        self._had: set[int] = set()
+    states: Sequence[State]
 
-    def has(self, tensor: Tensor) -> bool:
-        """Whether the client was asked about a tensor, and so has received it."""
-        return tensor.data_ptr() in self._had
 
-    def part(self) -> Part:
-        """See :class:`~fedlit.exchange.rule.Party`; of the client as it was before training."""
-        spec = self._client.spec
-        return part_of(self._loop.fresh(spec), spec.num_features, self._parameters)
+@dataclass(frozen=True)
+class InputRange:
+    """Least and largest value of what enters the federated part, over the training rows: (2, *shape) float32."""
+
+
+Question = Losses | InputRange
+QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange}
+"""By the name under which they travel."""
+
+
+class Blueprint:
+    """What is known of clients' networks without asking any: how they are built. It holds nothing learnt.
+
+    Args:
+        build: makes a client, untrained, with initial values of the run's seed (None) or another one.
+        names: of its federated tensors.
+        parameters: those that are parameters.
+        device: where rules compute.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[int | None], FederatedClient],
+        names: Sequence[str],
+        parameters: Sequence[str],
+        device: torch.device,
+    ) -> None:
+        self._build, self.names, self.parameters, self.device = build, tuple(names), tuple(parameters), device
+
+    def function(self) -> FederatedFunction:
+        """The federated part as a function."""
+        client = self._build(None)
+        return function_of(client, client.spec.num_features, self.parameters)
 
     def fresh(self, seed: int) -> State:
-        """See :class:`~fedlit.exchange.rule.Party`."""
-        drawn = named_tensors(build_client(self._loop.factory_of(self._client.spec), self._client.spec, seed))
-        return {name: drawn[name].detach().to(self._loop.device) for name in self._client.federated}
+        """Initial values of the federated tensors, drawn by another seed."""
+        drawn = named_tensors(self._build(seed))
+        return {name: drawn[name].detach().to(self.device) for name in self.names}
+
+
+class Answerer:
+    """Answers questions for one client, from its own rows.
+
+    Args:
+        client: it.
+        parameters: names of its federated parameters.
+        rows: its training rows.
+    """
+
+    def __init__(self, client: FederatedClient, parameters: Sequence[str], rows: Rows) -> None:
+        self.client, self.parameters, self.rows = client, parameters, rows
 
     @torch.no_grad()
-    def losses(self, states: Sequence[State]) -> Tensor:
-        """See :class:`~fedlit.exchange.rule.Party`."""
-        federated = self._client.federated
-        asked = [{name: value for name, value in state.items() if name in federated} for state in states]
-        self.bytes += sum(map(bytes_of, asked)) + 4 * len(asked)
-        self._had |= {value.data_ptr() for state in asked for value in state.values()}
-        rows = self._loop.data.train_loaders[self._client.spec.name].rows
-        with self._evaluating():
-            total = []
-            for state in asked:
-                parts = [
-                    self._client.loss(functional_call(self._client, state, (x,)), y).double() * len(y)
-                    for x, y in zip(rows.x.split(ROWS), rows.y.split(ROWS), strict=True)
-                ]
-                total.append(torch.stack(parts).sum() / len(rows))
-        return torch.stack(total).float()
-
-    @torch.no_grad()
-    def input_range(self) -> Tensor:
-        """See :class:`~fedlit.exchange.rule.Party`."""
-        rows = self._loop.data.train_loaders[self._client.spec.name].rows
-        with self._evaluating():
-            found = [entering(self._client, self._parameters, x) for x in rows.x.split(ROWS)]
-        both = torch.stack([torch.cat(found).amin(0), torch.cat(found).amax(0)])
-        self.bytes += both.numel() * both.element_size()
-        return both
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        was = {module: module.training for module in self._client.modules()}
-        self._client.eval()
+    def __call__(self, question: Question) -> Tensor:
+        """The answer; each question says what it is."""
+        was = {module: module.training for module in self.client.modules()}
+        self.client.eval()
         try:
-            yield
+            return self._losses(question.states) if isinstance(question, Losses) else self._input_range()
         finally:
             for module, training in was.items():
                 module.training = training
+
+    def _losses(self, states: Sequence[State]) -> Tensor:
+        federated, total = self.client.federated, []
+        for state in ({name: value for name, value in own.items() if name in federated} for own in states):
+            parts = [
+                self.client.loss(functional_call(self.client, state, (x,)), y).double() * len(y)
+                for x, y in self._batches()
+            ]
+            total.append(torch.stack(parts).sum() / len(self.rows))
+        return torch.stack(total).float()
+
+    def _input_range(self) -> Tensor:
+        found = torch.cat([entering(self.client, self.parameters, x) for x, _ in self._batches()])
+        return torch.stack([found.amin(0), found.amax(0)])
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.rows.x.split(ROWS), self.rows.y.split(ROWS), strict=True)

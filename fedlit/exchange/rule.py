@@ -1,41 +1,28 @@
-"""What a rule is: from the clients' updates to what each client receives."""
+"""What a rule is: from what clients of a round sent to what each client receives."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
-    from fedlit.exchange.function import Part
+__all__ = ["DOWN", "Ask", "Need", "Round", "Rule", "Update"]
 
-__all__ = ["Party", "Rule", "Update"]
+DOWN = "down/"
+"""What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
+written nowhere else."""
 
-
-class Party(Protocol):
-    """What a rule can ask of a client beside its update. A rule that does says so in :attr:`Rule.asks`; the bytes are
-    counted.
-    """
-
-    def part(self) -> Part:
-        """The federated part as a function; holds nothing that the client has learnt."""
-
-    def fresh(self, seed: int) -> State:
-        """Initial values of the federated tensors, drawn by another seed; they tell nothing of the client."""
-
-    def losses(self, states: Sequence[State]) -> Tensor:
-        """Mean loss over the client's training rows, (len(states),) float32, with each state's federated tensors in
-        place of its own.
-        """
-
-    def input_range(self) -> Tensor:
-        """Least and largest value of what enters the federated part, over the training rows: (2, *shape)."""
+Ask = Callable[[Mapping[str, Question]], Mapping[str, Tensor]]
+Need = Literal["rows", "states", "answers"]
 
 
 @dataclass(frozen=True)
@@ -44,39 +31,79 @@ class Update:
 
     Attributes:
         state: its federated tensors by name (live: a rule must not change them in place).
-        rows: number of its training rows.
+        rows: number of its training rows; 0 where the rule does not need them and the client is elsewhere.
         published: what the client's ``publish`` returned.
         finite: on an accelerator, whether all values are finite, a boolean on the device; a rule that takes masks
             leaves out the update where it is false. None where such updates have been left out before.
         parameters: those names of ``state`` that are parameters; others are buffers, or an optimizer's.
-        party: what else can be asked of the client.
+        steps: optimizer steps that the client has taken since the last exchange.
     """
 
     state: State
-    rows: int
+    rows: int = 0
     published: State = field(default_factory=dict)
     finite: Tensor | None = None
     parameters: tuple[str, ...] = ()
-    party: Party | None = None
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Round:
+    """All that a rule sees. It holds no client.
+
+    Attributes:
+        number: exchanges before this one; −1 for what comes before training.
+        seed: a function of (the run's seed, number); a rule that draws numbers derives its seeds from it.
+        updates: client → update, ordered by client name. Clients that took no part, or whose update was not finite,
+            are left out.
+        receivers: client → names of its federated tensors; all clients, those left out too.
+        ask: asks clients, all at once: ``ask({client: question})`` gives ``{client: answer}``.
+        model: the clients' common part as it is before training.
+    """
+
+    number: int
+    seed: int
+    updates: Mapping[str, Update]
+    receivers: Mapping[str, tuple[str, ...]]
+    ask: Ask = field(default=lambda questions: {})
+    model: Blueprint | None = None
 
 
 class Rule(ABC):
     """The mathematics of an exchange.
 
-    A rule sees named tensors only, and what it asks. One that must remember something between exchanges keeps it in
-    ``state_dict`` / ``load_state_dict``, which go into the checkpoint. One that draws numbers derives its seeds from
-    ``torch.initial_seed()``, which the exchange makes a function of (seed, round).
+    One that must remember something between exchanges keeps it in ``state_dict`` / ``load_state_dict``, which go into
+    the checkpoint. What it returns is checked: names, shapes, types, finite values, nothing changed in place.
 
     Attributes:
         takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
-        asks: what it asks of each client beside its update, in words for the plan; empty for nothing.
+        streams: whether it can add updates one after another and keep none: a transport may then sum on the way.
     """
 
     takes_masks: ClassVar[bool] = False
+    streams: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in ("__call__", "begin"):
+            if name in vars(cls) and not getattr(vars(cls)[name], "__isabstractmethod__", False):
+                setattr(cls, name, _of_a_round(vars(cls)[name], cls))
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Of each client: the number of its training ``rows``, its single ``states`` (a sum would not do), ``answers``
+        to questions. What it does not need, clients elsewhere do not send.
+        """
+        return frozenset({"rows", "states"})
 
     @property
     def asks(self) -> str:
-        """See the class."""
+        """What it asks of each client beside its update, in words for the plan; empty for nothing."""
+        return ""
+
+    @property
+    def sends(self) -> str:
+        """What it sends to each client under names of :data:`DOWN`, in words for the plan; empty for nothing."""
         return ""
 
     @property
@@ -84,41 +111,38 @@ class Rule(ABC):
         """What to log of the last exchange, by tag; nothing by default."""
         return {}
 
-    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse, before training, what the rule cannot do; by default it can do everything.
 
         Args:
-            clients: by name, untrained.
-            sharing: what of each is federated.
+            sharing: what of each client is federated.
             rate: the exchange's update rate.
+            model: the clients' common part.
 
         Raises:
             ConfigError: what is wrong, and what to do.
         """
         return None
 
-    def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
+    def begin(self, round: Round) -> Mapping[str, State]:
         """What clients start from, given what they would start from: called once, before the first step.
 
         Args:
-            updates: all clients, ordered by name.
+            round: with all clients.
 
         Returns:
-            As the rule itself; nothing by default, which leaves all clients as they are.
+            As the rule itself; clients that are missing stay as they are, by default all.
         """
         return {}
 
     @abstractmethod
-    def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
+    def __call__(self, round: Round) -> Mapping[str, State]:
         """What each client receives.
 
-        Args:
-            updates: client → update, ordered by client name; clients whose update was not finite are left out.
-            receivers: client → names of its federated tensors; all clients, those left out too.
-
         Returns:
-            client → named tensors. A name that is missing leaves the client's tensor as it is. Clients may share
-            tensors.
+            client → named tensors, for each of ``round.receivers``; ``{}`` for one that receives nothing. A name that
+            is missing leaves the client's tensor as it is. Clients may share tensors. Names that begin with
+            :data:`DOWN` may stand beside the federated ones.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -129,3 +153,28 @@ class Rule(ABC):
         """Restore what ``state_dict`` returned."""
         if state:
             raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")
+
+
+def _of_a_round(method: Any, owner: type) -> Any:
+    """A method that takes a round, also where it was written for (updates, receivers) as in version 0.1, or is called
+    so by one that was.
+    """
+    parameters = list(inspect.signature(method).parameters)[1:]
+    old = parameters[:1] == ["updates"]
+    if old:
+        warnings.warn(
+            f"{owner.__name__}.{method.__name__}: expected (self, round), found (self, {', '.join(parameters)}); take "
+            "round.updates and round.receivers",
+            FutureWarning,
+            stacklevel=4,
+        )
+
+    @functools.wraps(method)
+    def call(self: Rule, round: Any, receivers: Any = None) -> Any:
+        if not isinstance(round, Round):
+            round = Round(0, 0, round, receivers or {})
+        if not old:
+            return method(self, round)
+        return method(self, *(getattr(round, name) for name in parameters))
+
+    return call

@@ -1,14 +1,13 @@
-"""Where runs lie, and what a checkpoint file says of itself."""
+"""Where runs lie."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.train.callbacks.checkpoint import LAST
 
-__all__ = ["CHECKPOINTS", "new_folder", "newest_run", "read_header", "run_folder"]
+__all__ = ["CHECKPOINTS", "new_folder", "newest_run", "run_folder"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -62,23 +61,3 @@ def new_folder(root: Path, name: str) -> Path:
         raise ConfigError(
             f"{parent}: expected a folder that can be written to, found: {error.strerror}; set trainer.default_root_dir"
         ) from error
-
-
-def read_header(checkpoint: Path, *, resumable: bool) -> dict[str, Any]:
-    """What a checkpoint says of itself, without reading its tensors.
-
-    Raises:
-        ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
-    """
-    import torch
-
-    try:
-        header: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
-        found = "no run of fedlit" if "fedlit" not in header else ""
-    except Exception as error:  # torch raises many kinds for a damaged file
-        found = f"a file that cannot be read ({type(error).__name__})"
-    if found:
-        raise ConfigError(f"{checkpoint}: expected a checkpoint that fedlit wrote, found {found}; use another one")
-    if resumable and not header.get("optimizer_states"):
-        raise ConfigError(f"{checkpoint}: expected a full checkpoint, found weights only; resume from {LAST}")
-    return header

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedlit.exchange.questions import bytes_of
 from fedlit.show.text import MOST_ROWS, more, shorten, text_table
 
 if TYPE_CHECKING:
-    from fedlit.exchange.exchange import Exchange
     from fedlit.sharing import Sharing
-    from fedlit.train.loop import FederatedLoop
+    from fedlit.train.federation import Federation
 
 __all__ = ["Plan", "make_plan"]
-
-BYTES_PER_VALUE = 4  # float32
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,7 @@ class Plan:
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
+            + (f" The rule sends each client {exchange['sends']}." if exchange.get("sends") else "")
         )
 
     def _told(self) -> list[str]:
@@ -118,31 +117,28 @@ class Plan:
         return "\n".join(lines) + f"\n\n{sentences}\n{federated}"
 
 
-def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
-    """The plan for a loop whose clients are built.
-
-    Raises:
-        ConfigError: the exchange's patterns do not fit the clients.
-    """
-    clients, sharing = loop.federation, exchange.plan(loop.federation)
-    described: dict[str, dict[str, Any]] = {}
-    for name, client in clients.items():
+def make_plan(federation: Federation) -> Plan:
+    """The plan for a federation whose clients are built."""
+    exchange = federation.exchange
+    assert exchange is not None
+    sharing, described = exchange.sharing, dict[str, dict[str, Any]]()
+    for name, client in federation.clients.items():
         state = client.state_dict()
         sizes = {key: value.numel() for key, value in client.named_parameters()}
-        sent = sum(state[key].numel() for key in sharing.names[name])
-        published = client.publish() if exchange.federated else {}
-        sent += sum(value.numel() for value in published.values())
+        published = exchange.published[name]
+        sent = bytes_of({key: state[key] for key in sharing.names[name]}) + bytes_of(published)
         if exchange.optimizer_state == "average":
-            sent += sum(sizes[key] for key in sharing.parameters[name]) * _moments(client)
+            sent += bytes_of({key: state[key] for key in sharing.parameters[name]}) * _moments(client)
+        loader = federation.data.train_loaders[name]
         described[name] = {
             "rows": dict(client.spec.rows),
             "features": client.spec.num_features,
             "classes": list(client.spec.classes),
-            "batch_size": loop.batch_sizes[name],
-            "steps": loop.steps[name],
+            "batch_size": loader.batch_size,
+            "steps": loader.range,
             "parameters": sum(sizes.values()),
             "federated": sum(sizes[key] for key in sharing.parameters[name]),
-            "bytes_per_exchange": sent * BYTES_PER_VALUE,
+            "bytes_per_exchange": sent,
             **({"published": sorted(published)} if published else {}),
         }
     return Plan(
@@ -153,21 +149,22 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
             "every": exchange.every,
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
+            **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,
             "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
-        (*_heads_of_different_classes(loop, sharing), *loop.notes),
-        tuple(loop.told_before),
+        (*_heads_of_different_classes(federation, sharing), *federation.data.notes),
+        tuple(federation.data.told_before),
     )
 
 
-def _heads_of_different_classes(loop: FederatedLoop, sharing: Sharing) -> list[str]:
+def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> list[str]:
     """Output layers that fit by their shape alone."""
     met: dict[str, dict[tuple[Any, ...], str]] = {}
-    for name, client in loop.federation.items():
+    for name, client in federation.clients.items():
         for tensor in sharing.names[name]:
             if "head" in tensor.split("."):
                 met.setdefault(tensor, {}).setdefault(client.spec.classes, name)

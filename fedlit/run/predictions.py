@@ -70,7 +70,7 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
         Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the
         label), ``probability_<label>`` for each of the site's classes, ``predicted``.
     """
-    outputs = loop.scoring[split].probabilities
+    outputs = loop.federation.evaluations.scoring[split].probabilities
     return {
         name: _frame(loop.federation[owner].spec, name, rows, outputs[name]) for owner, name, rows in data.sites(split)
     }

@@ -12,7 +12,6 @@ from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
@@ -20,15 +19,17 @@ from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.exchange import Exchange
-from fedlit.run.folders import CHECKPOINTS, new_folder, newest_run, read_header, run_folder
+from fedlit.exchange.transport import InProcess, Transport
+from fedlit.run.folders import CHECKPOINTS, new_folder, newest_run, run_folder
 from fedlit.run.plan import Plan, make_plan
-from fedlit.train.callbacks import Board, Checkpoints, Corrections, Groups, Progress
+from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import LAST, AtomicCheckpointIO
 from fedlit.train.logger import FederatedTensorBoardLogger, Shown
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.manifest import Manifest, read_checkpoint
 from fedlit.train.results import Results
 
-__all__ = ["Run", "calm", "flatten"]
+__all__ = ["Run", "flatten", "without_hints"]
 
 
 class Run:
@@ -47,6 +48,7 @@ class Run:
         checkpoints: which checkpoints are kept.
         board: which clients TensorBoard shows.
         settings: keys and values to show as hyperparameters.
+        transport: the way to clients that are elsewhere; None where there are none.
         config_text: the resolved configuration, written to ``config.yaml``.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
             ``callbacks``.
@@ -73,6 +75,7 @@ class Run:
         checkpoints: Checkpoints | None = None,
         board: Shown | None = None,
         settings: Mapping[str, Any] | None = None,
+        transport: Transport | None = None,
         config_text: str | None = None,
         **trainer: Any,
     ) -> None:
@@ -81,13 +84,14 @@ class Run:
         if loop.seed != data.seed:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         _check_options(trainer)
-        self.loop, self.data = loop, data
-        self.exchange = exchange if exchange is not None else Exchange()
-        self._untouched_exchange = deepcopy(self.exchange)
+        self.loop, self.data, self.settings = loop, data, settings
+        self._untouched_exchange = exchange if exchange is not None else Exchange()
+        self.transport: Transport = transport if transport is not None else InProcess()
+        self.exchange = self._start_anew()
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else Shown()
-        self.settings, self.config_text, self.trainer_options = settings, config_text, trainer
+        self.config_text, self.trainer_options = config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
 
@@ -95,6 +99,13 @@ class Run:
     def seed(self) -> int:
         """The run's seed."""
         return self.loop.seed
+
+    def _start_anew(self) -> Exchange:
+        """An exchange that nobody has touched, for clients that are not trained."""
+        exchange = deepcopy(self._untouched_exchange)
+        exchange.transport = self.transport
+        self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
+        return exchange
 
     def with_seed(self, seed: int) -> Run:
         """The same run with another seed, untrained."""
@@ -107,6 +118,7 @@ class Run:
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
+            transport=self.transport,
             settings={**self.settings, "seed": seed} if self.settings is not None else None,
             **self.trainer_options,
         )
@@ -114,7 +126,7 @@ class Run:
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""
         self.loop.build(self.data)
-        return make_plan(self.loop, self.exchange)
+        return make_plan(self.loop.federation)
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
         """Train.
@@ -133,13 +145,14 @@ class Run:
         """
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
-            self.exchange = deepcopy(self._untouched_exchange)
+            self.exchange = self._start_anew()
         plan = self.describe()
         checkpoint, folder = self._resume(ckpt_path)
-        header = read_header(checkpoint, resumable=True) if checkpoint is not None else {}
+        header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
+        if checkpoint is not None:
+            Manifest.read(header).refuse(self.loop.manifest, resume=True)
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         try:
-            self._refuse_changes(checkpoint)
             return self._fit(plan, checkpoint, header, quiet)
         finally:
             self.loop.release()
@@ -152,7 +165,7 @@ class Run:
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
             Corrections(self.folder, self.board.corrections),
-            Groups(self.folder, self.exchange),
+            Memberships(self.folder, self.exchange),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
@@ -165,7 +178,7 @@ class Run:
             print(plan, f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
-        with calm():
+        with without_hints():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
             except SystemExit as error:  # how Lightning ends on a signal
@@ -221,7 +234,7 @@ class Run:
         known = self.folder / "predictions" / self.data.predict
         if known.exists() and not quiet:
             print(f"Replacing the predictions in {known}", file=sys.stderr)
-        with calm():
+        with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
         return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
@@ -230,7 +243,7 @@ class Run:
         checkpoint = self._find(ckpt_path, quiet, split)
         self.trainer = self._trainer([Board()] if split == "test" else [], log=split == "test")
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
-        with calm():
+        with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
         results = self.loop.results[split]
         assert self.folder is not None
@@ -241,30 +254,6 @@ class Run:
         return results
 
     # ------------------------------------------------------------------
-
-    def _refuse_changes(self, checkpoint: Path | None) -> None:
-        """A resumed run keeps what it was trained on and with: Lightning would restore it or, worse, take the new
-        one.
-        """
-        assert self.folder is not None
-        saved = self.folder / "config.yaml"
-        if checkpoint is None or self.settings is None or not saved.is_file():
-            return
-        before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8"))))
-        free = ("data.eval_batch_size", "data.predict")
-        changed = [
-            f"{key} ({before.get(key)} → {self.settings.get(key)})"
-            for key in dict.fromkeys([*before, *self.settings])
-            if key.startswith(("seed", "model.", "data."))
-            and key not in free
-            and before.get(key) != self.settings.get(key)
-        ]
-        if changed:
-            raise ConfigError(
-                "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
-                f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new "
-                "run for others"
-            )
 
     def _begin(self, trainer: Trainer, loop: Any) -> None:
         """Mark the folder as a run and write ``config.yaml``, now that any checkpoint has been accepted.
@@ -305,7 +294,7 @@ class Run:
         }
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
-        with calm():
+        with without_hints():
             try:
                 return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
             except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
@@ -357,7 +346,7 @@ class Run:
             checkpoint, folder = found, inside or new_folder(self.root, self.name)
         if not checkpoint.is_file():
             raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
-        read_header(checkpoint, resumable=False)
+        read_checkpoint(checkpoint, resumable=False)
         self.folder = folder
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
@@ -403,7 +392,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def calm() -> Iterator[None]:
+def without_hints() -> Iterator[None]:
     """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
     itself.
     """

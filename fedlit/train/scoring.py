@@ -15,11 +15,13 @@ from fedlit.data.loader import Batch
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
 from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.sharing import Share
+from fedlit.spec import Site
 from fedlit.tasks.metrics import ClientMetrics, summarise
 from fedlit.train.results import Results
 
 if TYPE_CHECKING:
-    from fedlit.train.loop import FederatedLoop
+    from fedlit.train.federation import Federation
 
 __all__ = ["Evaluations", "Scoring"]
 
@@ -39,6 +41,7 @@ class Scoring:
     def __init__(self, clients: Mapping[str, FederatedClient], split: Split) -> None:
         self.split: Split = split
         self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
+        self._sites_of = {name: [site.name for site in client.spec.sites] for name, client in clients.items()}
         self.labels = {
             site.name: [str(client.spec.classes[position]) for position in site.classes]
             for client in clients.values()
@@ -47,7 +50,7 @@ class Scoring:
         self.metrics = {
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
-        self.batches = 0
+        self.batches = dict.fromkeys(self.sites, 0)
         self.probabilities: dict[str, list[Tensor]] = {name: [] for name in self.sites}
         self._pending: list[tuple[str, list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
 
@@ -55,13 +58,14 @@ class Scoring:
         """Add a batch of a client's site, whose (probabilities, loss) may still be on their way."""
         scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
         self._pending.append((site, scored, batch, outcome))
-        self.batches += 1
+        self.batches[site] += 1
 
-    def results(self, step: int) -> Results:
+    def results(self, step: int, share: Share) -> Results:
         """Score everything that was added.
 
         Args:
             step: aligned steps that the clients have behind them.
+            share: tells clients elsewhere the scores, so that all know mean and worst.
         """
         for site, scored, batch, outcome in self._pending:
             probabilities, loss = outcome.result()
@@ -81,9 +85,20 @@ class Scoring:
             step,
             scores,
             {name: site.rows[self.split] for name, site in self.sites.items()},
-            summarise(scores, self.sites.values()),
+            summarise(*self._of_all(scores, share)),
             {name: count for name, count in unseen.items() if count},
         )
+
+    def _of_all(
+        self, scores: Mapping[str, Mapping[str, float]], share: Share
+    ) -> tuple[dict[str, Mapping[str, float]], list[Site]]:
+        """Scores and sites of all clients, also of those elsewhere."""
+        told = share(
+            f"scores/{self.split}",
+            {name: {own: scores[own] for own in sites} for name, sites in self._sites_of.items()},
+        )
+        everybody = {site: scored for sites in told.values() for site, scored in sites.items()}
+        return everybody, [self.sites.get(site, Site(site, (), {})) for site in everybody]
 
     def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
         """Site → (labels, confusion matrix); true classes are rows, the last row holds labels unknown to the client.
@@ -98,36 +113,36 @@ class Scoring:
 
 
 class Evaluations:
-    """The evaluations of a loop: which splits are being scored, and what waits to be executed for it.
+    """The evaluations of a federation: which splits are being scored, and what waits to be executed for it.
 
     A client's first batch is evaluated at once and tells whether the client draws random numbers (dropout at test
     time). Later ones of a client that draws none wait, so that an engine can execute them side by side.
 
     Args:
-        loop: whose clients.
+        federation: whose clients.
     """
 
-    def __init__(self, loop: FederatedLoop) -> None:
-        self.loop = loop
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []
         self._draws: dict[str, bool] = {}
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.loop.federation, split)
+        self.scoring[split] = Scoring(self.federation, split)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Have a batch of a site scored, at the latest when the split ends."""
-        loop = self.loop
-        owner, site, _ = loop.data.sites(split)[dataloader_idx]
-        client = loop.federation[owner]
+        own = self.federation
+        owner, site, _ = own.data.sites(split)[dataloader_idx]
+        client = own.clients[owner]
         job = Evaluation(client, batch, partial(self._evaluate, client, batch))
         if self._draws.get(owner) is False:
             self._waiting.append(job)
         else:
-            position = self.scoring[split].batches
-            with isolated_rng(derive_seed(loop.seed, split, site, loop.step, position), loop.device) as drawn:
+            position = self.scoring[split].batches[site]
+            with isolated_rng(derive_seed(own.seed, split, site, own.step, position), own.device) as drawn:
                 job.outcome.set_result(job.run())
                 self._draws[owner] = drawn()
         self.scoring[split].add(client, site, batch, job.outcome)
@@ -139,5 +154,5 @@ class Evaluations:
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.
-        with self.loop.trainer.precision_plugin.val_step_context(), torch.no_grad():
+        with self.federation.scope_of_scoring(), torch.no_grad():
             return client.evaluate(batch)

@@ -1,21 +1,22 @@
 """Rules: what clients receive, given what they sent. One idea, one file."""
 
-from fedlit.exchange.rule import Party, Rule, Update
+from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.cfl import CFL, Agglomerative
-from fedlit.exchange.rules.clustered import Clustered, Grouping
+from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.fedgmcc import FedGMCC
 from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.mean import Mean, mean
+from fedlit.names import Clustering
 
 __all__ = [
     "CFL",
     "IFCA",
     "Agglomerative",
     "Clustered",
+    "Clustering",
     "FedGMCC",
-    "Grouping",
     "Mean",
-    "Party",
+    "Round",
     "Rule",
     "Update",
     "mean",

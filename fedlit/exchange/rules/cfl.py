@@ -5,20 +5,18 @@ Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Update
-from fedlit.exchange.rules.clustered import Clustered, Grouping, cosine_similarities, flat
-from fedlit.names import Clusters, sort_clusters
+from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.rule import Round, Update
+from fedlit.exchange.rules.clustered import Clustered, cosine_similarities, flat
+from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
-
-if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
 
 __all__ = ["CFL", "Agglomerative"]
 
@@ -35,10 +33,10 @@ class _OfUpdates(Clustered):
         self._clusters: Clusters = ()
         self._before: list[dict[str, Tensor]] = []  # by cluster, what its clients received
 
-    def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
+    def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what all clients start from."""
-        self._clusters = sort_clusters([updates])
-        self._before = [{name: value.clone() for name, value in self.mean_of(updates, updates).items()}]
+        self._clusters = sort_clusters([round.updates])
+        self._before = [{name: value.clone() for name, value in self.mean_of(round.updates, round.updates).items()}]
         return {}
 
     def _updates(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
@@ -87,9 +85,9 @@ class _OfUpdates(Clustered):
         self._clusters = clusters
         return list(self._before)
 
-    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse an update rate below 1 too: an update is the difference to what was received."""
-        super().check(clients, sharing, rate)
+        super().check(sharing, rate, model)
         if rate != 1:
             raise ConfigError(
                 f"exchange.rate: {type(self).__name__} compares clients' updates, which are differences to what they "
@@ -133,8 +131,9 @@ class CFL(_OfUpdates):
         super().__init__(linkage, weights)
         self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
 
-    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+    def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class."""
+        updates = round.updates
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
         halves: list[tuple[str, ...]] = []
@@ -151,7 +150,7 @@ class CFL(_OfUpdates):
                 halves[-1:] = self._cut(present, similar, absent, n_clusters=2)
         found = sort_clusters(halves)
         scalars = {"mean_update": max(means, default=0.0), "largest_update": max(largest, default=0.0)}
-        return Grouping(found, similar, "cosine similarity", scalars), self._keep(updates, found)
+        return Clustering(found, similar, "cosine similarity", scalars), self._keep(updates, found)
 
     def _mean_update(
         self, moved: Mapping[str, Tensor], updates: Mapping[str, Update], clients: Sequence[str]
@@ -193,9 +192,10 @@ class Agglomerative(_OfUpdates):
         self.after, self.clusters, self.distance = after, clusters, distance
         self._rounds = 0
 
-    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+    def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class."""
         self._rounds += 1
+        updates = round.updates
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
         clusters = self._clusters
@@ -203,7 +203,7 @@ class Agglomerative(_OfUpdates):
             number = None if self.clusters is None else min(self.clusters, len(moved))
             absent = [client for cluster in clusters for client in cluster if client not in moved]
             clusters = self._cut(sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance)
-        return Grouping(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
+        return Clustering(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
 
     def state_dict(self) -> dict[str, Any]:
         """How many exchanges there were, too."""

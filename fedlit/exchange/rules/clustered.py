@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.rule import Need, Round, Rule, Update
 from fedlit.exchange.rules.mean import mean
-from fedlit.names import Clusters, sort_clusters
+from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
-if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
-
-__all__ = ["Clustered", "Grouping", "components", "cosine_similarities"]
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """What a rule found in one exchange.
-
-    Attributes:
-        clusters: who belongs together, of all clients.
-        pairs: (client, client), the first before the second by name → what the rule compares them by.
-        measure: what that is, in words.
-        scalars: further numbers to log, by tag.
-    """
-
-    clusters: Clusters
-    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    measure: str = ""
-    scalars: Mapping[str, float] = field(default_factory=dict)
+__all__ = ["Clustered", "components", "cosine_similarities"]
 
 
 def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> Clusters:
@@ -78,23 +59,32 @@ class Clustered(Rule):
 
     Attributes:
         weights: whether clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
-        grouping: what was found in the last exchange; None before the first.
+        clustering: what was found in the last exchange; None before the first.
     """
 
     weights: Literal["uniform", "rows"] = "uniform"
-    grouping: Grouping | None = None
+    clustering: Clustering | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if old := vars(cls).get("group"):  # its name in version 0.1
+            warnings.warn(f"{cls.__name__}.group is called cluster now, and takes a round", FutureWarning, stacklevel=2)
+            cls.cluster = lambda self, round: old(self, round.updates, sorted(round.receivers))  # type: ignore[method-assign]
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Single states; rows, where they are weights."""
+        return frozenset({"states", "rows"} if self.weights == "rows" else {"states"})
 
     @abstractmethod
-    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+    def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """Who belongs together, and what each cluster receives, in the order of the clusters.
 
-        Args:
-            updates: ordered by client name.
-            clients: all, also those that took no part or whose update was not finite: they are in a cluster too. What
-                a state leaves out stays as it is, or starts anew where it is not finite.
+        Clients that took no part or whose update was not finite are in a cluster too. What a state leaves out stays as
+        it is, or starts anew where it is not finite.
         """
 
-    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse clients that federate different things, which cannot be compared."""
         first, *others = sorted(sharing.names)
         for other in others:
@@ -111,17 +101,17 @@ class Clustered(Rule):
         weights = {client: float(updates[client].rows) for client in states} if self.weights == "rows" else None
         return mean(states, weights)
 
-    def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
+    def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        self.grouping, states = self.group(dict(sorted(updates.items())), sorted(receivers))
+        self.clustering, states = self.cluster(round)
         return {
-            client: {name: state[name] for name in receivers[client] if name in state}
-            for cluster, state in zip(self.grouping.clusters, states, strict=True)
+            client: {name: state[name] for name in round.receivers[client] if name in state}
+            for cluster, state in zip(self.clustering.clusters, states, strict=True)
             for client in cluster
         }
 
     @property
     def scalars(self) -> Mapping[str, float]:
         """The number of clusters, and what else was found."""
-        found = self.grouping
+        found = self.clustering
         return {} if found is None else {"clusters": float(len(found.clusters)), **found.scalars}

@@ -4,24 +4,22 @@ Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.function import Part, part_of
-from fedlit.exchange.rule import Update
-from fedlit.exchange.rules.clustered import Clustered, Grouping, components
-from fedlit.names import Clusters, sort_clusters
+from fedlit.exchange.function import FederatedFunction
+from fedlit.exchange.questions import Blueprint, InputRange
+from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rules.clustered import Clustered, components
+from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
-
-if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
 
 __all__ = ["Curves", "FedGMCC", "bent", "mean_of_curve"]
 
@@ -62,7 +60,9 @@ class Curves:
         bend: the parameters at u = 1/2, which start halfway.
     """
 
-    def __init__(self, part: Part, first: State, last: State, x: Tensor, probabilities: bool = False) -> None:
+    def __init__(
+        self, part: FederatedFunction, first: State, last: State, x: Tensor, probabilities: bool = False
+    ) -> None:
         self.part, self.first, self.last, self.x = part, dict(first), dict(last), x
         self.probabilities = probabilities
         # NOTE[DIFF]: Algorithm 1 starts at the sum, which lies outside of the two
@@ -223,22 +223,27 @@ class FedGMCC(Clustered):
         """The range, if inputs are drawn from it."""
         return "least and largest value of each input of its federated part" if self.inputs == "range" else ""
 
-    def check(self, clients: Mapping[str, FederatedClient], sharing: Sharing, rate: float) -> None:
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Answers, if inputs are drawn from the range that clients tell."""
+        return super().needs | ({"answers"} if self.inputs == "range" else frozenset())
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse a federated part that is no function, too."""
-        super().check(clients, sharing, rate)
-        name = min(clients)
-        part = part_of(clients[name], clients[name].spec.num_features, sharing.parameters[name])
+        super().check(sharing, rate, model)
+        part = model.function()
         if self.outputs == "probabilities" and not part.ends_in_head:
             raise ConfigError(
                 "FedGMCC: outputs: probabilities: expected the head in exchange.federated, found a part without it; "
                 "take raw"
             )
 
-    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+    def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class; a client that takes no part stays with those of its last cluster, most of them where they are
         parted, or by itself; one that never did is with the largest cluster.
         """
-        barriers, means = self._curves(updates, list(combinations(updates, 2)))
+        updates = round.updates
+        barriers, means = self._curves(round, list(combinations(updates, 2)))
         epsilon, scalars = self._epsilon(np.array(list(barriers.values())))
         connected = [pair for pair, barrier in barriers.items() if barrier <= epsilon and np.isfinite(barrier)]
         found = components(updates, connected)
@@ -251,7 +256,7 @@ class FedGMCC(Clustered):
         self._advance(found)
         at = {client: number for number, cluster in enumerate(found) for client in cluster}
         whole = [list(cluster) for cluster in found]
-        for client in clients:
+        for client in round.receivers:
             if client not in at:
                 met = [at[other] for other in self._companions.get(client, at) if other in at]
                 if met:
@@ -262,33 +267,29 @@ class FedGMCC(Clustered):
         self._companions |= {client: list(cluster) for cluster in whole for client in cluster}
         order = sorted(range(len(whole)), key=lambda number: min(whole[number]))
         scalars = {"epsilon": epsilon, **scalars} if barriers else {}
-        return Grouping(sort_clusters(whole), barriers, "barrier", scalars), [states[number] for number in order]
+        return Clustering(sort_clusters(whole), barriers, "barrier", scalars), [states[number] for number in order]
 
     def _curves(
-        self, updates: Mapping[str, Update], pairs: list[tuple[str, str]]
+        self, round: Round, pairs: list[tuple[str, str]]
     ) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str], State]]:
         """Barrier of each pair, and the mean of its curves."""
         if not pairs:
             return {}, {}
+        assert round.model is not None
+        updates, part = round.updates, round.model.function()
         first = next(iter(updates.values()))
-        assert first.party is not None
-        part = first.party.part()
         device = first.state[part.parameters[0]].device
         part = part.to(device)
         size = sum(first.state[name].numel() for name in part.parameters)
         # both directions; a handful of copies of the parameters, and outputs of layers with their gradients
         each = 2 * 4 * (8 * size + 2 * self.samples * part.activations)
         at_once = max(1, MEMORY.get(device.type, ACCELERATOR_MEMORY) // each)
-        ranges = {}
-        if self.inputs == "range":
-            for client, update in updates.items():
-                assert update.party is not None
-                ranges[client] = update.party.input_range()
+        ranges = round.ask(dict.fromkeys(updates, InputRange())) if self.inputs == "range" else {}
         barriers: dict[tuple[str, str], float] = {}
         means: dict[tuple[str, str], State] = {}
         for start in range(0, len(pairs), at_once):
             some = pairs[start : start + at_once]
-            x, u = zip(*(self._draw(part, pair, ranges) for pair in some), strict=True)
+            x, u = zip(*(self._draw(part, pair, ranges, round.seed) for pair in some), strict=True)
             firsts, lasts = [pair[0] for pair in some], [pair[1] for pair in some]
             stacks = [
                 {
@@ -311,9 +312,11 @@ class FedGMCC(Clustered):
                     own[name] = both[position]  # type: ignore[index]
         return barriers, means
 
-    def _draw(self, part: Part, pair: tuple[str, str], ranges: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _draw(
+        self, part: FederatedFunction, pair: tuple[str, str], ranges: Mapping[str, Tensor], seed: int
+    ) -> tuple[Tensor, Tensor]:
         """Inputs of a pair, and the points at which its two curves are trained, (2, steps): by (seed, round, pair)."""
-        generator = torch.Generator().manual_seed(derive_seed(torch.initial_seed(), *pair))
+        generator = torch.Generator().manual_seed(derive_seed(seed, *pair))
         x = torch.rand(self.samples, *part.shape, generator=generator)
         if ranges:
             both = torch.stack([ranges[client].cpu() for client in pair])

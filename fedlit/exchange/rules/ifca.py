@@ -4,15 +4,16 @@ Federated Learning", arXiv:2006.04088).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Update
-from fedlit.exchange.rules.clustered import Clustered, Grouping
-from fedlit.names import sort_clusters
+from fedlit.exchange.questions import Losses
+from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rules.clustered import Clustered
+from fedlit.names import Clustering, sort_clusters
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 
@@ -55,38 +56,41 @@ class IFCA(Clustered):
         """Losses."""
         return f"its mean training loss under each of {self.clusters} models"
 
-    def begin(self, updates: Mapping[str, Update]) -> Mapping[str, State]:
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Answers, too."""
+        return super().needs | {"answers"}
+
+    def begin(self, round: Round) -> Mapping[str, State]:
         """Draw the models, and let clients pick."""
-        first = next(iter(updates.values()))
-        assert first.party is not None
+        assert round.model is not None
+        first = next(iter(round.updates.values()))
         self._models = [{name: value.clone() for name, value in first.state.items()}]
         for number in range(1, self.clusters):
-            self._models.append(first.party.fresh(derive_seed(torch.initial_seed(), "model", number)))
+            self._models.append(round.model.fresh(derive_seed(round.seed, "model", number)))
         if self.start == "drawn":
-            generator = torch.Generator().manual_seed(derive_seed(torch.initial_seed(), "start"))
-            order = torch.randperm(len(updates), generator=generator).tolist()
-            self._picked = {client: place % self.clusters for client, place in zip(updates, order, strict=True)}
+            generator = torch.Generator().manual_seed(derive_seed(round.seed, "start"))
+            order = torch.randperm(len(round.updates), generator=generator).tolist()
+            self._picked = {client: place % self.clusters for client, place in zip(round.updates, order, strict=True)}
         else:
-            self._pick(updates)
+            self._pick(round)
         return {client: self._models[number] for client, number in self._picked.items()}
 
-    def _pick(self, updates: Mapping[str, Update]) -> None:
-        for client, update in updates.items():
-            assert update.party is not None
-            losses = update.party.losses(self._models)
+    def _pick(self, round: Round) -> None:
+        for client, losses in round.ask(dict.fromkeys(round.updates, Losses(self._models))).items():
             self._picked[client] = int(torch.nan_to_num(losses, nan=torch.inf).argmin())
 
-    def group(self, updates: Mapping[str, Update], clients: Sequence[str]) -> tuple[Grouping, list[State]]:
+    def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class; a client that takes no part keeps its pick."""
         for number in range(self.clusters):
-            own = [client for client in updates if self._picked[client] == number]
+            own = [client for client in round.updates if self._picked[client] == number]
             if own:
-                self._models[number] = {**self._models[number], **self.mean_of(updates, own)}
-        self._pick(updates)
+                self._models[number] = {**self._models[number], **self.mean_of(round.updates, own)}
+        self._pick(round)
         clusters = sort_clusters(
-            [client for client in clients if self._picked[client] == number] for number in range(self.clusters)
+            [client for client in round.receivers if self._picked[client] == number] for number in range(self.clusters)
         )
-        return Grouping(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
+        return Clustering(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
 
     def state_dict(self) -> dict[str, Any]:
         """The models, and who picked which."""

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.rule import Need, Round, Rule
 from fedlit.sharing import State
 
 __all__ = ["Mean", "mean"]
@@ -88,16 +88,24 @@ class Mean(Rule):
     """
 
     takes_masks = True
+    streams = True
 
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
         self.weights: Literal["uniform", "rows"] = weights
 
-    def __call__(self, updates: Mapping[str, Update], receivers: Mapping[str, tuple[str, ...]]) -> Mapping[str, State]:
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Rows, where they are weights."""
+        return frozenset({"rows"} if self.weights == "rows" else ())
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
+        updates = round.updates
         rows = {client: float(update.rows) for client, update in updates.items()}
         finite = {client: update.finite for client, update in updates.items() if update.finite is not None}
         states = {client: update.state for client, update in updates.items()}
         average = mean(states, rows if self.weights == "rows" else None, finite or None)
         return {
-            client: {name: average[name] for name in names if name in average} for client, names in receivers.items()
+            client: {name: average[name] for name in names if name in average}
+            for client, names in round.receivers.items()
         }

@@ -39,7 +39,7 @@ class Board(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Confusion matrices of the last validation."""
-        if "validation" in pl_module.scoring:
+        if "validation" in pl_module.federation.evaluations.scoring:
             self._draw(trainer, pl_module, "validation")
 
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -49,10 +49,14 @@ class Board(Callback):
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
         tag = {"validation": "val", "test": "test"}[split]
         for logger in _boards(trainer):
-            drawn = {site: own for site, own in loop.scoring[split].confusion().items() if logger.shows(site)}
+            drawn = {
+                site: own
+                for site, own in loop.federation.evaluations.scoring[split].confusion().items()
+                if logger.shows(site)
+            }
             for site, (labels, matrix) in list(drawn.items())[: self.confusion_matrices]:
                 logger.writer(site).add_figure(
-                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.step
+                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.federation.step
                 )
 
 

@@ -11,18 +11,17 @@ import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Clustered
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["Groups"]
+__all__ = ["Memberships"]
 
 _log = logging.getLogger(__name__)
 
 
-class Groups(Callback):
+class Memberships(Callback):
     """Writes ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second,
     measure, value) into a run's folder, and at the end of training pictures of both to TensorBoard; nothing where the
     exchange's rule has no clusters.
@@ -47,10 +46,10 @@ class Groups(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Write what an exchange has found, before the next checkpoint."""
-        rule, number = self.exchange.rule, self.exchange.rounds
-        if not isinstance(rule, Clustered) or number == self._round or rule.grouping is None:
+        found, number, epoch = self.exchange.clustering, self.exchange.rounds, trainer.current_epoch + 1
+        if found is None or number == self._round:
             return
-        self._round, found, epoch = number, rule.grouping, trainer.current_epoch + 1
+        self._round = number
         concept = {name: client.spec.concept for name, client in pl_module.federation.items()}
         self._append(
             CLUSTERS,

@@ -1,0 +1,108 @@
+"""What a rule returned, checked before it is written: a mistake in a rule must not train on in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import RunError, did_you_mean
+from fedlit.exchange.rule import DOWN, Round, Rule
+from fedlit.sharing import State, form_of
+
+__all__ = ["Unchanged", "check_received"]
+
+
+class Unchanged:
+    """Notes tensors, and tells later which were changed in place.
+
+    Args:
+        tensors: whose they are, and their name → tensor.
+    """
+
+    def __init__(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        self._before = [(name, value, value._version) for name, value in tensors]
+
+    def changed(self) -> str:
+        """The first that was; empty if none."""
+        return next((name for name, value, version in self._before if value._version != version), "")
+
+
+def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False) -> None:
+    """Refuse what cannot be meant.
+
+    Args:
+        rule: named in the message.
+        round: what it was given.
+        received: what it returned.
+        forms: name → (dtype, shape) of federated tensors.
+        begin: whether it was asked what clients start from: it may leave clients out then.
+
+    Raises:
+        RunError: unknown or missing clients, unknown names, another shape or dtype, values that are not finite.
+    """
+    problem = _problem(round, received, forms, begin=begin, masked=rule.takes_masks)
+    if problem:
+        where = "before training" if begin else f"exchange {round.number + 1}"
+        raise RunError(f"exchange.rule: {type(rule).__name__}, {where}: {problem}; mend the rule")
+
+
+def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool, masked: bool) -> str:
+    if not isinstance(received, Mapping):
+        return f"expected a mapping from clients to named tensors, found {type(received).__name__}"
+    if unknown := sorted(map(str, received.keys() - round.receivers.keys())):
+        hint = did_you_mean(unknown[0], round.receivers)
+        return f"expected the clients {', '.join(round.receivers)}, found {unknown[0]!r}.{hint}"
+    missing = sorted(round.receivers.keys() - received.keys())
+    if missing and not begin:
+        return f"expected an entry for each client, found none for {missing[0]!r} ({{}} if it receives nothing)"
+    known = dict(forms)
+    for update in round.updates.values():
+        known |= {name: form_of(value) for name, value in update.state.items() if name not in forms}
+    seen: dict[int, Tensor] = {}
+    for client, state in received.items():
+        names = set(round.receivers[client])
+        if not isinstance(state, Mapping):
+            return f"client {client!r}: expected named tensors, found {type(state).__name__}"
+        for name, value in state.items():
+            if not isinstance(value, Tensor):
+                return f"client {client!r}: {name}: expected a tensor, found {type(value).__name__}"
+            if id(value) not in seen and not name.startswith(DOWN):
+                if name not in names:
+                    return f"client {client!r}: expected names of its federated tensors, found {name!r}." + (
+                        did_you_mean(name, names) or f" What goes beside them is called {DOWN}…"
+                    )
+                dtype, shape = known[name]
+                if form_of(value) != (dtype, tuple(shape)):
+                    found = form_of(value)
+                    return (
+                        f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found {found[0]} of "
+                        f"shape {found[1]}"
+                    )
+            elif name not in names and not name.startswith(DOWN):
+                return f"client {client!r}: expected names of its federated tensors, found {name!r}"
+            seen[id(value)] = value
+    if masked and any(update.finite is not None for update in round.updates.values()):
+        return ""  # on an accelerator nothing is read back; who is not finite is reported at the end of the epoch
+    return _not_finite(received, list(seen.values()))
+
+
+def _not_finite(received: Mapping[str, State], distinct: list[Tensor]) -> str:
+    """Where a value is not finite. Clients share tensors: each is looked at once."""
+    numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
+    # the largest magnitude is finite exactly if all values are
+    if not numbers or bool(torch.isfinite(torch.stack([norm.float() for norm in _largest(numbers)])).all()):
+        return ""
+    client, name = next(
+        (client, name)
+        for client, state in received.items()
+        for name, value in state.items()
+        if not bool(torch.isfinite(value).all())
+    )
+    return f"client {client!r}: {name}: expected finite numbers, found some that are not (all updates were finite)"
+
+
+def _largest(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    return torch._foreach_norm(tensors, float("inf"))

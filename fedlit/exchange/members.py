@@ -1,0 +1,47 @@
+"""The clients of a federation, as an exchange sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.data.encoding import Rows
+from fedlit.spec import ClientSpec
+
+__all__ = ["Members"]
+
+
+class Members(Protocol):
+    """What an exchange asks of a federation.
+
+    Attributes:
+        seed: the run's.
+        device: where its clients are.
+        clients: those here, by name.
+        cohort: names of all that take part in the coming round; None for everybody.
+    """
+
+    seed: int
+    device: torch.device
+    cohort: frozenset[str] | None
+
+    @property
+    def clients(self) -> Mapping[str, FederatedClient]:
+        """See the class."""
+
+    @property
+    def active(self) -> Mapping[str, FederatedClient]:
+        """The clients here that take part in this round."""
+
+    def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
+        """A client as it was before training, or as it would be with another seed."""
+
+    def rows(self, client: str) -> Rows:
+        """A client's training rows."""
+
+    def record(self, values: Mapping[str, Tensor | float]) -> None:
+        """Have scalars logged at the end of this epoch."""

@@ -1,0 +1,66 @@
+"""When clients exchange, and who takes part: functions of the settings, the seed and the round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+
+from fedlit.seeding import derive_seed
+
+__all__ = ["Every", "cohort", "cohort_size", "due", "wrong_every"]
+
+Every = Literal["step", "epoch"] | dict[str, int]
+
+
+def wrong_every(every: Every) -> str:
+    """What is wrong with a schedule; empty if nothing."""
+    if isinstance(every, dict) and (
+        len(every) != 1 or not set(every) <= {"steps", "epochs"} or min(every.values()) < 1
+    ):
+        return (
+            f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}} with n of at least 1, found {every}"
+        )
+    if isinstance(every, str) and every not in ("step", "epoch"):
+        return f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}}, found {every!r}"
+    return ""
+
+
+def due(every: Every, step: int, last: bool, epoch: int) -> bool:
+    """Whether an exchange follows an aligned step.
+
+    Args:
+        every: the schedule.
+        step: number of the aligned step, from 0.
+        last: whether it is the last one of its epoch.
+        epoch: number of the epoch, from 0.
+
+    Example:
+        >>> due({"steps": 5}, step=9, last=False, epoch=0)
+        True
+    """
+    if isinstance(every, dict):
+        return (step + 1) % every["steps"] == 0 if "steps" in every else last and (epoch + 1) % every["epochs"] == 0
+    return every == "step" or last
+
+
+def cohort_size(participation: float, clients: int) -> int:
+    """How many clients take part in a round, at least one.
+
+    Example:
+        >>> cohort_size(0.07, 100)  # 0.07 * 100 is 7.000000000000001
+        7
+    """
+    return max(1, math.ceil(round(participation * clients, 9)))
+
+
+def cohort(participation: float, clients: Iterable[str], seed: int, round: int) -> frozenset[str] | None:
+    """Who takes part in a round, drawn from (seed, round); None where all do."""
+    if participation == 1:
+        return None
+    names = sorted(clients)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "cohort", round))
+    order = torch.randperm(len(names), generator=generator).tolist()
+    return frozenset(names[position] for position in order[: cohort_size(participation, len(names))])

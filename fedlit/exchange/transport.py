@@ -1,0 +1,65 @@
+"""The way between clients: how facts are told before training, and how updates and what comes of them travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.questions import Question
+from fedlit.exchange.rule import Update
+from fedlit.sharing import all_here
+
+__all__ = ["InProcess", "Transport"]
+
+Answer = Callable[[str, Question], Tensor]
+"""Asks a client here: (its name, the question) → the answer."""
+
+
+class Transport(Protocol):
+    """Whatever carries messages between the clients here and those elsewhere: the same bits, however they travel.
+
+    Attributes:
+        everybody_here: whether all clients of the federation are in this process.
+    """
+
+    everybody_here: bool
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell facts (see :data:`fedlit.sharing.Share`)."""
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """One round.
+
+        Args:
+            aggregation: what applies the rule, where it is applied in this process.
+            number: exchanges before it.
+            updates: of the clients here that take part.
+            answer: asks clients here what the rule wants to know.
+            measure: whether drift is measured.
+        """
+
+
+class InProcess:
+    """All clients are in this process."""
+
+    everybody_here = True
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What all say is what those here say."""
+        return all_here(topic, own)
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """Apply the rule."""
+        return aggregation(
+            number,
+            updates,
+            lambda questions: {name: answer(name, question) for name, question in questions.items()},
+            measure=measure,
+        )

@@ -1,0 +1,343 @@
+"""A federation: its clients here, what they exchange, what was measured. No Lightning."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, cast
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.utilities.types import LRSchedulerConfig
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from fedlit.client import FederatedClient, overrides
+from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
+from fedlit.data.encoding import Rows
+from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
+from fedlit.data.table import Split
+from fedlit.engine import Task
+from fedlit.engine.kernels import fuse_optimizer
+from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
+from fedlit.exchange.exchange import Exchange
+from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.spec import ClientSpec
+from fedlit.train.lightning import parse_optimizers
+from fedlit.train.results import Results
+from fedlit.train.scoring import Evaluations
+
+__all__ = ["Federation", "Moment", "Training"]
+
+_log = logging.getLogger(__name__)
+
+Scope = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How clients are built and trained; see :class:`~fedlit.train.loop.FederatedLoop`, whose arguments these are."""
+
+    client: ClientFactory
+    optimizer: OptimizerCallable = torch.optim.AdamW
+    scheduler: LRSchedulerCallable | None = None
+    scheduler_interval: str = "epoch"
+    gradient_clip_val: float | None = None
+    accumulate: int = 1
+    seed: int = 0
+    overrides: Mapping[str, ClientOverride] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise ConfigError(
+                f"model.accumulate: expected at least 1 batch per optimizer step, found {self.accumulate}"
+            )
+        if self.scheduler_interval not in ("epoch", "step"):
+            raise ConfigError(f"model.scheduler_interval: expected epoch or step, found {self.scheduler_interval!r}")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training is.
+
+    Attributes:
+        epoch: from 0.
+        batch: aligned step of the epoch, from 0.
+        step: aligned steps that are done.
+        last: whether it is the epoch's last one.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    last: bool = False
+
+
+class Federation(Mapping[str, FederatedClient]):
+    """The clients here by name, in the order of names, and all that is theirs together.
+
+    Args:
+        training: how they are built and trained.
+
+    Attributes:
+        exchange: what they exchange; nothing if None.
+        data: their rows; set by ``build``.
+        settings: the configuration's keys and values, flat, where there is one.
+        names: of all clients, also those elsewhere.
+        cohort: who takes part in this round; None for all.
+        results: split → the last scores.
+        history: what was logged, epoch by epoch.
+        step: aligned steps behind them.
+        device: where they are.
+        scope: surrounds a client's step (the autocast of mixed precision); ``scope_of_scoring`` what it is scored in.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self.training, self.seed = training, training.seed
+        self.exchange: Exchange | None = None
+        self.data: FederatedData
+        self.clients: dict[str, FederatedClient] = {}
+        self.names: tuple[str, ...] = ()
+        self.cohort: frozenset[str] | None = None
+        self.results: dict[Split, Results] = {}
+        self.history: list[dict[str, float]] = []
+        self.settings: Mapping[str, Any] | None = None
+        self.step, self.device = 0, torch.device("cpu")
+        self.scope: Scope = nullcontext
+        self.scope_of_scoring: Scope = nullcontext
+        self.evaluations = Evaluations(self)
+        self._recorded: dict[str, Tensor | float] = {}
+        self._diverged: set[str] = set()
+
+    def __getitem__(self, name: str) -> FederatedClient:
+        return self.clients[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.clients)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    # ------------------------------------------------------------------ set-up
+
+    @property
+    def active(self) -> dict[str, FederatedClient]:
+        """The clients here that take part in this round."""
+        return {name: own for name, own in self.clients.items() if self.cohort is None or name in self.cohort}
+
+    def build(self, data: FederatedData) -> None:
+        """Build the clients for the data, once, and fix what is federated."""
+        if self.clients:
+            return
+        self.data = data
+        data.setup()
+        self.names = tuple(spec.name for spec in data.specs)
+        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides)
+        for name, client in made.items():
+            override, default = find_override(self.training.overrides, name), self.training
+            client.optimizer_factory = override.optimizer or default.optimizer
+            client.scheduler_factory = override.scheduler or default.scheduler
+            client.scheduler_interval = default.scheduler_interval
+            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val
+            self._check_batch_size(name, client)
+        self.clients = made
+        if self.exchange is not None:
+            self.exchange.plan(self)
+
+    def _check_batch_size(self, name: str, client: FederatedClient) -> None:
+        loader = self.data.train_loaders[name]
+        if loader.batch_size > 1 or not any(
+            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()
+        ):
+            return
+        rows, fixed = len(loader.rows), self.data.pace.batches is None
+        advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
+        raise ConfigError(
+            f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
+            f"found {rows} training rows in "
+            f"{loader.batches} batches; set {advice}, or leave the client out"
+        )
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Client → of its rows, splits and labels."""
+        return {client.spec.name: client.fingerprint() for client in self.data.clients}
+
+    def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
+        """A client as it was before training, or as it would be with another seed."""
+        factory = find_override(self.training.overrides, spec.name).client or self.training.client
+        return build_client(factory, spec, self.seed if seed is None else seed)
+
+    def rows(self, client: str) -> Rows:
+        """A client's training rows."""
+        return self.data.train_loaders[client].rows
+
+    def configure_optimizers(self, *, fuse: bool) -> tuple[list[Any], list[Any]]:
+        """All clients' optimizers and schedules; each client keeps its own share.
+
+        Args:
+            fuse: whether torch's optimizers update all parameters in one operation.
+        """
+        optimizers, schedulers = [], []
+        for name, client in self.clients.items():
+            mine, configs = parse_optimizers(client.configure_optimizers())
+            for position, config in enumerate(configs):
+                config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
+            if fuse:
+                for optimizer in mine:
+                    fuse_optimizer(optimizer)
+            client._optimizers, client._scheduler_configs = mine, configs
+            optimizers += mine
+            schedulers += [{"scheduler": own.scheduler, "interval": own.interval, "name": own.name} for own in configs]
+        return optimizers, schedulers
+
+    # ------------------------------------------------------------------ a step
+
+    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, Task]:
+        """What there is to do in an aligned step, by client."""
+        tasks = {}
+        for name, client in self.active.items():
+            own = batch[name]
+            if own is None:
+                continue  # it waits for others
+            self.call(client, "on_train_batch_start", own, moment.batch)
+            # A function of (seed, client, its own place in the training), whatever others do and whatever ran before.
+            own_step = moment.epoch * self.data.train_loaders[name].most + moment.batch
+            seed = derive_seed(self.seed, "step", name, own_step)
+            step = partial(self._step, client, own, moment, seed)
+            accumulate = self.training.accumulate
+            tasks[name] = Task(client, own, step, accumulate, self._updates(name, moment), seed=seed)
+        return tasks
+
+    def _updates(self, name: str, moment: Moment) -> bool:
+        """Whether a client's optimizers step behind this batch."""
+        last = moment.last or self.data.train_loaders[name].ends(moment.batch)
+        return last or (moment.batch + 1) % self.training.accumulate == 0
+
+    def _step(self, client: FederatedClient, batch: Batch, moment: Moment, seed: int, seeded: bool) -> bool:
+        """One client's share of an aligned step (see :data:`fedlit.engine.base.Step`)."""
+        try:
+            with self.scope():  # the autocast of mixed precision belongs to a thread
+                if not seeded:
+                    self._descend(client, batch, moment)
+                    return False
+                with isolated_rng(seed, self.device) as drawn:
+                    self._descend(client, batch, moment)
+                    return drawn()
+        except FedlitError:
+            raise
+        except Exception as error:
+            where = f"client {client.spec.name!r}, step {moment.step + 1}"
+            raise RunError(f"{where}: {type(error).__name__}: {error}") from error
+
+    def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
+        """Loss, gradient, clipping, optimizer."""
+        client.accumulate, client.steps_now = self.training.accumulate, self._updates(client.spec.name, moment)
+        loss = client.training_step(batch, moment.batch)
+        if loss is None:
+            return  # the client skips this batch, as in Lightning, or has nothing to say
+        client.log("loss", loss)
+        if client.automatic_optimization:
+            client.descend(loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ())
+
+    def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
+        """Schedules and hooks after an aligned step, which is counted in ``moment.step`` by now."""
+        self.step = moment.step
+        for name, client in self.active.items():
+            own = batch[name]
+            updated = own is not None and self._updates(name, moment)
+            client.steps_taken += updated
+            for config in client._scheduler_configs:
+                if not config.reduce_on_plateau and (updated if config.interval == "step" else moment.last):
+                    count = moment.step if config.interval == "step" else moment.epoch + 1
+                    if count % config.frequency == 0:
+                        config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
+            if own is not None:
+                self.call(client, "on_train_batch_end", None, own, moment.batch)
+
+    # ------------------------------------------------------------------ an epoch
+
+    def record(self, values: Mapping[str, Tensor | float]) -> None:
+        """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
+        to the federation's.
+        """
+        self._recorded.update(values)
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:
+        """What was recorded during the epoch."""
+        values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
+        losses: dict[str, float] = {}
+        for name, client in self.clients.items():
+            means = client.pop_logged()
+            losses |= {name: means["loss"]} if "loss" in means else {}
+            if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
+                self._diverged.add(name)
+                _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
+            values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
+            values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+        losses = {name: own for name, own in self.share("train/loss", losses).items() if own is not None}
+        if losses:
+            values["train/loss"] = sum(losses.values()) / len(losses)
+        self._recorded = {}
+        return self._remember(values)
+
+    def _remember(self, values: dict[str, float]) -> dict[str, float]:
+        self.history.append({"step": float(self.step), **values})
+        return values
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell all clients' facts; one that has nothing to tell says None."""
+        if self.exchange is None:
+            return own
+        return self.exchange.transport.share(topic, {name: own.get(name) for name in self.clients})
+
+    # ------------------------------------------------------------------ scores
+
+    def finish_scoring(self, split: Split) -> dict[str, float]:
+        """Score what was added since ``evaluations.begin`` and executed; what is to be logged of it."""
+        self.results[split] = self.evaluations.scoring[split].results(self.step, self.share)
+        return self._remember(self.results[split].scalars())
+
+    def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:
+        """Step the schedules that wait for a score, a client's own where it has one of that name.
+
+        Args:
+            logged: scores by name, the latest.
+        """
+        for client in self.clients.values():
+            for config in client._scheduler_configs:
+                if config.reduce_on_plateau:
+                    cast(ReduceLROnPlateau, config.scheduler).step(_monitored(client, config, logged))
+
+    # ------------------------------------------------------------------ hooks and state
+
+    def forward_hook(self, hook: str, *args: Any) -> None:
+        """Call a Lightning hook of all clients."""
+        for client in self.clients.values():
+            self.call(client, hook, *args)
+
+    def call(self, client: FederatedClient, hook: str, *args: Any) -> None:
+        """Call a hook that may draw random numbers, outside of a client's step, which is seeded as a whole."""
+        if overrides(client, hook):
+            with isolated_rng(derive_seed(self.seed, hook, client.spec.name, self.step), self.device):
+                getattr(client, hook)(*args)
+
+
+def _monitored(client: FederatedClient, config: LRSchedulerConfig, known: Mapping[str, Tensor]) -> Tensor:
+    for key in (f"{client.spec.name}/{config.monitor}", str(config.monitor)):
+        if key in known:
+            return known[key]
+    raise ConfigError(
+        f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of "
+        f"{', '.join(sorted(known))}." + did_you_mean(str(config.monitor), known)
+    )
+
+
+def sites_of(federations: Sequence[Federation], split: Split) -> list[tuple[Federation, int]]:
+    """(federation, number of its site) in the order of the evaluation loaders."""
+    return [(own, number) for own in federations for number in range(len(own.data.sites(split)))]
