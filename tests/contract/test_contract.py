@@ -16,7 +16,7 @@ from fedlit.client.build import build_clients
 from fedlit.data.loader import Batch
 from fedlit.errors import RunError
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean, Update
+from fedlit.exchange.rules import Mean, Round, Update
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.loop import FederatedLoop
@@ -132,7 +132,7 @@ def test_4_federated_tensors_are_bit_equal_right_after_an_exchange(method: str, 
 
 def test_5_a_tensor_of_some_clients_is_averaged_over_those() -> None:
     updates = {"a": Update({"w": torch.ones(2)}, 5), "b": Update({"w": torch.ones(2)}, 70), "c": Update({}, 9)}
-    received = Mean()(updates, {"a": ("w",), "b": ("w",), "c": ()})
+    received = Mean()(Round(0, 0, updates, {"a": ("w",), "b": ("w",), "c": ()}))
     assert received["a"]["w"].tolist() == [1.0, 1.0] and received["c"] == {}
 
 
@@ -144,12 +144,12 @@ class Recorder(Mean):
         self.names: dict[str, set[str]] = {}
         self.storage: dict[str, set[int]] = {}
 
-    def __call__(self, updates: Any, receivers: Any) -> Any:
-        for client, update in updates.items():
+    def __call__(self, round: Round) -> Any:
+        for client, update in round.updates.items():
             sent = {**update.state, **update.published}
             self.names.setdefault(client, set()).update(sent)
             self.storage.setdefault(client, set()).update(value.data_ptr() for value in sent.values())
-        return super().__call__(updates, receivers)
+        return super().__call__(round)
 
 
 @pytest.mark.parametrize("method", FEDERATED)
@@ -207,9 +207,9 @@ def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path
     seen: list[set[str]] = []
 
     class Counting(Mean):
-        def __call__(self, updates: Any, receivers: Any) -> Any:
-            seen.append(set(updates))
-            return super().__call__(updates, receivers)
+        def __call__(self, round: Round) -> Any:
+            seen.append(set(round.updates))
+            return super().__call__(round)
 
     run = trained(tmp_path, client=Explodes, exchange={"federated": ["core"], "rule": Counting()}, epochs=4)
     assert seen == [{"ash", "birch", "cedar"}, {"ash", "cedar"}, {"ash", "birch", "cedar"}, {"ash", "birch", "cedar"}]
@@ -276,7 +276,7 @@ def test_11_aggregation_sums_in_name_order() -> None:
     values = {"a": 1e8, "b": 1.0, "c": -1e8}
     updates = {name: Update({"w": torch.tensor([value])}, 1) for name, value in values.items()}
     receivers = dict.fromkeys(values, ("w",))
-    expected = Mean()(updates, receivers)["a"]["w"]
+    expected = Mean()(Round(0, 0, updates, receivers))["a"]["w"]
     shuffled = {name: updates[name] for name in ("c", "a", "b")}
-    assert torch.equal(Mean()(shuffled, receivers)["a"]["w"], expected)
+    assert torch.equal(Mean()(Round(0, 0, shuffled, receivers))["a"]["w"], expected)
     assert expected.item() == 0.0

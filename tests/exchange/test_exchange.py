@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean
+from fedlit.exchange.rules import Mean, Round
 from fedlit.nn import Network
 from fedlit.sharing import State, relative_distance
 
@@ -59,12 +59,12 @@ def test_values_out_of_range_are_refused(arguments: dict[str, Any], message: str
 class Before(Mean):
     """Keeps what it was given."""
 
-    def __call__(self, updates: Any, receivers: Any) -> Any:
+    def __call__(self, round: Round) -> Any:
         self.given = {
-            name: {key: value.clone() for key, value in update.state.items()} for name, update in updates.items()
+            name: {key: value.clone() for key, value in update.state.items()} for name, update in round.updates.items()
         }
-        self.rows = {name: update.rows for name, update in updates.items()}
-        return super().__call__(updates, receivers)
+        self.rows = {name: update.rows for name, update in round.updates.items()}
+        return super().__call__(round)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "rows"])
@@ -106,7 +106,10 @@ def test_averaged_optimizer_state_is_in_the_plan(tmp_path: Path) -> None:
         # weight, bias, and the scale and shift of the normalisation
         assert plan.clients["ash"]["bytes_per_exchange"] == 4 * factor * (64 + 8 + 8 + 8)
         run.fit(quiet=True)
-        sent = sum(value.numel() for value in run.exchange.collect(run.loop, run.loop.federation["ash"]).state.values())
+        sent = sum(
+            value.numel()
+            for value in run.exchange.collect(run.loop.federation, run.loop.federation["ash"]).state.values()
+        )
         assert sent * 4 == plan.clients["ash"]["bytes_per_exchange"]
 
 

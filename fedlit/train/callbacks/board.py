@@ -49,11 +49,8 @@ class Board(Callback):
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
         tag = {"validation": "val", "test": "test"}[split]
         for logger in _boards(trainer):
-            drawn = {
-                site: own
-                for site, own in loop.federation.evaluations.scoring[split].confusion().items()
-                if logger.shows(site)
-            }
+            matrices = loop.federation.evaluations.scoring[split].confusion()
+            drawn = {site: own for site, own in matrices.items() if logger.shows(site)}
             for site, (labels, matrix) in list(drawn.items())[: self.confusion_matrices]:
                 logger.writer(site).add_figure(
                     f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.federation.step
