@@ -24,7 +24,7 @@ from fedlit.nn import Network
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
-from fedlit.train.logger import Shown
+from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
@@ -110,7 +110,7 @@ def make_run(
     if isinstance(exchange.get("rule"), partial):  # one for each run: it remembers
         exchange["rule"] = exchange["rule"]()
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
-    options.setdefault("board", Shown(corrections=0))  # pictures take longer than these trainings
+    options.setdefault("board", BoardSettings(corrections=0))  # pictures take longer than these trainings
     return Run(module, rows, Exchange(**exchange), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 

@@ -14,7 +14,8 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.loader import EvalLoader
 from fedlit.errors import ConfigError
-from fedlit.run.run import Run, without_hints
+from fedlit.run.options import without_hints
+from fedlit.run.run import Run
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 

@@ -374,7 +374,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
 
 def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:
     """Whether a run that was begun is of this configuration, and kept the checkpoints that are asked for."""
-    from fedlit.run.run import flatten
+    from fedlit.run.config import flatten
 
     saved = folder / "config.yaml"
     before = dict(flatten(yaml.safe_load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}

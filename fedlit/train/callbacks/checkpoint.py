@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from fedlit.errors import ConfigError
+from fedlit.train.loop import FederatedLoop
+from fedlit.train.manifest import LAST
 
-__all__ = ["LAST", "AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
-
-LAST = "last.ckpt"
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
 
 
 class LastCheckpoint(Checkpoint):
@@ -35,11 +35,13 @@ class LastCheckpoint(Checkpoint):
         self.path, self.every, self.seconds = path, every, seconds
         self._written = -math.inf  # the first epoch's end is always written, so that there is something to resume
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write if it is time."""
         epochs = trainer.current_epoch + 1
         last = trainer.should_stop or epochs == trainer.max_epochs or trainer.global_step == trainer.max_steps
-        if last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds):
+        due = last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds)
+        # clocks differ: the first client's decides for all, so that all can be resumed from the same epoch
+        if next(iter(pl_module.federation.share("checkpoint", dict.fromkeys(pl_module.federation, due)).values())):
             trainer.save_checkpoint(self.path, weights_only=False)
             self._written = time.monotonic()
 
