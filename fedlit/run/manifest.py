@@ -20,7 +20,7 @@ def fixed_settings(loop: FederatedLoop) -> dict[str, Any]:
         "kernels": loop.kernels,
         "threads": loop.threads,
         "data": {client.spec.name: client.fingerprint() for client in loop.data.clients},
-        "pace": loop.data.pace.to_dict(),
+        "pace": loop.data.batching.to_dict(),
         "seed": loop.seed,
     }
 
@@ -51,7 +51,7 @@ def refuse_other_runs(loop: FederatedLoop, saved: Mapping[str, Any] | None) -> N
     changed = [
         client.spec.name for client in loop.data.clients if client.fingerprint() != saved["data"][client.spec.name]
     ]
-    if changed or saved["pace"] != loop.data.pace.to_dict():
+    if changed or saved["pace"] != loop.data.batching.to_dict():
         pace = ", ".join(f"{name} {value}" for name, value in saved["pace"].items() if value is not None)
         what = f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
         raise ConfigError(

@@ -166,7 +166,7 @@ class FederatedLoop(LightningModule):
             size = data.train_loaders[name].batch_size
             if size < 2 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()):
                 rows = len(data.train_loaders[name].rows)
-                fixed = data.pace.batches is None
+                fixed = data.batching.batches is None
                 advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
                 raise ConfigError(
                     f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
