@@ -12,7 +12,7 @@ import torch
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, pool_clients
-from fedlit.data.sources.base import check_tables
+from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import SPLITS, ClientTable
 
 N = 20
@@ -97,3 +97,13 @@ def small_tables() -> list[ClientTable]:
         table("a", {"c": ["s", "p"] * (N // 2), "z": numbers(5)}, [3, 1] * (N // 2), categorical=["c"], seed=2),
         table("d", {"x": -2 * numbers(6)}, [1, 3] * (N // 2), seed=3),
     ]
+
+
+class Given(Source):
+    name, about = "given", "tables that a test has made"
+
+    def __init__(self, tables: Sequence[ClientTable]) -> None:
+        self.given = list(tables)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        return self.given

@@ -14,10 +14,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_tables import N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
+from made_tables import Given, N, assert_same, encode, labels, matrix, mixed, numbers, small_tables, table
 from sklearn.preprocessing import LabelEncoder, OrdinalEncoder, StandardScaler
 
 from fedlit.data.files import RemoteFile
+from fedlit.data.module import FederatedData
 from fedlit.data.sources import Heart
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.errors import ConfigError, DataError
@@ -362,6 +363,13 @@ def test_pool_puts_all_rows_into_one_client() -> None:
     for client in apart:
         for split in SPLITS:
             assert torch.equal(pooled.sites[client.spec.name][split].x, client.sites[client.spec.name][split].x)
+
+
+@pytest.mark.parametrize("align", ["none", "features", "classes"])
+def test_pool_needs_a_common_space(align: Any) -> None:
+    text = f"pool: true puts all rows into one table and so needs align: both, found align: {align}"
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        FederatedData(Given(small_tables()), align=align, pool=True).setup()
 
 
 def test_pool_keeps_the_name_of_the_union_for_itself() -> None:
