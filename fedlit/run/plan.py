@@ -24,7 +24,7 @@ class Plan:
             per exchange.
         exchange: what is federated, when, by which rule.
         before: what clients tell each other once, before the first step (see
-            :func:`fedlit.data.encoding.told_before`).
+            :meth:`fedlit.data.agree.Agreement.told`).
         notes: what a person should know about the tables.
     """
 

@@ -152,9 +152,9 @@ class Run:
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
             self._start_anew()
-        plan = self.describe()
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
+        plan = self.describe()
         if checkpoint is not None:
             Manifest.read(header).refuse(self.loop.manifest, resume=True)
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
@@ -308,10 +308,16 @@ class Run:
                     f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
                 ) from error
 
+    def _use_encoders(self, header: Mapping[str, Any]) -> None:
+        """What was learnt of tables in training is not learnt again from files that may have changed."""
+        states = header["fedlit"].get("encoders")  # version 0.1 kept none
+        if states and not self.data.clients:
+            self.data.use_encoders(states)
+
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
         """The checkpoint to load; sets the folder to write to, and the encoders that the run was trained with."""
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
-        read_checkpoint(checkpoint, resumable=False)
+        self._use_encoders(read_checkpoint(checkpoint, resumable=False))
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)

@@ -135,9 +135,11 @@ class Federation(Mapping[str, FederatedClient]):
         if self.clients:
             return
         self.data = data
+        if self.exchange is not None:
+            data.share = self.exchange.transport.share
         data.setup()
-        self.names = tuple(spec.name for spec in data.specs)
-        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides)
+        self.names = tuple(data.names)
+        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, self.names)
         for name, client in made.items():
             override, default = find_override(self.training.overrides, name), self.training
             client.optimizer_factory = override.optimizer or default.optimizer
@@ -155,7 +157,7 @@ class Federation(Mapping[str, FederatedClient]):
             isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()
         ):
             return
-        rows, fixed = len(loader.rows), self.data.pace.batches is None
+        rows, fixed = len(loader.rows), self.data.batching.batches is None
         advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
         raise ConfigError(
             f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "

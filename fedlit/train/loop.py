@@ -340,7 +340,8 @@ class FederatedLoop(LightningModule):
             own[name] = {"state": client.state, "steps_taken": client.steps_taken}
             call_hook(client, "on_save_checkpoint", own[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
-        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, **self.manifest.to_dict()}
+        encoders = self.federation.data.encoder_states()
+        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, "encoders": encoders, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""

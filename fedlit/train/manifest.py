@@ -52,7 +52,7 @@ class Manifest:
         """Of a federation whose clients are built."""
         return cls(
             federation.fingerprints,
-            federation.data.pace.to_dict(),
+            federation.data.batching.to_dict(),
             federation.seed,
             engine,
             kernels,

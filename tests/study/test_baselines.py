@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from federations import Made
+from made_tables import encode
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
-from fedlit.data.encoding import encode
 from fedlit.run.load import load
 from fedlit.study.baselines import GRIDS, fit_baseline, make_baseline
 from fedlit.study.runs import Job

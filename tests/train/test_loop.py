@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedlit.client.build import ClientOverride, build_clients
 from fedlit.client.client import FederatedClient
-from fedlit.data.loader import Batch, Pace
+from fedlit.data.loader import Batch, Batching
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.nn import MLP, GlobalLayers
@@ -293,7 +293,7 @@ def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
     ):
         other.test(quiet=True)
     fewer = make_run(tmp_path, epochs=2)
-    fewer.data.pace = Pace(batches=5)
+    fewer.data.batching = Batching(batches=5)
     with pytest.raises(ConfigError, match=r"found data: batches 4"):
         fewer.fit("last", quiet=True)
 

@@ -21,6 +21,7 @@ __all__ = [
     "Source",
     "check_client_name",
     "check_fractions",
+    "check_names",
     "check_tables",
     "choose_clients",
     "class_labels",
@@ -193,6 +194,19 @@ def class_labels(client: str, target: pd.Series) -> pd.Series:
     return target
 
 
+def check_names(names: Sequence[str]) -> list[str]:
+    """Let names pass that are each one client's.
+
+    Raises:
+        ConfigError: two clients have one name.
+    """
+    # Compared without case: on some file systems a and A are one folder.
+    for name, times in Counter(map(str.casefold, names)).items():
+        if times > 1:
+            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+    return list(names)
+
+
 def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
     """Let tables pass that a run can be built on.
 
@@ -207,10 +221,7 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         raise DataError("expected at least one client, found none. Name the clients to read.")
     for table in tables:
         check_client_name(table.name)
-    # Compared without case: on some file systems a and A are one folder.
-    for name, times in Counter(table.name.casefold() for table in tables).items():
-        if times > 1:
-            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+    check_names([table.name for table in tables])
     for table in tables:
         _check_columns(table)
         _check_target(table.name, table.target)

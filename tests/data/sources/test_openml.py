@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_tables import encode
 from openml_answers import described, path_of, recorded
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from fedlit import OpenML
-from fedlit.data.encoding import encode
 from fedlit.data.sources.base import check_tables
 from fedlit.errors import ConfigError, DataError
 
