@@ -19,8 +19,10 @@ from fedlit.data.columns import Categories, Learnt, Meetings, Scaling, inputs
 from fedlit.data.common import Common, Group, told_of_groups, two_kinds
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.target import agree_on_task, share_targets, target_facts, told_of_targets
 from fedlit.errors import ConfigError, DataError
 from fedlit.spec import ClientSpec, Site
+from fedlit.tasks import Task
 
 __all__ = [
     "POOLED_CLIENT",
@@ -46,7 +48,8 @@ class Rows:
 
     Attributes:
         x: (n, d) float32.
-        y: (n,) int64, position of the label in the client's ``classes``; −1 for a label that is not among them.
+        y: (n,) as the client's task encodes its target: int64, position of the label in the client's ``classes``, −1
+            for a label that is not among them; or float32, a standardised number.
         row: (n,) int64, the rows' numbers in the source.
     """
 
@@ -76,6 +79,7 @@ class EncodedClient:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
+        digest.update(b"" if self.spec.classes else repr(self.spec.task).encode())
         digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():
@@ -126,18 +130,9 @@ def encode(
     check_tables(tables)
     _check_kinds(tables, across=common_features or (scaling == "pooled" and groups is None))
 
-    labels = {table.name: _labels(table.target.iloc[table.splits["train"]], table.positive) for table in tables}
-    all_labels = _labels_union(tables, labels) if common_classes else None
-
-    for table in tables:
-        classes = all_labels if all_labels is not None else labels[table.name]
-        if len(classes) < 2:
-            raise DataError(
-                f"client {table.name!r}: expected at least two classes in its training rows, found one "
-                f"({classes[0]!r}); a classifier "
-                "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
-                "with align: classes"
-            )
+    told = {table.name: target_facts(table) for table in tables}
+    told = share_targets(told) if pool else told
+    tasks = {name: agree_on_task(name, told, classes=common_classes) for name in told}
     alike, pooled = _meetings(tables, align, scaling, groups)
     learnt = Learnt(tables, alike=alike, pooled=pooled)
     encoded_rows = {table.name: inputs(table, learnt, scaling, categories) for table in tables}
@@ -148,35 +143,35 @@ def encode(
     for table in tables:
         made_of, x = encoded_rows[table.name]
         features = [name for inputs_of in made_of.values() for name in inputs_of]
-        classes = all_labels if all_labels is not None else labels[table.name]
         absent = tuple(name for name in columns or () if name not in features)
         if columns is not None:
             wide = np.zeros((len(x), len(columns)), np.float32)
             wide[:, [columns.index(feature) for feature in features]] = x
             x, features = wide, columns
-        index = {label: position for position, label in enumerate(classes)}
-        y = table.target.map(index).fillna(-1).to_numpy(np.int64)
+        y = tasks[table.name].encode(table.target)
         splits = {
-            split: Rows(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), table.features.index.to_numpy()[rows])
+            split: Rows(torch.from_numpy(x[rows]), y[rows], table.features.index.to_numpy()[rows])
             for split in SPLITS
             for rows in [table.splits[split]]
         }
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
-        site = Site(table.name, tuple(index[label] for label in labels[table.name]), sizes)
-        told = _training(splits["train"], len(classes))
+        task = tasks[table.name].fit(splits["train"].y)
+        site = Site(table.name, tuple(map(task.classes.index, told[table.name].get("labels", ()))), sizes)
         common = None if groups is None else _common_inputs(groups, table.name, made_of)
         spec = ClientSpec(
             table.name,
             tuple(features),
-            tuple(classes),
+            task.classes,
             sizes,
             (site,),
-            **told,
+            task.class_rows,
+            *_moments(splits["train"].x),
             absent=absent,
             common=common,
             concept=table.concept,
+            task=task,
         )
-        notes = _notes(table, learnt.train[table.name], splits)
+        notes = _notes(table, learnt.train[table.name], task, splits["validation"].y)
         coded = learnt.categorical(table)
         codes = tuple(column for column in made_of if column in coded) if categories == "codes" else ()
         encoded.append(EncodedClient(spec, splits["train"], {table.name: splits}, notes, codes))
@@ -220,8 +215,7 @@ def told_before(
         names = {str(name) for table in tables for name in table.features}
         what = "names of columns and categories"
         told.append({"what": what, "key": f"data.align: {align}", "columns": sorted(names)})
-    if align in ("classes", "both"):
-        told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(tables[0].target.name)]})
+    told += told_of_targets({table.name: target_facts(table) for table in tables}, align)
     if groups is not None and common is not None:
         told += told_of_groups(tables, groups, common)
     if scaling == "pooled":
@@ -242,18 +236,13 @@ def told_before(
     return told
 
 
-def _training(train: Rows, classes: int) -> dict[str, Any]:
-    """What a description says of the training rows: of each input, and of each class."""
-    x, y = train.x.double(), train.y[train.y >= 0]
-    scale = x.std(0, correction=0)
-    return {
-        "input_mean": tuple(x.mean(0).tolist()),
-        "input_scale": tuple(torch.where(scale > 0, scale, 1.0).tolist()),
-        "class_rows": tuple(torch.bincount(y, minlength=classes).tolist()),
-    }
+def _moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each input, (n, d) float32, 1 where it is 0."""
+    scale = x.double().std(0, correction=0)
+    return tuple(x.double().mean(0).tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
 
 
-def _notes(table: ClientTable, train: pd.DataFrame, splits: Mapping[Split, Rows]) -> tuple[str, ...]:
+def _notes(table: ClientTable, train: pd.DataFrame, task: Task, validation: Tensor) -> tuple[str, ...]:
     notes = []
     empty = [str(column) for column in train if train[column].isna().all()]
     constant = [str(column) for column in train if column not in empty and train[column].nunique(dropna=False) == 1]
@@ -270,13 +259,12 @@ def _notes(table: ClientTable, train: pd.DataFrame, splits: Mapping[Split, Rows]
                 "training values are "
                 f"numbers ({odd.iloc[0]!r} is not)"
             )
-    classes = table.target.iloc[table.splits["train"]].nunique()
+    classes = sum(rows > 0 for rows in task.class_rows)
     if classes > 20 and classes > len(train) / 4:
         notes.append(
             f"{table.name}: {classes} classes in {len(train)} training rows; is {table.target.name!r} the target?"
         )
-    unseen = int((splits["validation"].y < 0).sum())
-    if unseen:
+    if unseen := int((~task.known(validation)).sum()):
         notes.append(
             f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
         )
@@ -290,35 +278,6 @@ def _check_kinds(tables: Sequence[ClientTable], *, across: bool) -> None:
     for column in dict.fromkeys(str(column) for table in tables for column in table.features):
         if problem := two_kinds(tables, column):
             raise DataError(problem)
-
-
-def _labels(target: pd.Series, positive: Any) -> list[Any]:
-    """The sorted labels; where there are two, the positive one last."""
-    kinds = {isinstance(label, bool | np.bool_) for label in target.unique().tolist()}
-    if len(kinds) == 2:
-        raise DataError(
-            f"target {target.name!r}: expected labels of one type, found a mixture of bool and others; convert "
-            "the column"
-        )
-    try:
-        labels = sorted(target.unique().tolist())
-    except TypeError as error:
-        raise DataError(
-            f"target {target.name!r}: expected labels of one type, found a mixture ({error}); convert the column"
-        ) from error
-    if len(labels) == 2 and positive is not None:
-        if positive not in labels:
-            raise DataError(
-                f"target {target.name!r}: expected the positive label to be one of {labels}, found {positive!r}"
-            )
-        labels.sort(key=lambda label: bool(label == positive))
-    return labels
-
-
-def _labels_union(tables: Sequence[ClientTable], labels: Mapping[str, list[Any]]) -> list[Any]:
-    positives = {table.positive for table in tables if table.positive is not None}
-    union = pd.Series([label for own in labels.values() for label in own], name=tables[0].target.name, dtype=object)
-    return _labels(union, positives.pop() if len(positives) == 1 else None)
 
 
 def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
@@ -335,6 +294,7 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
         torch.cat([client.train.y for client in clients]),
         np.concatenate([client.train.row for client in clients]),
     )
+    task = first.task.fit(train.y)
     sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
     seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
     union = Site(UNION_SITE, seen, sizes, union=True)
@@ -344,7 +304,9 @@ def _pool(clients: Sequence[EncodedClient]) -> EncodedClient:
         first.classes,
         sizes,
         (*(client.spec.sites[0] for client in clients), union),
-        **_training(train, len(first.classes)),
+        task.class_rows,
+        *_moments(train.x),
+        task=task,
     )
     notes = tuple(note for client in clients for note in client.notes)
     sites = {client.spec.name: client.sites[client.spec.name] for client in clients}

@@ -50,7 +50,7 @@ class Plan:
                 name,
                 *(f"{client['rows'][split]:,}" for split in ("train", "validation", "test")),
                 str(client["features"]),
-                shorten([str(label) for label in client["classes"]]),
+                f"{client['target']} (number)" if "target" in client else shorten(list(map(str, client["classes"]))),
                 f"{client['batch_size']:,} × {client['steps']}",
                 f"{client['parameters']:,}",
                 f"{client['federated']:,}",
@@ -137,7 +137,7 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
         described[name] = {
             "rows": dict(client.spec.rows),
             "features": client.spec.num_features,
-            "classes": list(client.spec.classes),
+            **client.spec.task.described,
             "batch_size": loop.batch_sizes[name],
             "steps": loop.steps[name],
             "parameters": sum(sizes.values()),
@@ -166,18 +166,20 @@ def make_plan(loop: FederatedLoop, exchange: Exchange) -> Plan:
 
 def _heads_of_different_classes(loop: FederatedLoop, sharing: Sharing) -> list[str]:
     """Output layers that fit by their shape alone."""
-    met: dict[str, dict[tuple[Any, ...], str]] = {}
+    met: dict[str, dict[tuple[str, ...], str]] = {}
     for name, client in loop.federation.items():
         for tensor in sharing.names[name]:
             if "head" in tensor.split("."):
-                met.setdefault(tensor, {}).setdefault(client.spec.classes, name)
+                met.setdefault(tensor, {}).setdefault(client.spec.task.meaning, name)
     classes = next((own for own in met.values() if len(own) > 1), None)
     if classes is None:
         return []
-    found = ", ".join(f"{shorten([str(label) for label in own])} at {name}" for own, name in classes.items())
+    found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
+    all_classes = all(client.spec.classes for client in loop.federation.values())
+    what, key = ("classes", "data.align: classes") if all_classes else ("targets", "the task's targets: pooled")
     return [
-        f"heads are federated between clients of different classes ({found}): an output means one thing here and "
-        "another there; keep them private (!*head) or set data.align: classes"
+        f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
+        f"another there; keep them private (!*head) or set {key}"
     ]
 
 

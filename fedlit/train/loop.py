@@ -358,7 +358,7 @@ class FederatedLoop(LightningModule):
         self.evaluations.add("test", batch, dataloader_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """Probabilities (n, classes) of one batch of one site."""
+        """What a client predicts of one batch of one site, (n, width)."""
         owner, site, _ = self.data.sites(self.data.predict)[dataloader_idx]
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), self.device):
             return self.federation[owner].evaluate(batch)[0]
