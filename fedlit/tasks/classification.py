@@ -102,7 +102,7 @@ class Classification(Task):
     def encode(self, target: pd.Series) -> Tensor:
         """(n,) int64, positions among the classes; −1 for a label that is not one of them."""
         index = {label: position for position, label in enumerate(self.classes)}
-        return torch.from_numpy(target.map(index).fillna(-1).to_numpy(np.int64))
+        return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
 
     def fit(self, y: Tensor) -> Self:
         """Counts the training rows of each class."""
@@ -225,7 +225,7 @@ class Classification(Task):
                 return None
             found = columns
         task = cls(tuple(labels))
-        return task, torch.from_numpy(frame[found].to_numpy(np.float32)), task.encode(frame["target"])
+        return task, torch.tensor(frame[found].to_numpy(np.float32)), task.encode(frame["target"])
 
 
 class _Scorer:

@@ -176,4 +176,4 @@ class Regression(Task):
         """In the user's units."""
         target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
         task = cls()
-        return task, torch.from_numpy(predicted)[:, None], torch.from_numpy(target)
+        return task, torch.tensor(predicted)[:, None], torch.tensor(target)

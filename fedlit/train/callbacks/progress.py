@@ -18,8 +18,8 @@ __all__ = ["Progress"]
 
 
 class Progress(ProgressBar):
-    """A bar over aligned steps with round, mean training loss and the mean of the main validation score; silent when not
-    on a terminal.
+    """A bar over aligned steps with round, mean training loss and mean main score of validation; silent when not on a
+    terminal.
 
     Args:
         interval: least seconds between two redraws; the values are read from the device only then.
