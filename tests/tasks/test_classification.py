@@ -125,8 +125,6 @@ def test_go_alone_models_learn(name: str) -> None:
     x = np.column_stack([rng.normal(size=120), rng.integers(0, 4, 120)])
     y = (x[:, 0] > 0).astype(int)
     model = CLASSIFIERS[name]
-    settings = {key: values[-1] for key, values in model.grid.items()} | (
-        {"n_estimators": 9} if "trees" in name else {}
-    )
+    chosen = {key: values[-1] for key, values in model.grid.items()} | ({"n_estimators": 9} if "trees" in name else {})
     fitted = model.make(chosen, [1]).fit(x, y)
     assert fitted.score(x, y) > 0.9
