@@ -40,7 +40,7 @@ def table(
 def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -> list[EncodedClient]:
     """All clients in one process."""
     tables = sorted(check_tables(tables), key=lambda table: table.name)
-    agreement = negotiate(tables, Terms(**terms))
+    agreement = negotiate(tables, Terms(**terms, pool=pool))
     clients = [TableEncoder(own.name, agreement).fit(own).encode(own) for own in tables]
     return [pool_clients(clients)] if pool else clients
 

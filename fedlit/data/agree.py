@@ -10,7 +10,7 @@ from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Kind, Scalin
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
 from fedlit.data.moments import Moments
 from fedlit.data.table import ClientTable
-from fedlit.data.target import agree_on_labels, tell_labels
+from fedlit.data.target import refuse_several_tasks, target_facts, told_of_targets
 from fedlit.errors import DataError
 from fedlit.sharing import Share, all_here
 
@@ -32,6 +32,7 @@ class Terms:
             (``none``; missing ones become the client's mean).
         categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
             for each category (``name=category``), a single one where there are two; 0.5 where missing.
+        pool: whether all rows go into one client, which can have one task only.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
 
@@ -43,6 +44,7 @@ class Terms:
     scaling: Scaling = "client"
     categories: Categories = "codes"
     common: Common | None = None
+    pool: bool = False
 
     def __post_init__(self) -> None:
         if self.common is not None:
@@ -101,8 +103,7 @@ class Agreement:
         columns: those in which clients meet, by name.
         groups: of clients that share columns; None if ``terms.common`` asks for none.
         apart: for a person: which columns are not common, though of one name.
-        classes: common to all; None where each client has its own.
-        target: what the common classes are of.
+        targets: client → what it told of its target, of those who did.
     """
 
     terms: Terms
@@ -110,8 +111,7 @@ class Agreement:
     columns: Mapping[str, AgreedColumn] = field(default_factory=dict)
     groups: tuple[CommonColumns, ...] | None = None
     apart: tuple[str, ...] = ()
-    classes: tuple[Any, ...] | None = None
-    target: str = ""
+    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def met(self, client: str, column: str) -> AgreedColumn | None:
         """What was agreed on a client's column, if anything."""
@@ -148,8 +148,7 @@ class Agreement:
         if terms.features:
             what = "names of columns and categories"
             told.append({"what": what, "key": f"data.align: {terms.align}", "columns": list(self.names)})
-        if terms.classes:
-            told.append({"what": "labels", "key": f"data.align: {terms.align}", "columns": [self.target]})
+        told += told_of_targets(self.targets, terms.align)
         if self.groups is not None:
             shared = sorted({column for group in self.groups for column in group.columns})
             listed = not isinstance(terms.common, str)
@@ -183,9 +182,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
             which values have to be told too.
 
     Returns:
-        JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` (name, labels, the
-        positive one) where classes are common; and with an agreement ``categories`` and ``moments`` (count, mean,
-        variance) by column.
+        JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` where classes are common
+        (labels, the positive one) or a number is pooled (count, mean, variance); and with an agreement ``categories``
+        and ``moments`` (count, mean, variance) by column.
 
     Raises:
         DataError: labels of several types.
@@ -207,8 +206,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     train, told = table.features.iloc[table.splits["train"]], dict[str, Any]()
     if names := [column for column in map(str, table.features) if terms.tells(column)]:
         told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
-    if terms.classes:
-        told["target"] = tell_labels(table)
+    target = target_facts(table)
+    if terms.pool or target["shared"] or (terms.classes and "labels" in target):
+        told["target"] = {**target, "shared": terms.pool or target["shared"]}
     if agreement is not None:
         for column in names:
             met = agreement.met(table.name, column)
@@ -236,6 +236,9 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
     told = dict(sorted(told.items()))
     kinds = {client: own.get("columns", {}) for client, own in told.items()}
     groups = None if terms.common is None else tuple(find_groups(kinds, terms.common, here))
+    targets = {client: own["target"] for client, own in told.items() if "target" in own}
+    if terms.pool:
+        refuse_several_tasks(targets)
     names = sorted({column for own in kinds.values() for column in own})
     columns = {}
     for column in names:
@@ -253,8 +256,7 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
         columns,
         groups,
         tuple(of_several_kinds(kinds)) if isinstance(terms.common, str) else (),
-        agree_on_labels({client: own["target"] for client, own in told.items()}) if terms.classes else None,
-        next(own["target"]["name"] for own in told.values()) if terms.classes else "",
+        targets,
     )
 
 

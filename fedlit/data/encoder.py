@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from pandas.api.types import is_numeric_dtype
+from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
 from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Scaling, categories_of, kind_of, plain_values
-from fedlit.data.encoding import EncodedClient, Rows, training
+from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.data.target import LabelEncoder
+from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
 from fedlit.spec import ClientSpec, Site
+from fedlit.tasks import TASKS, Task
 
 __all__ = ["TableEncoder"]
 
@@ -50,7 +53,8 @@ class TableEncoder:
         (True, (2, 13))
     """
 
-    target: LabelEncoder
+    task: Task
+    seen: tuple[int, ...]
 
     def __init__(self, client: str, agreement: Agreement | None = None) -> None:
         self.client, self._agreement = client, agreement or Agreement(Terms())
@@ -67,7 +71,10 @@ class TableEncoder:
             DataError: one class alone, labels of several types, indicators of a name that a column has.
         """
         agreement, train = self._agreement, table.features.iloc[table.splits["train"]]
-        self.target = LabelEncoder.fit(table, agreement.classes)
+        own = target_facts(table)
+        told = {**agreement.targets, self.client: agreement.targets.get(self.client, own)}
+        self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
+        self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
         self.columns = {
             column: self._fit(train[column], column in table.categorical) for column in map(str, table.features)
         }
@@ -134,32 +141,45 @@ class TableEncoder:
 
     def encode(self, table: ClientTable) -> EncodedClient:
         """The client's table as tensors, with what a network has to know of it."""
-        x, y = self.transform(table.features), self.target.transform(table.target)
+        x, y = self.transform(table.features), self.target(table.target)
         splits = {
-            split: Rows(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), table.features.index.to_numpy()[rows])
+            split: Rows(torch.from_numpy(x[rows]), y[rows], table.features.index.to_numpy()[rows])
             for split in SPLITS
             for rows in [table.splits[split]]
         }
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
-        inputs = self._inputs()
+        task, inputs = self.task.fit(splits["train"].y), self._inputs()
         own = {name for names in inputs.values() for name in names}
         spec = ClientSpec(
             table.name,
             self.features,
-            self.target.classes,
+            task.classes,
             sizes,
-            (Site(table.name, self.target.positions, sizes),),
-            **training(splits["train"], len(self.target.classes)),
+            (Site(table.name, self.seen, sizes),),
+            task.class_rows,
+            *moments_of(splits["train"].x),
             absent=tuple(name for name in self.features if name not in own),
             common=None
             if self.common is None
             else {group: tuple(n for column in names for n in inputs[column]) for group, names in self.common.items()},
             concept=table.concept,
+            task=task,
         )
-        notes = (*_notes(table), *self.target.notes(table, splits["validation"].y.numpy()))
+        notes = (*_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
         categorical = coded if self.categories == "codes" else ()
         return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
+
+    def target(self, column: pd.Series) -> Tensor:
+        """The target (n,) as the client's task encodes it.
+
+        Raises:
+            DataError: values of another type than those that were trained on.
+        """
+        try:
+            return self.task.encode(column)
+        except DataError as error:
+            raise DataError(f"client {self.client!r}, {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """All that was learnt, as plain data: JSON, or ``torch.save``."""
@@ -169,15 +189,21 @@ class TableEncoder:
             "columns": {name: column.state_dict() for name, column in self.columns.items()},
             "features": list(self.features),
             "common": self.common,
-            "target": self.target.state_dict(),
+            "task": {"name": self.task.name, **self._task_state()},
+            "seen": list(self.seen),
         }
+
+    def _task_state(self) -> dict[str, Any]:
+        own: dict[str, Any] = asdict(self.task)  # type: ignore[call-overload]  # tasks are dataclasses
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in own.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the encoder whose state it is."""
         self.scaling, self.categories, self.common = state["scaling"], state["categories"], state["common"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
         self.features = tuple(state["features"])
-        self.target = LabelEncoder.of(self.client, state["target"])
+        task = {key: tuple(own) if isinstance(own, list) else own for key, own in state["task"].items()}
+        self.task, self.seen = TASKS[str(task.pop("name"))](**task), tuple(state["seen"])
 
 
 def _notes(table: ClientTable) -> list[str]:
@@ -198,4 +224,16 @@ def _notes(table: ClientTable) -> list[str]:
                 "training values are "
                 f"numbers ({odd.iloc[0]!r} is not)"
             )
+    return notes
+
+
+def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
+    """What a person should know about a table's target; ``validation`` is that of validation rows."""
+    rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
+    if classes > 20 and classes > rows / 4:
+        notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
+    if unseen := int((~task.known(validation)).sum()):
+        notes.append(
+            f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
+        )
     return notes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError
 from fedlit.spec import ClientSpec, Site
 
-__all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "pool_clients", "training"]
+__all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "moments_of", "pool_clients"]
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"
@@ -27,7 +26,8 @@ class Rows:
 
     Attributes:
         x: (n, d) float32.
-        y: (n,) int64, position of the label in the client's ``classes``; −1 for a label that is not among them.
+        y: (n,) as the client's task encodes its target: int64, position of the label in the client's ``classes``, −1
+            for a label that is not among them; or float32, a standardised number.
         row: (n,) int64, the rows' numbers in the source.
     """
 
@@ -57,6 +57,7 @@ class EncodedClient:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
+        digest.update(b"" if self.spec.classes else repr(self.spec.task).encode())
         digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():
@@ -66,15 +67,10 @@ class EncodedClient:
         return digest.hexdigest()
 
 
-def training(train: Rows, classes: int) -> dict[str, Any]:
-    """What a description says of the training rows: of each input, and of each class."""
-    x, y = train.x.double(), train.y[train.y >= 0]
-    scale = x.std(0, correction=0)
-    return {
-        "input_mean": tuple(x.mean(0).tolist()),
-        "input_scale": tuple(torch.where(scale > 0, scale, 1.0).tolist()),
-        "class_rows": tuple(torch.bincount(y, minlength=classes).tolist()),
-    }
+def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each input, (n, d) float32, 1 where it is 0."""
+    scale = x.double().std(0, correction=0)
+    return tuple(x.double().mean(0).tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
 
 
 def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:
@@ -95,6 +91,7 @@ def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:
         torch.cat([client.train.y for client in clients]),
         np.concatenate([client.train.row for client in clients]),
     )
+    task = first.task.fit(train.y)
     sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
     seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
     union = Site(UNION_SITE, seen, sizes, union=True)
@@ -104,7 +101,9 @@ def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:
         first.classes,
         sizes,
         (*(client.spec.sites[0] for client in clients), union),
-        **training(train, len(first.classes)),
+        task.class_rows,
+        *moments_of(train.x),
+        task=task,
     )
     notes = tuple(note for client in clients for note in client.notes)
     sites = {client.spec.name: client.sites[client.spec.name] for client in clients}

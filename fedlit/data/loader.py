@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
     Attributes:
         x: (n, d) float32.
-        y: (n,) int64, positions in the client's classes.
+        y: (n,), the target as the client's task encodes it: int64 positions in its classes, or float32 numbers.
     """
 
     x: Tensor

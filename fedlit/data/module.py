@@ -173,7 +173,7 @@ class FederatedData(LightningDataModule):
                     )
                 encoder.load_state_dict(self._learnt[name])
             return encoders
-        terms = Terms(self.align, self.scaling, self.categories, None if self.pool else self.common)
+        terms = Terms(self.align, self.scaling, self.categories, None if self.pool else self.common, self.pool)
         self._agreement = negotiate(tables, terms, self.share)
         return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedlit.data.target import TaskSettings
 from fedlit.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class ClientTable:
         categorical: the names of the columns that hold categories; all others hold numbers.
         positive: the label that counts as positive where there are two; the larger one if None.
         concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
+        task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's choices; classification
+            if None.
     """
 
     name: str
@@ -43,6 +46,7 @@ class ClientTable:
     categorical: tuple[str, ...] = ()
     positive: Any = None
     concept: str | None = None
+    task: TaskSettings | None = None
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:

@@ -1,176 +1,154 @@
-"""From a client's labels to positions: what is told of them, what clients agree on, what is learnt."""
+"""What a client predicts: what a configuration says of it, what it tells of its target, the task that comes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
 
-from fedlit.data.table import ClientTable
-from fedlit.errors import DataError
+if TYPE_CHECKING:
+    import pandas as pd
 
-__all__ = ["LabelEncoder", "agree_on_labels", "tell_labels"]
+    from fedlit.data.table import ClientTable
+    from fedlit.tasks import Task
 
+__all__ = [
+    "TaskSettings",
+    "agree_on_task",
+    "check_task",
+    "is_classification",
+    "own_task",
+    "refuse_several_tasks",
+    "target_facts",
+    "told_of_targets",
+]
 
-def _type_of(label: Any) -> str:
-    if isinstance(label, bool | np.bool_):
-        return "true/false"
-    return "numbers" if isinstance(label, Real) else "text" if isinstance(label, str) else type(label).__name__
-
-
-def _types(target: pd.Series) -> dict[str, Any]:
-    """Type → the first label of it. Python takes True for 1: of equal labels, each type counts."""
-    labels = target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
-    first = {type(label): label for label in reversed(labels)}
-    return {_type_of(label): label for label in first.values()}
-
-
-def _sorted(labels: Sequence[Any], positive: Any, where: str) -> list[Any]:
-    """Each once, sorted; where there are two, the positive one last."""
-    labels = sorted(dict.fromkeys(labels))
-    if len(labels) == 2 and positive is not None:
-        if positive not in labels:
-            raise DataError(f"{where}: expected the positive label to be one of {labels}, found {positive!r}")
-        labels.sort(key=lambda label: bool(label == positive))
-    return labels
+TaskSettings = str | dict[str, Any]
+"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or pattern."""
 
 
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
+def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
+    """Refuse a ``task`` that cannot be meant.
 
-
-def _labels(table: ClientTable) -> list[Any]:
-    """Those of the training rows."""
-    target = table.target.iloc[table.splits["train"]]
-    where, types = f"client {table.name!r}, target {target.name!r}", _types(target)
-    if len(types) > 1:
-        found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
-        raise DataError(f"{where}: expected labels of one type, found a mixture of {found}; convert the column")
-    if odd := types.keys() - {"true/false", "numbers", "text"}:
-        raise DataError(
-            f"{where}: expected numbers, text or true/false as labels, found {odd.pop()}; convert the column"
-        )
-    return _sorted([_plain(label) for label in target.unique().tolist()], table.positive, where)
-
-
-def tell_labels(table: ClientTable) -> dict[str, Any]:
-    """What a client tells of its labels where classes are common: those of its training rows, never how many.
-
-    Returns:
-        JSON: the target's ``name``, ``labels``, the ``positive`` one or None.
+    Args:
+        task: as in a configuration.
+        clients: whom it may name.
 
     Raises:
-        DataError: labels of several types.
+        ConfigError: an unknown task or choice, or a pattern that matches no client.
     """
-    return {"name": str(table.target.name), "labels": _labels(table), "positive": _plain(table.positive)}
+    if task is None:
+        return
+    names = list(clients)
+    if isinstance(task, dict) and "name" not in task:
+        for pattern, own in task.items():
+            if not fnmatch.filter(names, pattern):
+                raise ConfigError(
+                    f"task: expected the name or pattern of a client, found {pattern!r}; clients are "
+                    f"{', '.join(names)}." + did_you_mean(pattern, names)
+                )
+            _checked(own)
+    else:
+        _checked(task)
 
 
-def agree_on_labels(told: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
-    """The classes that all clients have in common, from what each tells.
-
-    Raises:
-        DataError: labels are of one type at one client and of another at another.
+def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
+    """A client's task as ``{name: …}`` with its choices; None where nothing is said.
 
     Example:
-        >>> told = {"a": {"name": "y", "labels": [2], "positive": None}}
-        >>> agree_on_labels(told | {"b": {"name": "y", "labels": [0, 1], "positive": None}})
-        (0, 1, 2)
+        >>> own_task({"north": "regression", "*": {"name": "classification"}}, "north")
+        {'name': 'regression'}
     """
-    first: dict[str, str] = {}
-    for client, own in told.items():
-        for label in own["labels"]:
-            first.setdefault(_type_of(label), client)
-    where = f"target {next(iter(told.values()))['name']!r}"
-    if len(first) > 1:
-        found = " and ".join(
-            f"{type_} ({', '.join(map(repr, told[client]['labels'][:3]))}) at {client!r}"
-            for type_, client in first.items()
-        )
-        raise DataError(
-            f"{where}: expected labels of one type at all clients, found a mixture: {found}; write the same labels in "
-            "both tables, or leave classes apart with data.align: none or features"
-        )
-    positives = {own["positive"] for own in told.values()} - {None}
-    labels = [label for own in told.values() for label in own["labels"]]
-    return tuple(_sorted(labels, positives.pop() if len(positives) == 1 else None, where))
+    if isinstance(task, dict) and "name" not in task:
+        task = next((own for pattern, own in task.items() if fnmatch.fnmatchcase(client, pattern)), None)
+    return None if task is None else _checked(task)
 
 
-@dataclass(frozen=True)
-class LabelEncoder:
-    """Labels as positions among classes.
+def is_classification(task: Mapping[str, str] | None) -> bool:
+    """Whether a client's task, as :func:`own_task` gives it, is what it is where nothing is said."""
+    return task is None or task["name"] == "classification"
 
-    Attributes:
-        client: whose labels.
-        name: the target's.
-        classes: labels, in the order of positions.
-        seen: the client's own among them.
+
+def _checked(task: TaskSettings) -> dict[str, str]:
+    from fedlit.tasks import TASKS
+
+    own = {"name": task} if isinstance(task, str) else dict(task)
+    name = own.get("name")
+    if name not in TASKS:
+        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, found {name!r}." + did_you_mean(str(name), TASKS))
+    choices = TASKS[name].choices
+    for key, value in own.items():
+        if key != "name" and (key not in choices or value not in choices[key]):
+            known = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
+            raise ConfigError(f"task: {name} takes {known}; found {key}: {value}")
+    return own
+
+
+def target_facts(table: ClientTable) -> dict[str, Any]:
+    """All that a client may tell of its target before training: plain data, with ``shared``: whether it is told
+    whatever ``align`` says.
+
+    Raises:
+        DataError: a target that the task cannot predict.
     """
+    from fedlit.tasks import TASKS
 
-    client: str
-    name: str
-    classes: tuple[Any, ...]
-    seen: tuple[Any, ...]
+    settings = own_task(table.task, table.name) or {"name": "classification"}
+    target: pd.Series = table.target.iloc[table.splits["train"]]
+    try:
+        facts = TASKS[settings["name"]].facts(target, settings, table.positive)
+    except FedlitError as error:
+        raise type(error)(f"client {table.name!r}, {error}") from error
+    return {**facts, "shared": settings.get("targets") == "pooled"}
 
-    @classmethod
-    def fit(cls, table: ClientTable, common: Sequence[Any] | None) -> LabelEncoder:
-        """From a table's training rows, and the common classes if there are such.
 
-        Raises:
-            DataError: labels of several types, or a single one.
-        """
-        seen = _labels(table)
-        classes = seen if common is None else common
-        if len(classes) < 2:
-            raise DataError(
-                f"client {table.name!r}: expected at least two classes in its training rows, found one "
-                f"({classes[0]!r}); a classifier "
-                "cannot be trained on it alone. Leave the client out, or give all clients the common classes "
-                "with align: classes"
-            )
-        return cls(table.name, str(table.target.name), tuple(classes), tuple(seen))
+def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classes: bool = False) -> Task:
+    """A client's task, from what all tell of their targets.
 
-    def transform(self, target: pd.Series) -> np.ndarray:
-        """Positions (n,) int64; −1 for a label that is not among the classes.
+    Args:
+        client: its name.
+        facts: of each client, as :func:`target_facts` gives them; another's count only where they are shared.
+        classes: whether classifiers have their classes in common.
 
-        Raises:
-            DataError: labels of another type than those that were trained on.
-        """
-        expected, types = _type_of(self.classes[0]), _types(target)
-        if odd := [label for type_, label in types.items() if type_ != expected]:
-            raise DataError(
-                f"client {self.client!r}, target {self.name!r}: expected {expected} as labels, found {odd[0]!r}; "
-                f"write them as those that were trained on ({', '.join(map(repr, self.classes[:3]))})"
-            )
-        index = {label: position for position, label in enumerate(self.classes)}
-        return target.map(index).fillna(-1).to_numpy(np.int64)
+    Raises:
+        DataError: nothing can be learnt of the target.
+    """
+    from fedlit.tasks import TASKS
 
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Of the labels seen."""
-        return tuple(self.classes.index(label) for label in self.seen)
+    return TASKS[facts[client]["task"]].agree(client, {name: facts[name] for name in _met(client, facts, classes)})
 
-    def notes(self, table: ClientTable, validation: np.ndarray) -> list[str]:
-        """What a person should know about the labels, and the positions (n,) of those of validation rows."""
-        rows, notes = len(table.splits["train"]), list[str]()
-        if len(self.seen) > 20 and len(self.seen) > rows / 4:
-            notes.append(
-                f"{table.name}: {len(self.seen)} classes in {rows} training rows; is {self.name!r} the target?"
-            )
-        if unseen := int((validation < 0).sum()):
-            notes.append(
-                f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
-            )
-        return notes
 
-    def state_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"name": self.name, "classes": list(self.classes), "seen": list(self.seen)}
+def _met(client: str, facts: Mapping[str, Mapping[str, Any]], classes: bool) -> list[str]:
+    """The clients whose facts of the target reach a client, itself among them."""
+    task = facts[client]["task"]
+    alike = [name for name, own in facts.items() if own["task"] == task]
+    met = [name for name in alike if facts[name]["shared"] or (classes and "labels" in facts[name])]
+    return met if client in met else [client]
 
-    @classmethod
-    def of(cls, client: str, state: Mapping[str, Any]) -> LabelEncoder:
-        """From its state."""
-        return cls(client, state["name"], tuple(state["classes"]), tuple(state["seen"]))
+
+def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse clients of several tasks where all their rows go into one.
+
+    Raises:
+        ConfigError: they have several.
+    """
+    kinds = {(own["task"], own.get("loss")): name for name, own in facts.items()}
+    if len(kinds) > 1:
+        found = " and ".join(f"{' of loss '.join(filter(None, kind))} at {name!r}" for kind, name in kinds.items())
+        raise ConfigError(f"pool: true puts all rows into one table and so needs one task, found {found}")
+
+
+def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
+    """What clients tell each other of their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
+    labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
+    told: list[dict[str, Any]] = []
+    if labels:
+        told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
+    pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
+    if pooled:
+        what, columns = "count, mean and variance", sorted(set(pooled.values()))
+        numbers = dict.fromkeys(pooled, 3)
+        told.append({"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers})
+    return told

@@ -62,7 +62,7 @@ class Evaluation:
     Attributes:
         client: whose model.
         batch: the rows.
-        run: makes (probabilities, loss).
+        run: makes (predictions, loss).
         outcome: where the result will be.
     """
 

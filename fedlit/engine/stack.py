@@ -55,7 +55,8 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
 
     A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
     (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that
-    treats numbers one by one. Clients match if their networks have the same modules, shapes and settings.
+    treats numbers one by one. Clients match if their tasks have the same loss and their networks
+    the same modules, shapes and settings.
     """
     kind = type(client)
     own_step = kind.training_step is not FederatedClient.training_step
@@ -69,7 +70,8 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     groups = tuple((key, repr(g[key])) for g in optimizer.param_groups for key in g if key != "params")
     steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
     age = (len(optimizer.state), *steps)  # one that has lost its state differs from the others from then on
-    structure: list[Any] = [kind, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
+    task = client.spec.task.alike
+    structure: list[Any] = [kind, task, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
     for name, module in client.named_modules():
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
         if any(hooks):

@@ -176,7 +176,7 @@ class Run:
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS)
+            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation)
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
@@ -222,7 +222,7 @@ class Run:
     def predict(
         self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
     ) -> dict[str, Path]:
-        """Write one file per client: row number in the source, probability of each class, predicted label.
+        """Write one file per client: row number in the source, probability of each class, predicted label or number.
 
         Args:
             ckpt_path: see :meth:`test`.

@@ -25,9 +25,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.table import Split
 from fedlit.explain.judge import read_records
-from fedlit.run.predictions import prediction_frame
 from fedlit.study.runs import Job, digest_of, score_rows, tidy
-from fedlit.tasks.metrics import auroc_one_versus_one, classification_metrics
+from fedlit.tasks import Task
 
 __all__ = ["GRIDS", "fit_baseline", "make_baseline"]
 
@@ -142,7 +141,7 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
     for settings in ParameterGrid(job.grid):
         model = make_baseline(job.method, settings, categorical, seed, torch.get_num_threads(), wide)
         model.fit(client.train.x.numpy(), client.train.y.numpy())
-        value = float(_scores(model, validation)[1][job.choose]) if len(validation) else math.nan
+        value = float(_scores(client.spec.task, model, validation)[1][job.choose]) if len(validation) else math.nan
         if best is None or value > best[0] or (math.isnan(best[0]) and not math.isnan(value)):
             best = value, model, dict(settings)
     assert best is not None
@@ -152,16 +151,14 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
         rows = client.sites[site][split]
         if not len(rows):
             continue
-        probabilities, own = _scores(best[1], rows)
-        own |= {"auroc_ovo": auroc_one_versus_one(probabilities, rows.y)} if split == "test" else {}
-        labels = list(client.spec.classes)
-        target = [labels[position] if position >= 0 else None for position in rows.y.tolist()]
-        predictions.append(tidy(prediction_frame(labels, rows.row, target, probabilities), site, split))
+        predicted, own = _scores(client.spec.task, best[1], rows)
+        own |= client.spec.task.evaluate_once(predicted, rows.y) if split == "test" else {}
+        predictions.append(tidy(client.spec.task.frame(rows.row, rows.y, predicted), site, split))
         scores += score_rows(own, site, split)
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
 
 
-def _scores(model: Any, rows: Any) -> tuple[torch.Tensor, dict[str, float]]:
+def _scores(task: Task, model: Any, rows: Any) -> tuple[torch.Tensor, dict[str, float]]:
     probabilities = torch.from_numpy(model.predict_proba(rows.x.numpy())).float()
-    scores = classification_metrics(probabilities, rows.y)
+    scores = task.evaluate(probabilities, rows.y)
     return probabilities, {name: float(value) for name, value in scores.items()}

@@ -263,7 +263,7 @@ class FederatedLoop(LightningModule):
             dataloader_idx -= sites
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """Probabilities (n, classes) of one batch of one site."""
+        """What a client predicts of one batch of one site, (n, width)."""
         own = self.federation
         owner, site, _ = own.data.sites(own.data.predict)[dataloader_idx]
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), own.device):

@@ -23,6 +23,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.shaping.mutations import Mutation
 from fedlit.data.sources import Heart
 from fedlit.data.table import ClientTable
+from fedlit.data.target import agree_on_task
 from fedlit.errors import ConfigError, DataError
 
 ALIGN, SCALING, CATEGORIES = (
@@ -131,8 +132,10 @@ def test_names_and_kinds_alone_are_told_of_columns_that_nobody_else_has() -> Non
 
 def test_labels_are_told_where_classes_are_common_and_never_how_many() -> None:
     told, _ = over_the_wire(small_tables(), Terms("classes"))
-    assert told["a"] == {"target": {"name": "y", "labels": [1, 3], "positive": None}}
-    assert agree(told, Terms("classes")).classes == (1, 2, 3)
+    expected = {"task": "classification", "target": "y", "labels": [1, 3], "positive": None, "shared": False}
+    assert told["a"] == {"target": expected}
+    targets = agree(told, Terms("classes")).targets
+    assert {agree_on_task(name, targets, classes=True).classes for name in targets} == {(1, 2, 3)}
 
 
 def test_moments_are_told_where_scaling_is_pooled() -> None:

@@ -122,7 +122,5 @@ def test_a_run_encodes_by_what_a_trained_run_learnt(settings: dict[str, Any]) ->
     assert scored.specs[0].features == trained.specs[0].features and scored.encoder_states() == states
     stranger = FederatedData(Given([mixed("z"), mixed("a")]), batches=2, **settings)
     stranger.use_encoders(states)
-    with pytest.raises(
-        ConfigError, match=r"client .z.: expected one of the clients that were trained.* a, b"
-    ):
+    with pytest.raises(ConfigError, match=r"client .z.: expected one of the clients that were trained.* a, b"):
         stranger.setup()
