@@ -98,9 +98,9 @@ def test_a_missing_column_is_named() -> None:
 
 def test_labels_of_another_day() -> None:
     encoder, _ = fitted(table("a", {"x": numbers()}, ["no", "yes"] * 10, positive="no"))
-    assert encoder.target.transform(pd.Series(["no", "perhaps", None, "yes"])).tolist() == [1, -1, -1, 0]
+    assert encoder.target(pd.Series(["no", "perhaps", None, "yes"])).tolist() == [1, -1, -1, 0]
     with pytest.raises(DataError, match=r"client 'a', target 'y': expected text as labels, found 0; .*'yes', 'no'"):
-        encoder.target.transform(pd.Series([0, 1]))
+        encoder.target(pd.Series([0, 1]))
 
 
 @pytest.mark.parametrize(
