@@ -85,9 +85,10 @@ class Run:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         _check_options(trainer)
         self.loop, self.data, self.settings = loop, data, settings
-        self._untouched_exchange = exchange if exchange is not None else Exchange()
+        exchange = exchange if exchange is not None else Exchange()
+        self._untouched_exchange = deepcopy(exchange)
         self.transport: Transport = transport if transport is not None else InProcess()
-        self.exchange = self._start_anew()
+        self.exchange = self._hand_on(exchange)
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else Shown()
@@ -100,9 +101,8 @@ class Run:
         """The run's seed."""
         return self.loop.seed
 
-    def _start_anew(self) -> Exchange:
-        """An exchange that nobody has touched, for clients that are not trained."""
-        exchange = deepcopy(self._untouched_exchange)
+    def _hand_on(self, exchange: Exchange) -> Exchange:
+        """Let the federation have it."""
         exchange.transport = self.transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
         return exchange
@@ -145,7 +145,7 @@ class Run:
         """
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
-            self.exchange = self._start_anew()
+            self.exchange = self._hand_on(deepcopy(self._untouched_exchange))
         plan = self.describe()
         checkpoint, folder = self._resume(ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, client_around, different, make_run, weights
-from test_engine import Dry, close
-from test_stack import Spy
+from federations import METHODS, Dry, Spy, client_around, close, different, make_run, weights
 
 import fedlit
 from fedlit.errors import ConfigError
@@ -61,8 +59,7 @@ def test_clients_are_stacked_over_seeds_and_exchange_within_each(tmp_path: Path)
             stacks[:] = spy.stacks
             super().on_train_batch_end(trainer, pl_module, *arguments)
 
-    run = run_of(tmp_path, "global layers")
-    run._untouched_exchange = Look(["core"])
+    run = run_of(tmp_path, "local", exchange=Look(["core"]))
     runs = fit_seeds(run, range(5))
     assert sorted(stacks) == [["ash"] * 5, ["birch"] * 5, ["cedar"] * 5]
     cores = [[client.core[0].weight for client in run.loop.federation.values()] for run in runs]  # type: ignore[index]
