@@ -252,14 +252,10 @@ def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
     assert rule._percentile == 100
 
 
-def test_the_order_of_clients_means_nothing_and_permuting_them_permutes_the_result() -> None:
+def test_permuting_clients_permutes_the_result() -> None:
     states, part = federation(), small()
-    one, other = FedGMCC(16, 3, grid=4, threshold="gap"), FedGMCC(16, 3, grid=4, threshold="gap")
+    one = FedGMCC(16, 3, grid=4, threshold="gap")
     first = receive(one, states, part)
-    second = receive(other, dict(reversed(states.items())), part)
-    assert one.clustering == other.clustering
-    assert all(torch.equal(first[client][name], second[client][name]) for client in states for name in NAMES)
-
     names = list(states)
     moved = dict(zip(names, [*names[2:], *names[:2]], strict=True))  # name → whose state it has now
     permuted = FedGMCC(16, 3, grid=4, threshold="gap")
