@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
@@ -62,6 +63,19 @@ class SmallNet(Network):
         )
 
 
+class Dry(Network):
+    """SmallNet without dropout, and without biases before a normalisation: these have no gradient but rounding, which
+    Adam makes a step of, so that engines could not be compared.
+    """
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Linear(8, num_outputs),
+        )
+
+
 class TwoOptimizers(FederatedClient):
     """Steps two optimizers by itself on one batch, as methods with two losses do."""
 
@@ -92,7 +106,7 @@ def make_run(
     *,
     clients: tuple[str, ...] = ("ash", "birch", "cedar"),
     client: type[FederatedClient] = FederatedClient,
-    exchange: dict[str, Any] | None = None,
+    exchange: dict[str, Any] | Exchange | None = None,
     loop: dict[str, Any] | None = None,
     data: dict[str, Any] | None = None,
     align: str = "none",
@@ -106,12 +120,14 @@ def make_run(
     module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
     rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
-    exchange = dict(exchange or {})
-    if isinstance(exchange.get("rule"), partial):  # one for each run: it remembers
-        exchange["rule"] = exchange["rule"]()
+    if not isinstance(exchange, Exchange):
+        exchange = dict(exchange or {})
+        if isinstance(exchange.get("rule"), partial):  # one for each run: it remembers
+            exchange["rule"] = exchange["rule"]()
+        exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     options.setdefault("board", BoardSettings(corrections=0))  # pictures take longer than these trainings
-    return Run(module, rows, Exchange(**exchange), root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
+    return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
@@ -189,6 +205,11 @@ def client_around(method: dict[str, Any], network: Any) -> Any:
     return partial(client, network=network) if "network" in inspect.signature(client).parameters else client
 
 
+def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
+    loop, client = method.get("loop", {}), client_around(method, Dry)
+    return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
+
+
 def weights(run: Run) -> dict[str, Tensor]:
     """All tensors of all clients, by client and name."""
     return {name: value.clone() for name, value in run.loop.state_dict().items()}
@@ -200,3 +221,43 @@ def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
     return sorted(
         (first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])}
     )
+
+
+def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
+    """Whether the clients of two runs predict the same."""
+    for owner, _, rows in first.data.sites("test"):
+        with torch.no_grad():
+            one, two = (run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0] for run in (first, second))
+        if not torch.allclose(one, two, atol=tolerance):
+            return False
+    return True
+
+
+class Alike(Made):
+    """Six clients of one shape, and one that differs."""
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for number in range(7):
+            rng = np.random.default_rng(number)
+            rows, features = (90, 5) if number < 6 else (70, 4)
+            x = rng.normal(size=(rows, features))
+            y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)
+            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
+            split = random_split(rows, seed, 0.3, 0.2)
+            tables.append(ClientTable(f"site{number}", frame, pd.Series(y, name="y"), split))
+        return tables
+
+
+def alike(folder: Path, engine: str = "auto", network: Any = Dry, **options: Any) -> Run:
+    loop = {"client": partial(options.pop("client", FederatedClient), network=network), "engine": engine}
+    run = make_run(folder, loop={**loop, **options.pop("loop", {})}, **options)
+    run.data.source = Alike()
+    return run
+
+
+class Spy(Callback):
+    """Notes which clients were stacked together."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        self.stacks = [[client.spec.name for client in stack.clients] for _, stack in pl_module.engine._stacks.values()]

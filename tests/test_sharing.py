@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedlit.errors import ConfigError
-from fedlit.sharing import combine, named_tensors, resolve, select, split
+from fedlit.sharing import combine, named_tensors, relative_distance, resolve, select, split
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 NAMES = st.sets(st.text("abc.", min_size=1, max_size=6), max_size=8)
@@ -252,3 +254,44 @@ def test_a_tied_tensor_travels_once() -> None:
     client.core["wide"].weight = client.encoder.weight
     names = resolve({"a": client}, ["*"]).names["a"]
     assert "encoder.weight" in names and "core.wide.weight" not in names
+
+
+# ------------------------------------------------------------------ how far a client is from what it receives
+
+
+@PROPERTY
+@given(st.integers(0, 10_000))
+def test_relative_distance_equals_numpy(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    one, other = (
+        {
+            name: generator.normal(size=shape)
+            for name, shape in {"core.weight": (3, 2), "core.bias": (3,), "scale": ()}.items()
+        }
+        for _ in range(2)
+    )
+    flat_one, flat_other = (np.concatenate([value.ravel() for value in state.values()]) for state in (one, other))
+    expected = np.linalg.norm(flat_one - flat_other) / np.linalg.norm(flat_other)
+    as_tensors = [{name: torch.tensor(value) for name, value in state.items()} for state in (one, other)]
+    distance = relative_distance(*as_tensors)
+    assert distance is not None and float(distance) == pytest.approx(expected, rel=1e-9)
+
+
+def test_relative_distance_runs_over_the_tensors_that_both_have() -> None:
+    state = {"w": torch.tensor([3.0]), "mine": torch.tensor([100.0])}
+    reference = {"w": torch.tensor([2.0]), "theirs": torch.tensor([7.0])}
+    distance = relative_distance(state, reference)
+    assert distance is not None and float(distance) == pytest.approx(0.5)
+
+
+def test_relative_distance_of_equal_and_of_disjoint_states() -> None:
+    state = {"w": torch.tensor([3.0, -1.0])}
+    assert relative_distance(state, {"w": state["w"].clone()}) == 0
+    assert relative_distance(state, {}) is None
+    assert relative_distance({}, state) is None
+
+
+def test_relative_distance_of_zeros() -> None:
+    zeros = {"w": torch.zeros(3)}
+    distance = relative_distance(zeros, zeros)
+    assert distance is not None and math.isnan(distance)  # undefined, and left out of curves

@@ -63,7 +63,7 @@ class Aggregation:
 
         Args:
             number: exchanges before it, or :data:`BEGIN`.
-            collected: client → what it sent, ordered by name.
+            collected: client → what it sent, in any order.
             ask: asks clients.
             measure: whether each client's drift is computed, its relative distance from what it receives.
 
@@ -71,7 +71,7 @@ class Aggregation:
             RunError: too few clients have a finite update, or the rule returned what cannot be meant.
         """
         begin = number == BEGIN
-        updates: Mapping[str, Update] = collected
+        updates = collected = dict(sorted(collected.items()))
         lost: tuple[str, ...] = ()
         if not begin and all(update.finite is None for update in collected.values()):
             updates, lost = self._finite(number, collected)
@@ -79,8 +79,8 @@ class Aggregation:
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = _Asked(ask, self.sharing)
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(updates))
-        sent = [(f"{key} of {name}", value) for name, own in updates.items() for key, value in own.state.items()]
-        unchanged = Unchanged(sent)
+        sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
+        unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
         with torch.no_grad(), isolated_rng(round.seed, self.device):
             received = self.rule.begin(round) if begin else self.rule(round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)

@@ -61,29 +61,27 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
     known = dict(forms)
     for update in round.updates.values():
         known |= {name: form_of(value) for name, value in update.state.items() if name not in forms}
-    seen: dict[int, Tensor] = {}
+    seen: dict[tuple[int, str], Tensor] = {}
     for client, state in received.items():
         names = set(round.receivers[client])
         if not isinstance(state, Mapping):
             return f"client {client!r}: expected named tensors, found {type(state).__name__}"
         for name, value in state.items():
+            if name not in names and not str(name).startswith(DOWN):
+                return f"client {client!r}: expected names of its federated tensors, found {name!r}." + (
+                    did_you_mean(str(name), names) or f" What goes beside them is called {DOWN}…"
+                )
+            if (id(value), name) in seen:  # clients share tensors
+                continue
             if not isinstance(value, Tensor):
                 return f"client {client!r}: {name}: expected a tensor, found {type(value).__name__}"
-            if id(value) not in seen and not name.startswith(DOWN):
-                if name not in names:
-                    return f"client {client!r}: expected names of its federated tensors, found {name!r}." + (
-                        did_you_mean(name, names) or f" What goes beside them is called {DOWN}…"
-                    )
-                dtype, shape = known[name]
-                if form_of(value) != (dtype, tuple(shape)):
-                    found = form_of(value)
-                    return (
-                        f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found {found[0]} of "
-                        f"shape {found[1]}"
-                    )
-            elif name not in names and not name.startswith(DOWN):
-                return f"client {client!r}: expected names of its federated tensors, found {name!r}"
-            seen[id(value)] = value
+            if name in names and form_of(value) != (known[name][0], tuple(known[name][1])):
+                (dtype, shape), found = known[name], form_of(value)
+                return (
+                    f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found {found[0]} of "
+                    f"shape {found[1]}"
+                )
+            seen[id(value), name] = value
     if masked and any(update.finite is not None for update in round.updates.values()):
         return ""  # on an accelerator nothing is read back; who is not finite is reported at the end of the epoch
     return _not_finite(received, list(seen.values()))
@@ -93,7 +91,7 @@ def _not_finite(received: Mapping[str, State], distinct: list[Tensor]) -> str:
     """Where a value is not finite. Clients share tensors: each is looked at once."""
     numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     # the largest magnitude is finite exactly if all values are
-    if not numbers or bool(torch.isfinite(torch.stack([norm.float() for norm in _largest(numbers)])).all()):
+    if not numbers or bool(torch.stack([torch.isfinite(norm) for norm in _largest(numbers)]).all()):
         return ""
     client, name = next(
         (client, name)

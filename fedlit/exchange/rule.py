@@ -7,7 +7,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -160,7 +160,7 @@ def _of_a_round(method: Any, owner: type) -> Any:
     so by one that was.
     """
     parameters = list(inspect.signature(method).parameters)[1:]
-    old = parameters[:1] == ["updates"]
+    old = len(parameters) > 1 or parameters == ["updates"]
     if old:
         warnings.warn(
             f"{owner.__name__}.{method.__name__}: expected (self, round), found (self, {', '.join(parameters)}); take "
@@ -170,11 +170,16 @@ def _of_a_round(method: Any, owner: type) -> Any:
         )
 
     @functools.wraps(method)
-    def call(self: Rule, round: Any, receivers: Any = None) -> Any:
-        if not isinstance(round, Round):
-            round = Round(0, 0, round, receivers or {})
+    def call(self: Any, round: Any, receivers: Any = None) -> Any:
+        if not isinstance(round, Round):  # its caller, of version 0.1 too, was called in a round
+            own = vars(self).get("_round", Round(0, 0, {}, {}))
+            round = replace(own, updates=round, receivers=own.receivers if receivers is None else receivers)
         if not old:
             return method(self, round)
-        return method(self, *(getattr(round, name) for name in parameters))
+        self._round = round
+        try:
+            return method(self, *(round.updates, round.receivers)[: len(parameters)])
+        finally:
+            vars(self).pop("_round", None)
 
     return call

@@ -6,10 +6,11 @@ Each run stays what it is: its own data, clients, exchange and results. Only the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.loader import EvalLoader
@@ -128,8 +129,22 @@ def _trainer(runs: Sequence[Run]) -> Trainer:
     )
     given = runs[0].trainer_options
     options = {key: value for key, value in given.items() if value is not None and key not in decided}
-    callbacks = [run.exchange for run in runs]
+    callbacks = [_Exchanges(runs)]
     return Trainer(**{"num_sanity_val_steps": 0, "devices": 1, **options, **decided, "callbacks": callbacks})
+
+
+class _Exchanges(Callback):
+    """The exchanges of all runs as one callback: a Trainer takes no two of a kind that have a state to save."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        hooks = ("fit_start", "train_start", "train_batch_end", "train_epoch_end", "fit_end", "exception")
+        for hook in (f"on_{name}" for name in hooks):
+            setattr(self, hook, partial(_call_all, [getattr(run.exchange, hook) for run in runs]))
+
+
+def _call_all(hooks: Iterable[Callable[..., None]], *args: Any) -> None:
+    for hook in hooks:
+        hook(*args)
 
 
 class _Data(LightningDataModule):

@@ -82,9 +82,10 @@ class Run:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         check_options(trainer)
         self.loop, self.data, self.settings = loop, data, settings
-        self._untouched_exchange = exchange if exchange is not None else Exchange()
+        exchange = exchange if exchange is not None else Exchange()
+        self._untouched_exchange = deepcopy(exchange)
         self.transport: Transport = transport if transport is not None else InProcess()
-        self._start_anew()
+        self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
@@ -108,10 +109,6 @@ class Run:
     def exchange(self, exchange: Exchange) -> None:
         exchange.transport = self.transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
-
-    def _start_anew(self) -> None:
-        """With an exchange that nobody has touched, and clients that are not trained."""
-        self.exchange = deepcopy(self._untouched_exchange)
 
     def with_seed(self, seed: int) -> Run:
         """The same run with another seed, untrained."""
@@ -151,7 +148,7 @@ class Run:
         """
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
-            self._start_anew()
+            self.exchange = deepcopy(self._untouched_exchange)
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
         plan = self.describe()

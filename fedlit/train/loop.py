@@ -129,6 +129,7 @@ class FederatedLoop(LightningModule):
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once."""
         self.federation.build(data)
+        self.clients.update(self.federation.clients)
 
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""

@@ -176,8 +176,7 @@ def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_p
             ash = pl_module.federation["ash"]
             ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[dict-item]
 
-    run = make_run(tmp_path)
-    run.exchange = Leaky(["core"])
+    run = make_run(tmp_path, exchange=Leaky(["core"]))
     with pytest.raises(RunError, match=r"client 'ash': expected only federated tensors .* found \['head.weight'\]"):
         run.fit(quiet=True)
 

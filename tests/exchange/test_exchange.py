@@ -1,4 +1,4 @@
-"""When an exchange happens, what it takes and gives; the bit-level contracts are in ``tests/contract``."""
+"""What an exchange takes and gives; the bit-level contracts are in ``tests/contract``."""
 
 from __future__ import annotations
 
@@ -21,32 +21,8 @@ from fedlit.sharing import State, relative_distance
 
 
 @pytest.mark.parametrize(
-    ("every", "steps"),
-    [
-        ("step", list(range(12))),
-        ("epoch", [3, 7, 11]),
-        ({"steps": 1}, list(range(12))),
-        ({"steps": 5}, [4, 9]),
-        ({"epochs": 1}, [3, 7, 11]),
-        ({"epochs": 2}, [7]),
-    ],
-)
-def test_schedules(every: Any, steps: list[int], tmp_path: Path) -> None:
-    exchange = Exchange(["core"], every=every)
-    due = [step for step in range(12) if exchange.due(step, last=step % 4 == 3, epoch=step // 4)]
-    assert due == steps
-    run = make_run(tmp_path, exchange={"federated": ["core"], "every": every})
-    run.fit(quiet=True)
-    assert run.exchange.rounds == len(steps)
-    assert not Exchange([], every=every).due(3, True, 0)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"every": {"steps": 0}}, "n of at least 1"),
-        ({"every": {"steps": 1, "epochs": 1}}, "expected step, epoch"),
-        ({"every": "batch"}, "found 'batch'"),
         ({"rate": 1.5}, r"share in \(0, 1\], found 1.5"),
         ({"minimum": 0}, "at least 1 client"),
     ],
@@ -123,9 +99,10 @@ class Publishes(FederatedClient):
 
 
 class SumsPublished(Mean):
-    def __call__(self, updates: Any, receivers: Any) -> Any:
-        self.total = getattr(self, "total", 0.0) + sum(float(update.published["rows"]) for update in updates.values())
-        return super().__call__(updates, receivers)
+    def __call__(self, round: Round) -> Any:
+        published = (float(update.published["rows"]) for update in round.updates.values())
+        self.total = getattr(self, "total", 0.0) + sum(published)
+        return super().__call__(round)
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": self.total}

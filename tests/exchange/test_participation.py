@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import different, make_run, weights
+from federations import alike, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
-from test_stack import alike
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +19,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.members import Members
 from fedlit.train.loop import FederatedLoop
 
 
@@ -30,8 +30,8 @@ class Cohorts(Callback):
         self.seen: list[frozenset[str]] = []
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-        assert pl_module.cohort is not None
-        self.seen.append(pl_module.cohort)
+        assert pl_module.federation.cohort is not None
+        self.seen.append(pl_module.federation.cohort)
 
 
 class Counts(FederatedClient):
@@ -83,8 +83,8 @@ def test_after_an_exchange_all_share_the_mean_of_the_cohort(engine: str, every: 
                 self.private[name] = now
 
         def on_train_batch_start(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
-            assert pl_module.cohort is not None
-            stepped.append(pl_module.cohort)
+            assert pl_module.federation.cohort is not None
+            stepped.append(pl_module.federation.cohort)
 
     stepped: list[frozenset[str]] = []
     options = {**OPTIONS, "exchange": {**OPTIONS["exchange"], "every": every}}
@@ -95,7 +95,7 @@ def test_after_an_exchange_all_share_the_mean_of_the_cohort(engine: str, every: 
 def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> None:
     class Watch(Callback):
         def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-            idle = [c for name, c in pl_module.federation.items() if name not in (pl_module.cohort or ())]
+            idle = [c for name, c in pl_module.federation.items() if name not in (pl_module.federation.cohort or ())]
             places = {client.core[0].weight.data_ptr() for client in idle}  # type: ignore[index]
             counts.append((len(idle), len(places)))
 
@@ -171,7 +171,7 @@ def test_minimum_counts_those_who_take_part(tmp_path: Path) -> None:
 class Deferred(Exchange):
     """Treats the CPU as an accelerator."""
 
-    def deferred(self, loop: FederatedLoop) -> bool:
+    def deferred(self, members: Members) -> bool:
         return self.rule.takes_masks
 
 
@@ -190,8 +190,7 @@ def test_masks_on_the_device_give_the_bits_of_flags_on_the_host(
     exchange = {"federated": ["core"], "rate": rate, "every": every}
     host = alike(tmp_path / "host", "plain", client=Poison, exchange=exchange)
     host.fit(quiet=True)
-    device = alike(tmp_path / "device", "plain", client=Poison)
-    device.exchange = Deferred(**exchange)
+    device = alike(tmp_path / "device", "plain", client=Poison, exchange=Deferred(**exchange))
     device.fit(quiet=True)
     assert host.exchange.not_finite == device.exchange.not_finite == {"site2": 1}
     assert different(weights(host), weights(device)) == []
@@ -231,8 +230,7 @@ def test_nothing_is_read_from_the_device_within_an_epoch(every: str, clip: float
 
     watch = Watch()
     options: dict[str, Any] = {"loop": {"gradient_clip_val": clip, "threads": 1}, "callbacks": [watch]}
-    run = make_run(tmp_path, client=FederatedClient, **options)
-    run.exchange = Deferred(federated=["core"], every=every)
+    run = make_run(tmp_path, exchange=Deferred(federated=["core"], every=every), **options)
     run.fit(quiet=True)
     assert watch.steps == 12
     on_host = make_run(tmp_path, exchange={"federated": ["core"], "every": "step"}, **options)
@@ -256,8 +254,7 @@ def test_masks_on_the_device_leave_the_others_of_a_stack_alone(tmp_path: Path) -
 
     ends = []
     for engine in ("plain", "auto"):
-        run = alike(tmp_path / engine, engine, callbacks=[Poisons()])
-        run.exchange = Deferred(federated=["core"])
+        run = alike(tmp_path / engine, engine, callbacks=[Poisons()], exchange=Deferred(federated=["core"]))
         run.fit(quiet=True)
         assert run.exchange.not_finite == {"site2": 1}
         ends.append(
@@ -265,8 +262,3 @@ def test_masks_on_the_device_leave_the_others_of_a_stack_alone(tmp_path: Path) -
         )
     for name, value in ends[0].items():
         torch.testing.assert_close(ends[1][name], value, rtol=1e-2, atol=5e-3)
-
-
-@pytest.mark.parametrize(("share", "clients", "size"), [(0.07, 100, 7), (0.14, 50, 7), (0.55, 100, 55), (0.01, 7, 1)])
-def test_size_of_a_cohort(share: float, clients: int, size: int) -> None:
-    assert Exchange(["core"], participation=share)._cohort_size(clients) == size

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, client_around, different, make_run, weights
-from test_engine import Dry, close
-from test_stack import Spy
+from federations import METHODS, Dry, Spy, alike, client_around, close, different, make_run, weights
 
 import fedlit
-from fedlit.errors import ConfigError
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError, RunError
 from fedlit.run.many import fit_seeds, fit_together, test_together
 from fedlit.run.run import Run
 
@@ -61,8 +60,7 @@ def test_clients_are_stacked_over_seeds_and_exchange_within_each(tmp_path: Path)
             stacks[:] = spy.stacks
             super().on_train_batch_end(trainer, pl_module, *arguments)
 
-    run = run_of(tmp_path, "global layers")
-    run._untouched_exchange = Look(["core"])
+    run = run_of(tmp_path, "local", exchange=Look(["core"]))
     runs = fit_seeds(run, range(5))
     assert sorted(stacks) == [["ash"] * 5, ["birch"] * 5, ["cedar"] * 5]
     cores = [[client.core[0].weight for client in run.loop.federation.values()] for run in runs]  # type: ignore[index]
@@ -115,3 +113,34 @@ def test_what_would_go_wrong_in_silence_is_refused(tmp_path: Path) -> None:
         fit_together([run_of(tmp_path, "local", callbacks=[Spy()])])
     with pytest.raises(ConfigError, match="kernels 'auto' and 'torch'"):
         fit_together([run_of(tmp_path, "local"), run_of(tmp_path, "local", loop={"kernels": "torch"})])
+
+
+class FailsLater(FederatedClient):
+    """Fails in a round in which others are idle."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.trainer.global_step == 9:
+            raise ValueError("enough")
+        return super().training_step(batch, batch_idx)
+
+
+def test_a_failure_gives_idle_clients_their_memory_back(tmp_path: Path) -> None:
+    lent: list[int] = []
+
+    class Look(fedlit.Exchange):
+        def on_train_batch_end(self, *arguments: Any) -> None:
+            super().on_train_batch_end(*arguments)
+            lent.append(len(self._lending._lent))
+
+    def places(run: Run) -> list[int]:
+        return [own.data_ptr() for client in run.loop.federation.values() for own in client.core.parameters()]
+
+    options: dict[str, Any] = {"client": FailsLater, "loop": {"engine": "plain", "threads": 1}}
+    runs = [alike(tmp_path, seed=seed, **options, exchange=Look(["core"], participation=0.4)) for seed in (1, 2)]
+    with pytest.raises(RunError, match="step 10: ValueError: enough"):
+        fit_together(runs)
+    assert len(lent) == 2 * 9 and max(lent) >= 4  # of seven
+    for run in runs:
+        found = places(run)
+        assert len(set(found)) == len(found) == 7 * 3
+        assert not run.exchange._lending._lent

@@ -68,7 +68,7 @@ class Clustered(Rule):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if old := vars(cls).get("group"):  # its name in version 0.1
-            warnings.warn(f"{cls.__name__}.group is called cluster now, and takes a round", FutureWarning, stacklevel=2)
+            warnings.warn(f"{cls.__name__}.group is called cluster now, and takes a round", FutureWarning, stacklevel=3)
             cls.cluster = lambda self, round: old(self, round.updates, sorted(round.receivers))  # type: ignore[method-assign]
 
     @property

@@ -4,55 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Asked
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, Rule, Update
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, Clustered, Round, Rule, Update
 from fedlit.exchange.rules.cfl import _OfUpdates
 from fedlit.exchange.rules.clustered import cosine_similarities
 from fedlit.sharing import State
 
 NAMES = ("w",)
+States = Mapping[str, Sequence[float]]
 
 
-class Losses:
-    """A client that says what it loses under each state: the squared distance to what it would like."""
-
-    def __init__(self, likes: Tensor) -> None:
-        self.likes, self.bytes = likes, 0
-
-    def losses(self, states: Sequence[State]) -> Tensor:
-        return torch.stack([(state["w"] - self.likes).square().sum() for state in states])
+class Drawn:
+    """What is known of clients' networks: how their tensors are drawn."""
 
     def fresh(self, seed: int) -> State:
         return {"w": torch.randn(2, generator=torch.Generator().manual_seed(seed))}
 
 
-def sent(states: Mapping[str, Sequence[float]], rows: Mapping[str, int] | None = None) -> dict[str, Update]:
-    return {
+def a_round(
+    states: States,
+    rows: Mapping[str, int] | None = None,
+    clients: Sequence[str] | None = None,
+    likes: States | None = None,
+    seed: int = 1,
+) -> Round:
+    """What clients sent; asked for its losses, a client tells the squared distance to what it likes."""
+
+    def ask(questions: Mapping[str, Any]) -> dict[str, Tensor]:
+        liked = {name: torch.tensor((likes or {})[name]) for name in questions}
+        return {
+            name: torch.stack([(state["w"] - liked[name]).square().sum() for state in question.states])
+            for name, question in questions.items()
+        }
+
+    updates = {
         name: Update({"w": torch.tensor(value)}, (rows or {}).get(name, 10), parameters=NAMES)
         for name, value in states.items()
     }
+    receivers = dict.fromkeys(clients or list(updates), NAMES)
+    return Round(0, seed, updates, receivers, ask, Drawn())  # type: ignore[arg-type]
 
 
-def exchange(rule: Rule, updates: dict[str, Update], clients: Sequence[str] | None = None) -> dict[str, list[float]]:
-    received = rule(updates, dict.fromkeys(clients or list(updates), NAMES))
-    return {client: state["w"].tolist() for client, state in received.items() if "w" in state}
+def exchange(rule: Rule, round: Round) -> dict[str, list[float]]:
+    return {client: state["w"].tolist() for client, state in rule(round).items() if "w" in state}
 
 
 def clusters_of(rule: Clustered) -> Any:
-    assert rule.grouping is not None
-    return rule.grouping.clusters
+    assert rule.clustering is not None
+    return rule.clustering.clusters
 
 
 # ------------------------------------------------------------------ CFL
@@ -60,20 +68,20 @@ def clusters_of(rule: Clustered) -> Any:
 
 def test_cfl_splits_when_the_mean_stands_still_and_clients_do_not() -> None:
     rule = CFL(epsilon_1=0.2, epsilon_2=0.5)
-    rule.begin(sent({"a": [0, 0], "b": [0, 0], "c": [0, 0], "d": [0, 0]}))
-    together = sent({"a": [1.0, 0], "b": [1.0, 0.1], "c": [0.9, 0], "d": [1.1, 0]})
+    rule.begin(a_round({"a": [0, 0], "b": [0, 0], "c": [0, 0], "d": [0, 0]}))
+    together = a_round({"a": [1.0, 0], "b": [1.0, 0.1], "c": [0.9, 0], "d": [1.1, 0]})
     assert exchange(rule, together)["a"] == pytest.approx([1, 0.025])  # the mean moves: nobody is parted
     assert clusters_of(rule) == (("a", "b", "c", "d"),)
-    small = sent({"a": [1.1, 0.025], "b": [0.9, 0.025], "c": [1.0, 0.1], "d": [1, 0]})
+    small = a_round({"a": [1.1, 0.025], "b": [0.9, 0.025], "c": [1.0, 0.1], "d": [1, 0]})
     exchange(rule, small)
     assert len(clusters_of(rule)) == 1  # it stands still, but so do its clients
-    apart = sent({"a": [2.0, 0], "b": [0.1, 0], "c": [1.9, 0.2], "d": [0, 0]})
+    apart = a_round({"a": [2.0, 0], "b": [0.1, 0], "c": [1.9, 0.2], "d": [0, 0]})
     received = exchange(rule, apart)
     assert clusters_of(rule) == (("a", "c"), ("b", "d"))
     assert received["a"] == received["c"] == pytest.approx([1.95, 0.1])
     assert received["b"] == received["d"] == pytest.approx([0.05, 0])
     # each half may split again, by its own updates, and only it
-    again = exchange(rule, sent({"a": [1.95, 2.1], "c": [1.95, -1.9], "b": [3, 0.0], "d": [3, 0.0]}))
+    again = exchange(rule, a_round({"a": [1.95, 2.1], "c": [1.95, -1.9], "b": [3, 0.0], "d": [3, 0.0]}))
     assert clusters_of(rule) == (("a",), ("b", "d"), ("c",))
     assert again["a"] == pytest.approx([1.95, 2.1]) and again["b"] == pytest.approx([3, 0])
 
@@ -84,16 +92,16 @@ def test_cfl_splits_when_the_mean_stands_still_and_clients_do_not() -> None:
 )
 def test_both_thresholds_of_cfl_are_lengths_of_updates(epsilon_1: float, epsilon_2: float, parts: int) -> None:
     rule = CFL(epsilon_1, epsilon_2)
-    rule.begin(sent({name: [3.0, 0] for name in "abcd"}))
-    exchange(rule, sent({"a": [4.0, 0], "b": [4.0, 0], "c": [2.4, 0], "d": [2.4, 0]}))
+    rule.begin(a_round({name: [3.0, 0] for name in "abcd"}))
+    exchange(rule, a_round({"a": [4.0, 0], "b": [4.0, 0], "c": [2.4, 0], "d": [2.4, 0]}))
     assert len(clusters_of(rule)) == parts
     assert rule.scalars == pytest.approx({"clusters": parts, "mean_update": 0.2, "largest_update": 1})
 
 
 def test_cfl_counts_rows_if_told_and_is_fedavg_without_a_split() -> None:
     rule = CFL(weights="rows")
-    rule.begin(sent({"a": [0.0, 0], "b": [0.0, 0]}))
-    assert exchange(rule, sent({"a": [1.0, 0], "b": [4.0, 0]}, {"a": 30, "b": 10}))["b"] == pytest.approx([1.75, 0])
+    rule.begin(a_round({"a": [0.0, 0], "b": [0.0, 0]}))
+    assert exchange(rule, a_round({"a": [1.0, 0], "b": [4.0, 0]}, {"a": 30, "b": 10}))["b"] == pytest.approx([1.75, 0])
     with pytest.raises(ConfigError, match="epsilon_1 and epsilon_2 above 0, found 0 and 1"):
         CFL(0, 1)
 
@@ -115,38 +123,42 @@ def test_single_linkage_is_the_best_of_all_bipartitions(seed: int) -> None:
 
 def test_a_client_that_took_no_part_stays_with_its_companions() -> None:
     rule = CFL(epsilon_1=0.2, epsilon_2=0.5)
-    rule.begin(sent({name: [0.0, 0] for name in "abcd"}))
-    exchange(rule, sent({"a": [1.0, 0], "b": [-1.0, 0], "c": [1.0, 0], "d": [-1.0, 0]}))
-    received = exchange(rule, sent({"b": [-1.2, 0.3], "c": [3.0, 0]}), clients="abcd")  # type: ignore[arg-type]
+    rule.begin(a_round({name: [0.0, 0] for name in "abcd"}))
+    exchange(rule, a_round({"a": [1.0, 0], "b": [-1.0, 0], "c": [1.0, 0], "d": [-1.0, 0]}))
+    received = exchange(rule, a_round({"b": [-1.2, 0.3], "c": [3.0, 0]}, clients="abcd"))
     assert received["a"] == received["c"] == pytest.approx([3, 0])
     assert received["d"] == received["b"] == pytest.approx([-1.2, 0.3])
     assert clusters_of(rule) == (("a", "c"), ("b", "d"))
     resumed = CFL(epsilon_1=0.2, epsilon_2=0.5)
     resumed.load_state_dict(rule.state_dict())
-    last = sent({"a": [3.0, 2], "b": [-1.2, 0.3], "c": [3.0, -2.02], "d": [-1.2, 0.3]})
+    last = a_round({"a": [3.0, 2], "b": [-1.2, 0.3], "c": [3.0, -2.02], "d": [-1.2, 0.3]})
     assert exchange(resumed, last) == exchange(rule, last)
     assert clusters_of(resumed) == clusters_of(rule) == (("a",), ("b", "d"), ("c",))
 
 
 def test_of_a_cluster_that_nobody_attends_clients_keep_what_it_received_last() -> None:
     rule = CFL(epsilon_1=0.2, epsilon_2=0.5)
-    rule.begin(sent({name: [0.0, 0] for name in "abcd"}))
-    exchange(rule, sent({"a": [1.0, 0], "b": [-1.0, 0]}), clients="abcd")  # type: ignore[arg-type]
+    rule.begin(a_round({name: [0.0, 0] for name in "abcd"}))
+    exchange(rule, a_round({"a": [1.0, 0], "b": [-1.0, 0]}, clients="abcd"))
     assert clusters_of(rule) == (("a", "c", "d"), ("b",))  # of those who were not asked nothing is known
-    received = exchange(rule, sent({"b": [-5.0, 0]}), clients="abcd")  # type: ignore[arg-type]
+    received = exchange(rule, a_round({"b": [-5.0, 0]}, clients="abcd"))
     assert received == {"a": [1, 0], "b": [-5, 0], "c": [1, 0], "d": [1, 0]}
-    again = exchange(rule, sent({"a": [1.1, 0], "b": [-5.0, 0.1], "c": [0.9, 0], "d": [1.0, 0]}))
+    again = exchange(rule, a_round({"a": [1.1, 0], "b": [-5.0, 0.1], "c": [0.9, 0], "d": [1.0, 0]}))
     assert again["a"] == pytest.approx([1, 0])  # updates are differences to that
 
 
 def test_who_is_absent_gets_the_model_that_it_picked() -> None:
     rule, likes = IFCA(2), {"a": [5.0, 0], "b": [-5.0, 0], "c": [4.0, 0]}
-    rule.begin(asked({client: [0.0, 0] for client in "abc"}, likes))
+    rule.begin(a_round({client: [0.0, 0] for client in "abc"}, likes=likes))
     rule._models = [{"w": torch.tensor([4.0, 0])}, {"w": torch.tensor([-4.0, 0])}]
-    rule._pick(asked({client: [0.0, 0] for client in "abc"}, likes))
-    assert exchange(rule, asked({"b": [-3.0, 0]}, likes), clients="abc") == {"a": [4, 0], "b": [-3, 0], "c": [4, 0]}  # type: ignore[arg-type]
+    rule._pick(a_round({client: [0.0, 0] for client in "abc"}, likes=likes))
+    assert exchange(rule, a_round({"b": [-3.0, 0]}, clients="abc", likes=likes)) == {
+        "a": [4, 0],
+        "b": [-3, 0],
+        "c": [4, 0],
+    }
     # c goes over to b; a, who is absent, does not follow its companion
-    received = exchange(rule, asked({"c": [4.5, 0]}, {**likes, "c": [-9.0, 0]}), clients="abc")  # type: ignore[arg-type]
+    received = exchange(rule, a_round({"c": [4.5, 0]}, clients="abc", likes={**likes, "c": [-9.0, 0]}))
     assert received == {"a": [4.5, 0], "b": [-3, 0], "c": [-3, 0]} and clusters_of(rule) == (("a",), ("b", "c"))
 
 
@@ -156,17 +168,17 @@ def test_who_is_absent_gets_the_model_that_it_picked() -> None:
 @pytest.mark.parametrize("how", [{"clusters": 2}, {"distance": 1.0}])
 def test_agglomerative_clusters_once(how: dict[str, Any]) -> None:
     rule = Agglomerative(after=2, **how)
-    rule.begin(sent({name: [0.0, 0] for name in "abc"}))
-    first = sent({"a": [1.0, 0], "b": [-1.0, 0], "c": [1.0, 0.1]})
+    rule.begin(a_round({name: [0.0, 0] for name in "abc"}))
+    first = a_round({"a": [1.0, 0], "b": [-1.0, 0], "c": [1.0, 0.1]})
     exchange(rule, first)
     assert clusters_of(rule) == (("a", "b", "c"),)
     resumed = Agglomerative(after=2, **how)
     resumed.load_state_dict(rule.state_dict())
     for own in (rule, resumed):
-        received = exchange(own, sent({"a": [2.0, 0], "b": [-2.0, 0], "c": [2.0, 0.2]}))
+        received = exchange(own, a_round({"a": [2.0, 0], "b": [-2.0, 0], "c": [2.0, 0.2]}))
         assert clusters_of(own) == (("a", "c"), ("b",))
         assert received["a"] == pytest.approx([2, 0.1]) and received["b"] == [-2, 0]
-        exchange(own, sent({"a": [3.0, 0], "b": [3.0, 0], "c": [-3.0, 0]}))  # never again
+        exchange(own, a_round({"a": [3.0, 0], "b": [3.0, 0], "c": [-3.0, 0]}))  # never again
         assert clusters_of(own) == (("a", "c"), ("b",))
 
 
@@ -180,85 +192,51 @@ def test_agglomerative_is_told_one_of_number_and_distance() -> None:
 def test_updates_are_of_parameters_alone() -> None:
     rule = Agglomerative(after=1, clusters=2)
     start = {"w": torch.zeros(2), "norm.running_mean": torch.zeros(3)}
-    rule.begin({name: Update(start, 1, parameters=NAMES) for name in "ab"})
+    start_round = Round(-1, 0, {name: Update(start, 1, parameters=NAMES) for name in "ab"}, dict.fromkeys("ab", NAMES))
+    rule.begin(start_round)
     moved = {
         "a": Update({"w": torch.tensor([1.0, 0]), "norm.running_mean": torch.ones(3)}, 1, parameters=NAMES),
         "b": Update({"w": torch.tensor([0, 1.0]), "norm.running_mean": torch.ones(3)}, 1, parameters=NAMES),
     }
-    rule(moved, dict.fromkeys("ab", NAMES))
-    assert isinstance(rule, _OfUpdates) and rule.grouping is not None and rule.grouping.pairs == {("a", "b"): 0.0}
+    rule(Round(0, 0, moved, dict.fromkeys("ab", NAMES)))
+    assert isinstance(rule, _OfUpdates) and rule.clustering is not None and rule.clustering.pairs == {("a", "b"): 0.0}
 
 
 # ------------------------------------------------------------------ IFCA
 
 
-def asked(states: Mapping[str, Sequence[float]], likes: Mapping[str, Sequence[float]]) -> dict[str, Update]:
-    return {
-        name: Update({"w": torch.tensor(value)}, 10, parameters=NAMES, party=Losses(torch.tensor(likes[name])))  # type: ignore[arg-type]
-        for name, value in states.items()
-    }
-
-
 def test_ifca_gives_each_client_the_model_of_least_loss() -> None:
     rule, likes = IFCA(2), {"a": [5.0, 0], "b": [-5.0, 0], "c": [4.0, 0]}
-    torch.manual_seed(1)
-    started = rule.begin(asked({client: [0.0, 0] for client in "abc"}, likes))
+    started = rule.begin(a_round({client: [0.0, 0] for client in "abc"}, likes=likes))
     first, second = rule._models
     assert first["w"].tolist() == [0, 0] and second["w"].abs().sum() > 0
     for client, like in likes.items():
         near = min((first, second), key=lambda model: float((model["w"] - torch.tensor(like)).square().sum()))
         assert torch.equal(started[client]["w"], near["w"])
     rule._picked = {"a": 0, "b": 1, "c": 0}
-    received = exchange(rule, asked({"a": [2.0, 0], "b": [-2.0, 0], "c": [3.0, 0]}, likes))
+    received = exchange(rule, a_round({"a": [2.0, 0], "b": [-2.0, 0], "c": [3.0, 0]}, likes=likes))
     assert received == {"a": [2.5, 0], "b": [-2, 0], "c": [2.5, 0]}
     assert clusters_of(rule) == (("a", "c"), ("b",))
     # c changes its mind, and a model that nobody picked stays on offer
-    received = exchange(rule, asked({"a": [2.5, 0], "b": [-2.0, 0], "c": [2.5, 0]}, {**likes, "c": [-9.0, 0]}))
+    received = exchange(rule, a_round({"a": [2.5, 0], "b": [-2.0, 0], "c": [2.5, 0]}, likes={**likes, "c": [-9.0, 0]}))
     assert received["c"] == received["b"] == [-2, 0]
     everybody = {client: [9.0, 0] for client in "abc"}
-    exchange(rule, asked({"a": [8.0, 0], "b": [-2.0, 0], "c": [-2.0, 0]}, everybody))
+    exchange(rule, a_round({"a": [8.0, 0], "b": [-2.0, 0], "c": [-2.0, 0]}, likes=everybody))
     assert clusters_of(rule) == (("a", "b", "c"),) and rule._models[1]["w"].tolist() == [-2, 0]
-    exchange(rule, asked({"a": [8.0, 0], "b": [8.0, 0], "c": [8.0, 0]}, {**everybody, "b": [-2.0, 0]}))
+    exchange(rule, a_round({"a": [8.0, 0], "b": [8.0, 0], "c": [8.0, 0]}, likes={**everybody, "b": [-2.0, 0]}))
     assert clusters_of(rule) == (("a", "c"), ("b",))
     resumed = IFCA(2)
     resumed.load_state_dict(rule.state_dict())
-    last = asked({"a": [7.0, 0], "b": [-3.0, 0], "c": [8.0, 0]}, likes)
+    last = a_round({"a": [7.0, 0], "b": [-3.0, 0], "c": [8.0, 0]}, likes=likes)
     assert exchange(resumed, last) == exchange(rule, last)
 
 
 def test_ifca_deals_models_evenly_if_told_and_a_loss_that_is_no_number_is_never_least() -> None:
     rule = IFCA(3, start="drawn")
-    torch.manual_seed(0)
-    rule.begin(asked({f"c{n}": [0.0, 0] for n in range(7)}, {f"c{n}": [0.0, 0] for n in range(7)}))
+    rule.begin(a_round({f"c{n}": [0.0, 0] for n in range(7)}))
     assert sorted(np.bincount(list(rule._picked.values())).tolist()) == [2, 2, 3]
     rule._models[0] = {"w": torch.tensor([torch.nan, 0])}
-    rule._pick(asked({"c1": [0.0, 0]}, {"c1": [0.0, 0]}))
+    rule._pick(a_round({"c1": [0.0, 0]}, likes={"c1": [0.0, 0]}))
     assert rule._picked["c1"] != 0
     with pytest.raises(ConfigError, match="clusters: expected at least 1, found 0"):
         IFCA(0)
-
-
-# ------------------------------------------------------------------ in a run
-
-
-def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
-    run = make_run(tmp_path, align="both", exchange={"federated": ["encoder", "core", "head"]})
-    run.fit(quiet=True)
-    client = run.loop.federation["birch"]
-    names = run.exchange.sharing.parameters["birch"]
-    party = Asked(run.loop, client, names)
-    other = {name: value + 0.5 for name, value in client.federated.items()}
-    losses = party.losses([dict(client.federated), other])
-    rows = run.data.train_loaders["birch"].rows
-    client.eval()
-    with torch.no_grad():
-        expected = [nn.functional.cross_entropy(client(rows.x), rows.y)]
-        client.load_state_dict(other, strict=False)
-        expected.append(nn.functional.cross_entropy(client(rows.x), rows.y))
-    torch.testing.assert_close(losses, torch.stack(expected))
-    low, high = party.input_range()
-    torch.testing.assert_close(low, rows.x.amin(0)) and torch.testing.assert_close(high, rows.x.amax(0))  # type: ignore[func-returns-value]
-    assert party.bytes == 2 * sum(value.numel() for value in other.values()) * 4 + 2 * 4 + 2 * rows.x.shape[1] * 4
-    fresh = party.fresh(17)
-    assert fresh.keys() == set(client.federated) and not torch.equal(fresh["core.0.weight"], other["core.0.weight"])
-    assert all(torch.equal(value, party.fresh(17)[name]) for name, value in fresh.items())

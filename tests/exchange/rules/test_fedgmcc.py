@@ -13,32 +13,27 @@ from scipy.integrate import quad
 from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.function import Part, part_of
-from fedlit.exchange.rules import FedGMCC, Update, fedgmcc
+from fedlit.exchange.function import FederatedFunction
+from fedlit.exchange.rules import FedGMCC, Round, Update, fedgmcc
 from fedlit.exchange.rules.fedgmcc import Curves, bent, mean_of_curve
-from fedlit.nn import CNN, MLP, GlobalLayers
-from fedlit.nn.mlp import MLP as Net
 from fedlit.sharing import State
 
 
 class Known:
-    """A client whose federated part is given."""
+    """What is known of clients' networks: their federated part, which is given."""
 
-    def __init__(self, part: Part, low: float = 0.0, high: float = 1.0) -> None:
-        self._part, self.low, self.high, self.bytes = part, low, high, 0
+    def __init__(self, part: FederatedFunction) -> None:
+        self._part = part
 
-    def part(self) -> Part:
+    def function(self) -> FederatedFunction:
         return self._part
-
-    def input_range(self) -> Tensor:
-        return torch.stack([torch.full(self._part.shape, self.low), torch.full(self._part.shape, self.high)])
 
 
 NAMES = ("core.0.weight", "core.0.bias", "core.2.weight", "core.2.bias")
 
 
-def small() -> Part:
-    return Part({"core": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, NAMES, (3,))
+def small() -> FederatedFunction:
+    return FederatedFunction({"core": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, NAMES, (3,))
 
 
 def drawn(seed: int, scale: float = 1.0, around: State | None = None) -> dict[str, Tensor]:
@@ -48,13 +43,10 @@ def drawn(seed: int, scale: float = 1.0, around: State | None = None) -> dict[st
     return own if around is None else {name: value + around[name] for name, value in own.items()}
 
 
-def updates_of(states: Mapping[str, State], part: Part) -> dict[str, Update]:
-    return {name: Update(state, 10, parameters=NAMES, party=Known(part)) for name, state in states.items()}  # type: ignore[arg-type]
-
-
-def receive(rule: FedGMCC, updates: dict[str, Update]) -> Mapping[str, State]:
-    torch.manual_seed(5)
-    return rule(updates, {name: tuple(update.state) for name, update in updates.items()})
+def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction) -> Mapping[str, State]:
+    updates = {name: Update(state, 10, parameters=part.parameters) for name, state in states.items()}
+    receivers = {name: tuple(state) for name, state in states.items()}
+    return rule(Round(0, 5, updates, receivers, model=Known(part)))  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ closed forms
@@ -90,7 +82,7 @@ def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
-    part = Part({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
+    part = FederatedFunction({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
     assert part.ends_in_head and not small().ends_in_head
     ends = [{"head.weight": 50 * torch.randn(1, classes, 2), "head.bias": torch.zeros(1, classes)} for _ in range(2)]
     curves = Curves(part, *ends, torch.rand(1, 30, 2), probabilities=True)
@@ -141,7 +133,7 @@ class Hill(nn.Module):
 
 
 def test_a_straight_line_crosses_the_hill_and_the_bent_curve_walks_around_it() -> None:
-    part = Part({"core": Hill()}, ["core.w"], (1,))
+    part = FederatedFunction({"core": Hill()}, ["core.w"], (1,))
     ends = [{"core.w": torch.tensor([[side, 0.1]])} for side in (-1.0, 1.0)]
     curves = Curves(part, *ends, torch.rand(1, 4, 1))
     u = torch.linspace(0, 1, 101)
@@ -177,10 +169,10 @@ def federation(spread: float = 0.05, apart: float = 1.0) -> dict[str, dict[str, 
 def test_clients_of_a_group_receive_the_mean_of_its_curves_and_one_alone_keeps_its_own() -> None:
     states, part = federation(), small()
     rule = FedGMCC(samples=32, steps=0, grid=6, threshold="gap")
-    received = receive(rule, updates_of(states, part))
-    assert rule.grouping is not None
-    assert rule.grouping.clusters == (("ash", "cedar", "elm"), ("birch", "fir"), ("oak",))
-    for cluster in rule.grouping.clusters:
+    received = receive(rule, states, part)
+    assert rule.clustering is not None
+    assert rule.clustering.clusters == (("ash", "cedar", "elm"), ("birch", "fir"), ("oak",))
+    for cluster in rule.clustering.clusters:
         for name in NAMES:
             # an untrained bend is halfway, (w_k + 2 θ + w_l) / 4 = (w_k + w_l) / 2, and all pairs are connected
             expected = torch.stack([states[client][name] for client in cluster]).mean(0)
@@ -192,9 +184,8 @@ def test_clients_of_a_group_receive_the_mean_of_its_curves_and_one_alone_keeps_i
 def test_a_cluster_of_two_receives_the_closed_form_of_both_directions() -> None:
     states = {name: state for name, state in federation().items() if name in ("birch", "fir")}
     part, rule = small(), FedGMCC(samples=16, steps=9, grid=4, lr=0.05)
-    received = receive(rule, updates_of(states, part))
-    torch.manual_seed(5)
-    x, u = rule._draw(part, ("birch", "fir"), {})
+    received = receive(rule, states, part)
+    x, u = rule._draw(part, ("birch", "fir"), {}, seed=5)
     means, barriers = [], []
     for way, (k, last) in enumerate((("birch", "fir"), ("fir", "birch"))):
         ends = [{name: value[None] for name, value in states[client].items()} for client in (k, last)]
@@ -204,8 +195,8 @@ def test_a_cluster_of_two_receives_the_closed_form_of_both_directions() -> None:
         means.append({n: (ends[0][n] + 2 * curves.bend[n] + ends[1][n])[0] / 4 for n in NAMES})
     for name in NAMES:
         torch.testing.assert_close(received["fir"][name], (means[0][name] + means[1][name]) / 2)
-    assert rule.grouping is not None
-    assert rule.grouping.pairs["birch", "fir"] == pytest.approx(sum(barriers) / 2, rel=1e-4)
+    assert rule.clustering is not None
+    assert rule.clustering.pairs["birch", "fir"] == pytest.approx(sum(barriers) / 2, rel=1e-4)
 
 
 def test_of_a_chain_the_connected_pairs_count() -> None:
@@ -215,10 +206,10 @@ def test_of_a_chain_the_connected_pairs_count() -> None:
     states["d"] = {name: value + 50 for name, value in centre.items()}
     rule = FedGMCC(samples=64, steps=0, grid=8)
     rule._percentile = 30  # of six barriers the two least
-    received = receive(rule, updates_of(states, small()))
-    assert rule.grouping is not None and rule.grouping.clusters == (("a", "b", "c"), ("d",))
-    epsilon = rule.grouping.scalars["epsilon"]
-    assert [pair for pair, own in rule.grouping.pairs.items() if own <= epsilon] == [("a", "b"), ("b", "c")]
+    received = receive(rule, states, small())
+    assert rule.clustering is not None and rule.clustering.clusters == (("a", "b", "c"), ("d",))
+    epsilon = rule.clustering.scalars["epsilon"]
+    assert [pair for pair, own in rule.clustering.pairs.items() if own <= epsilon] == [("a", "b"), ("b", "c")]
     for name in NAMES:
         mean = (states["a"][name] + 2 * states["b"][name] + states["c"][name]) / 4
         torch.testing.assert_close(received["c"][name], mean)
@@ -228,9 +219,9 @@ def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold() -> None:
     states = {who: dict(drawn(1)) for who in "ab"} | {"c": {name: 1e25 * value for name, value in drawn(1).items()}}
     for threshold in ("gap", "percentile"):
         rule = FedGMCC(samples=8, steps=2, grid=2, threshold=threshold)  # type: ignore[arg-type]
-        receive(rule, updates_of(states, small()))
-        assert rule.grouping is not None and rule.grouping.clusters == (("a", "b"), ("c",))
-        assert rule.grouping.pairs["a", "c"] == float("inf")
+        receive(rule, states, small())
+        assert rule.clustering is not None and rule.clustering.clusters == (("a", "b"), ("c",))
+        assert rule.clustering.pairs["a", "c"] == float("inf")
 
 
 def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
@@ -242,25 +233,17 @@ def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * self.used
 
-    part = Part({"core": Idle()}, ["core.used", "core.idle"], (1,))
-    updates = {
-        who: Update(
-            {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])},
-            1,
-            parameters=part.parameters,
-            party=Known(part),  # type: ignore[arg-type]
-        )
-        for who, k in (("a", 1.0), ("b", 3.0))
+    part = FederatedFunction({"core": Idle()}, ["core.used", "core.idle"], (1,))
+    states = {
+        who: {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])} for who, k in (("a", 1.0), ("b", 3.0))
     }
-    assert receive(FedGMCC(samples=8, steps=1, grid=2), updates)["a"]["core.idle"].tolist() == [2]
+    assert receive(FedGMCC(samples=8, steps=1, grid=2), states, part)["a"]["core.idle"].tolist() == [2]
 
 
 def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
     part, rule = small(), FedGMCC()
-    torch.manual_seed(1)
-    first = rule._draw(part, ("a", "b"), {})[0]
-    torch.manual_seed(2)
-    assert not torch.equal(rule._draw(part, ("a", "b"), {})[0], first)
+    first = rule._draw(part, ("a", "b"), {}, seed=1)[0]
+    assert not torch.equal(rule._draw(part, ("a", "b"), {}, seed=2)[0], first)
     for _ in range(30):
         rule._advance((("a", "b"),))
     assert rule._percentile == 0
@@ -269,21 +252,17 @@ def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
     assert rule._percentile == 100
 
 
-def test_the_order_of_clients_means_nothing_and_permuting_them_permutes_the_result() -> None:
+def test_permuting_clients_permutes_the_result() -> None:
     states, part = federation(), small()
-    one, other = FedGMCC(16, 3, grid=4, threshold="gap"), FedGMCC(16, 3, grid=4, threshold="gap")
-    first = receive(one, updates_of(states, part))
-    second = receive(other, updates_of(dict(reversed(states.items())), part))
-    assert one.grouping == other.grouping
-    assert all(torch.equal(first[client][name], second[client][name]) for client in states for name in NAMES)
-
+    one = FedGMCC(16, 3, grid=4, threshold="gap")
+    first = receive(one, states, part)
     names = list(states)
     moved = dict(zip(names, [*names[2:], *names[:2]], strict=True))  # name → whose state it has now
     permuted = FedGMCC(16, 3, grid=4, threshold="gap")
-    third = receive(permuted, updates_of({name: states[of] for name, of in moved.items()}, part))
-    assert one.grouping is not None and permuted.grouping is not None
-    back = {tuple(sorted(moved[client] for client in cluster)) for cluster in permuted.grouping.clusters}
-    assert back == set(one.grouping.clusters)
+    third = receive(permuted, {name: states[of] for name, of in moved.items()}, part)
+    assert one.clustering is not None and permuted.clustering is not None
+    back = {tuple(sorted(moved[client] for client in cluster)) for cluster in permuted.clustering.clusters}
+    assert back == set(one.clustering.clusters)
     for client, of in moved.items():  # other inputs are drawn for other names of pairs: the same up to these
         for name in NAMES:
             torch.testing.assert_close(third[client][name], first[of][name], atol=0.02, rtol=0.02)
@@ -292,13 +271,13 @@ def test_the_order_of_clients_means_nothing_and_permuting_them_permutes_the_resu
 def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     states, part = federation(), small()
     together, alone = FedGMCC(16, 5, grid=4), FedGMCC(16, 5, grid=4)
-    first = receive(together, updates_of(states, part))
+    first = receive(together, states, part)
     monkeypatch.setitem(fedgmcc.MEMORY, "cpu", 1)
-    second = receive(alone, updates_of(states, part))
-    assert together.grouping is not None and alone.grouping is not None
-    assert together.grouping.clusters == alone.grouping.clusters
-    for pair, value in together.grouping.pairs.items():
-        assert alone.grouping.pairs[pair] == pytest.approx(value, rel=1e-3)
+    second = receive(alone, states, part)
+    assert together.clustering is not None and alone.clustering is not None
+    assert together.clustering.clusters == alone.clustering.clusters
+    for pair, value in together.clustering.pairs.items():
+        assert alone.clustering.pairs[pair] == pytest.approx(value, rel=1e-3)
     for client in states:
         for name in NAMES:
             torch.testing.assert_close(first[client][name], second[client][name], rtol=1e-4, atol=1e-5)
@@ -306,13 +285,11 @@ def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch
 
 def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -> None:
     part = small()
-    updates = {
-        name: Update(
-            {**state, "norm.running_mean": torch.full((2,), float(number))}, 10, parameters=NAMES, party=Known(part)
-        )  # type: ignore[arg-type]
+    states = {
+        name: {**state, "norm.running_mean": torch.full((2,), float(number))}
         for number, (name, state) in enumerate(federation().items())
     }
-    received = receive(FedGMCC(16, 1, grid=4, threshold="gap"), updates)
+    received = receive(FedGMCC(16, 1, grid=4, threshold="gap"), states, part)
     assert received["ash"]["norm.running_mean"].tolist() == pytest.approx([5 / 3, 5 / 3])  # of 0, 2 and 3
     assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
 
@@ -357,14 +334,12 @@ def test_a_gap_tells_apart_only_if_it_is_wide(barriers: list[float], expected: i
 
 def test_inputs_are_drawn_from_the_range_of_both_clients() -> None:
     part, rule = small(), FedGMCC(samples=4000, inputs="range")
-    ranges = {"a": Known(part, -2, 1).input_range(), "b": Known(part, 0, 5).input_range()}
-    torch.manual_seed(0)
-    x, _ = rule._draw(part, ("a", "b"), ranges)
+    ranges = {"a": torch.tensor([[-2.0] * 3, [1.0] * 3]), "b": torch.tensor([[0.0] * 3, [5.0] * 3])}
+    x, _ = rule._draw(part, ("a", "b"), ranges, seed=0)
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
-    torch.manual_seed(0)
-    assert torch.equal(rule._draw(part, ("a", "b"), ranges)[0], x)
-    assert not torch.equal(rule._draw(part, ("a", "c"), {**ranges, "c": ranges["b"]})[0], x)
+    assert torch.equal(rule._draw(part, ("a", "b"), ranges, seed=0)[0], x)
+    assert not torch.equal(rule._draw(part, ("a", "c"), {**ranges, "c": ranges["b"]}, seed=0)[0], x)
 
 
 def test_wrong_settings_are_refused() -> None:
@@ -372,43 +347,3 @@ def test_wrong_settings_are_refused() -> None:
         FedGMCC(grid=3)
     with pytest.raises(ConfigError, match="lr above 0"):
         FedGMCC(lr=0)
-
-
-# ------------------------------------------------------------------ the function
-
-
-@pytest.mark.parametrize(
-    ("network", "patterns", "shape"),
-    [
-        (MLP(6, 3), ("encoder.", "core.", "head."), (6,)),
-        (MLP(6, 3), ("core.",), (64,)),
-        (GlobalLayers(6, 3, global_features=2, blocks=1, heads=2), ("core.",), (128,)),
-        (CNN(16, 3, white=2.0), ("core.", "head."), (8, 4, 4)),
-    ],
-)
-def test_a_part_is_the_federated_part_of_the_client(
-    network: nn.Module, patterns: tuple[str, ...], shape: tuple[int, ...]
-) -> None:
-    federated = [name for name, _ in network.named_parameters() if name.startswith(patterns)]
-    part = part_of(network, {(6,): 6, (64,): 6, (128,): 6}.get(shape, 16), federated)
-    assert part.shape == shape and part.parameters == tuple(federated)
-    x = torch.rand(9, *shape)
-    state = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
-    network.load_state_dict({**network.state_dict(), **state})
-    network.train()  # batch normalisation by the batch's own statistics; no dropout here
-    expected = x
-    for name in ("encoder", "core", "head"):
-        expected = getattr(network, name)(expected) if name + "." in patterns else expected
-    torch.testing.assert_close(part(state, x), expected)
-    stacked = part.stacked({name: torch.stack([state[name]] * 2) for name in federated}, torch.stack([x, x]))
-    torch.testing.assert_close(stacked, torch.stack([expected, expected]), rtol=1e-4, atol=1e-5)
-
-
-def test_a_part_holds_no_trained_private_value_and_elsewhere_is_refused() -> None:
-    fresh = Net(6, 3)
-    part = part_of(fresh, 6, ["core.0.weight"])  # its bias is private
-    trained = {"core.0.weight": torch.ones(64, 64)}
-    expected = fresh.core[2](fresh.core[1](torch.ones(1, 64) @ torch.ones(64, 64) + fresh.core[0].bias))  # type: ignore[index]
-    torch.testing.assert_close(part(trained, torch.ones(1, 64)), fresh.core[3](expected))  # type: ignore[index]
-    with pytest.raises(ConfigError, match=r"within encoder, core and head, found common\.x\.weight"):
-        part_of(fresh, 6, ["common.x.weight"])

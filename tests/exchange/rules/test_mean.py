@@ -1,8 +1,7 @@
-"""The mean rule against NumPy; when an exchange is due, and how far a client is from what it receives."""
+"""The mean rule against NumPy."""
 
 from __future__ import annotations
 
-import math
 import random
 
 import numpy as np
@@ -11,9 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean, Update, mean
-from fedlit.sharing import relative_distance
+from fedlit.exchange.rules import Mean, Round, Update, mean
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 
@@ -141,17 +138,30 @@ def test_half_precision_is_summed_in_single_precision() -> None:
     assert mean(states)["w"].item() == pytest.approx((256 + 199) / 200, rel=2**-8)
 
 
+def test_a_masked_mean_is_the_mean_of_the_others() -> None:
+    generator = torch.Generator().manual_seed(3)
+    states = {name: {"w": torch.randn(5, generator=generator)} for name in "abc"}
+    states["b"]["w"][2] = float("nan")
+    rows = {"a": 3.0, "b": 5.0, "c": 11.0}
+    finite = {name: torch.isfinite(state["w"]).all() for name, state in states.items()}
+    for weights in (None, rows):
+        others = {name: value for name, value in (weights or {}).items() if name != "b"}
+        expected = mean({name: states[name] for name in "ac"}, others or None)
+        assert torch.equal(mean(states, weights, finite)["w"], expected["w"])
+
+
 # ------------------------------------------------------------------ the rule
 
 
-def updates(**sent: tuple[float, int]) -> dict[str, Update]:
-    return {client: Update({"w": torch.tensor([value])}, rows) for client, (value, rows) in sent.items()}
+def a_round(**sent: tuple[float, int]) -> Round:
+    updates = {client: Update({"w": torch.tensor([value])}, rows) for client, (value, rows) in sent.items()}
+    return Round(0, 0, updates, dict.fromkeys(sent, ("w",)))
 
 
 def test_rule_weighs_clients_alike_or_by_rows() -> None:
-    sent, receivers = updates(a=(1.0, 300), b=(-3.0, 100)), {"a": ("w",), "b": ("w",)}
-    assert Mean()(sent, receivers)["a"]["w"].item() == pytest.approx(-1.0)
-    by_rows = Mean(weights="rows")(sent, receivers)
+    sent = a_round(a=(1.0, 300), b=(-3.0, 100))
+    assert Mean()(sent)["a"]["w"].item() == pytest.approx(-1.0)
+    by_rows = Mean(weights="rows")(sent)
     assert by_rows["a"]["w"].item() == pytest.approx((300 * 1.0 - 100 * 3.0) / 400)
     assert torch.equal(by_rows["a"]["w"], by_rows["b"]["w"])
 
@@ -163,7 +173,7 @@ def test_rule_gives_each_client_the_names_it_has() -> None:
     }
     # c was left out because its state was not finite; nobody sent u
     receivers = {"a": ("w", "v"), "b": ("w",), "c": ("v", "w", "u"), "d": ()}
-    received = Mean()(sent, receivers)
+    received = Mean()(Round(0, 0, sent, receivers))
     assert {client: {name: value.item() for name, value in state.items()} for client, state in received.items()} == {
         "a": {"w": 2.0, "v": 5.0},
         "b": {"w": 2.0},
@@ -173,81 +183,8 @@ def test_rule_gives_each_client_the_names_it_has() -> None:
 
 
 def test_rule_remembers_nothing() -> None:
-    rule, sent, receivers = Mean(), updates(a=(1.0, 1), b=(2.0, 1)), {"a": ("w",), "b": ("w",)}
-    first = rule(sent, receivers)["a"]["w"].clone()
-    rule(updates(a=(100.0, 1), b=(50.0, 1)), receivers)
-    assert torch.equal(rule(sent, receivers)["a"]["w"], first)
+    rule, sent = Mean(), a_round(a=(1.0, 1), b=(2.0, 1))
+    first = rule(sent)["a"]["w"].clone()
+    rule(a_round(a=(100.0, 1), b=(50.0, 1)))
+    assert torch.equal(rule(sent)["a"]["w"], first)
     assert rule.state_dict() == {}
-
-
-# ------------------------------------------------------------------ when an exchange is due
-
-
-@pytest.mark.parametrize(
-    ("every", "expected"),
-    [
-        ("step", list(range(12))),
-        ("epoch", [3, 7, 11]),
-        ({"steps": 1}, list(range(12))),
-        ({"steps": 5}, [4, 9]),  # counted over epochs
-        ({"epochs": 1}, [3, 7, 11]),
-        ({"epochs": 2}, [7]),
-    ],
-)
-def test_due(every: str | dict[str, int], expected: list[int]) -> None:
-    """Three epochs of four aligned steps."""
-    exchange = Exchange(["core"], every=every)
-    assert [s for s in range(12) if exchange.due(step=s, last=s % 4 == 3, epoch=s // 4)] == expected
-
-
-@pytest.mark.parametrize("every", ["step", "epoch", {"steps": 1}, {"epochs": 1}])
-def test_never_due_without_federated_parts(every: str | dict[str, int]) -> None:
-    assert not Exchange([], every=every).due(step=3, last=True, epoch=0)
-    assert not Exchange(every=every).due(step=3, last=True, epoch=0)
-
-
-# ------------------------------------------------------------------ how far a client is from what it receives
-
-
-@PROPERTY
-@given(st.integers(0, 10_000))
-def test_relative_distance_equals_numpy(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    one, other = ({name: generator.normal(size=shape) for name, shape in SHAPES.items()} for _ in range(2))
-    flat_one, flat_other = (np.concatenate([value.ravel() for value in state.values()]) for state in (one, other))
-    expected = np.linalg.norm(flat_one - flat_other) / np.linalg.norm(flat_other)
-    as_tensors = [{name: torch.tensor(value) for name, value in state.items()} for state in (one, other)]
-    distance = relative_distance(*as_tensors)
-    assert distance is not None and float(distance) == pytest.approx(expected, rel=1e-9)
-
-
-def test_relative_distance_runs_over_the_tensors_that_both_have() -> None:
-    state = {"w": torch.tensor([3.0]), "mine": torch.tensor([100.0])}
-    reference = {"w": torch.tensor([2.0]), "theirs": torch.tensor([7.0])}
-    distance = relative_distance(state, reference)
-    assert distance is not None and float(distance) == pytest.approx(0.5)
-
-
-def test_relative_distance_of_equal_and_of_disjoint_states() -> None:
-    state = {"w": torch.tensor([3.0, -1.0])}
-    assert relative_distance(state, {"w": state["w"].clone()}) == 0
-    assert relative_distance(state, {}) is None
-    assert relative_distance({}, state) is None
-
-
-def test_relative_distance_of_zeros() -> None:
-    zeros = {"w": torch.zeros(3)}
-    distance = relative_distance(zeros, zeros)
-    assert distance is not None and math.isnan(distance)  # undefined, and left out of curves
-
-
-def test_a_masked_mean_is_the_mean_of_the_others() -> None:
-    generator = torch.Generator().manual_seed(3)
-    states = {name: {"w": torch.randn(5, generator=generator)} for name in "abc"}
-    states["b"]["w"][2] = float("nan")
-    rows = {"a": 3.0, "b": 5.0, "c": 11.0}
-    finite = {name: torch.isfinite(state["w"]).all() for name, state in states.items()}
-    for weights in (None, rows):
-        others = {name: value for name, value in (weights or {}).items() if name != "b"}
-        expected = mean({name: states[name] for name in "ac"}, others or None)
-        assert torch.equal(mean(states, weights, finite)["w"], expected["w"])

@@ -1,0 +1,103 @@
+"""What leaves a client is what the plan lists, to the byte."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from federations import CLUSTERED, FEDERATED, METHODS, make_run
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import RunError
+from fedlit.exchange.questions import bytes_of
+from fedlit.exchange.rules import Mean
+from fedlit.exchange.transport import InProcess
+from fedlit.sharing import State
+
+
+class Publishes(FederatedClient):
+    def publish(self) -> State:
+        return {"mean": self.federated["core.0.weight"].mean(0), "rows": torch.ones(2, 3, dtype=torch.float64)}
+
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+RUNS: dict[str, dict[str, Any]] = {
+    **{name: METHODS[name] for name in FEDERATED},
+    **{name: own for name, own in CLUSTERED.items() if not own["exchange"]["rule"]().asks},
+    "published": {"client": Publishes, "exchange": {"federated": ["core"]}},
+    "without moments": {
+        "exchange": {"federated": ["core"], "optimizer_state": "average"},
+        "loop": {"optimizer": SGD},
+    },
+}
+
+
+class Weighs(InProcess):
+    """Weighs what travels, by client."""
+
+    def __init__(self) -> None:
+        self.up: dict[str, int] = {}
+        self.down = 0
+
+    def exchange(self, aggregation: Any, number: int, updates: Any, answer: Any, *, measure: bool) -> Any:
+        outcome = super().exchange(aggregation, number, updates, answer, measure=measure)
+        if number >= 0:
+            assert not self.up, "expected one exchange"
+            self.up = {name: bytes_of(own.state) + bytes_of(own.published) for name, own in updates.items()}
+            self.down = sum(map(bytes_of, outcome.received.values()))
+        return outcome
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_the_plan_says_what_travels_to_the_byte(method: str, tmp_path: Path) -> None:
+    weighs = Weighs()
+    exchange = {**RUNS[method]["exchange"], "every": "epoch"}
+    run = make_run(tmp_path, epochs=1, transport=weighs, **{**RUNS[method], "exchange": exchange})
+    planned = {name: own["bytes_per_exchange"] for name, own in run.describe().clients.items()}
+    run.fit(quiet=True)
+    assert run.exchange.rounds == 1
+    assert weighs.up == planned
+    assert run.exchange.bytes == sum(planned.values()) + weighs.down and weighs.down > 0
+
+
+class Changes(FederatedClient):
+    """Publishes something else than what it did for the plan, once it trains."""
+
+    other: ClassVar[State] = {}
+
+    def publish(self) -> State:
+        planned = {"note": torch.zeros(2, 3)}
+        return self.other if self.spec.name == "birch" and self.steps_taken else planned
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        ({"more": torch.zeros(2, 3)}, r"found {'more': \('float32', \(2, 3\)\)}"),
+        ({"note": torch.zeros(2, 3), "more": torch.zeros(1)}, r"found .*'more'"),
+        ({}, "found {}"),
+        ({"note": torch.zeros(3, 2)}, r"found {'note': \('float32', \(3, 2\)\)}"),
+        ({"note": torch.zeros(2, 3, dtype=torch.float64)}, r"found {'note': \('float64', \(2, 3\)\)}"),
+        (
+            {"note": torch.zeros(2, 3, dtype=torch.int64)},
+            r"floating-point tensors from publish, found note of torch.int64",
+        ),
+    ],
+)
+def test_publishing_something_else_than_planned_is_refused(other: State, found: str, tmp_path: Path) -> None:
+    client = type("Changes", (Changes,), {"other": other})
+    seen: list[int] = []
+
+    class Sees(Mean):
+        def __call__(self, round: Any) -> Any:
+            seen.append(round.number)
+            return super().__call__(round)
+
+    run = make_run(tmp_path, client=client, exchange={"federated": ["core"], "rule": Sees()})
+    assert run.describe().clients["birch"]["published"] == ["note"]
+    with pytest.raises(RunError, match=rf"client 'birch': expected .*{found}"):
+        run.fit(quiet=True)
+    assert seen == [] and run.exchange.rounds == 0  # it never left the client

@@ -1,0 +1,160 @@
+"""What a client knows of its federation: which of its tensors are federated, how many steps it took."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import Made, SmallNet, make_run
+from lightning.pytorch import Callback, Trainer
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.module import FederatedData
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import Mean, Round
+from fedlit.sharing import State
+from fedlit.train.loop import FederatedLoop
+
+
+class Looks(FederatedClient):
+    """Trains its federated tensors at a rate of their own, and publishes how many there are."""
+
+    def configure_optimizers(self) -> Any:
+        own = dict(self.named_parameters())
+        self.state["seen"] = [name for name in self.federated if name in own]
+        groups = [
+            {"params": [value for name, value in own.items() if (name in self.federated) == federated]}
+            for federated in (True, False)
+        ]
+        return self.optimizer_of(groups, lr_factors=(0.5, 1.0))
+
+    def publish(self) -> State:
+        return {"tensors": torch.ones(len(self.federated))}
+
+
+def test_what_is_federated_is_known_for_the_plan_and_for_optimizers(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, client=Looks, exchange={"federated": ["core"], "buffers": "average"})
+    # weight, bias, scale and shift of the normalisation, and its two statistics
+    assert run.describe().clients["ash"]["bytes_per_exchange"] == 4 * (64 + 5 * 8 + 6)
+    run.fit(quiet=True)
+    for name, client in run.loop.federation.items():
+        assert tuple(client.state["seen"]) == run.exchange.sharing.parameters[name] != ()
+        shared, private = client._optimizers[0].param_groups
+        assert [id(value) for value in shared["params"]] == [id(client.get_parameter(n)) for n in client.state["seen"]]
+        assert shared["lr"] == private["lr"] / 2 and len(private["params"]) > 3
+
+
+def test_what_is_federated_is_known_under_a_plain_trainer_too(tmp_path: Path) -> None:
+    loop = FederatedLoop(partial(Looks, network=SmallNet))
+    off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(max_epochs=1, callbacks=[Exchange(["core"])], default_root_dir=tmp_path, **off)  # type: ignore[arg-type]
+    trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
+    assert all(len(client.state["seen"]) == 4 for client in loop.federation.values())
+
+
+# ------------------------------------------------------------------ steps since the last exchange
+
+
+class Says(FederatedClient):
+    """Notes what it is told before it sends, beside what its optimizer counts."""
+
+    def on_send(self, steps: int) -> None:
+        counted = max((int(own["step"]) for own in self._optimizers[0].state.values()), default=0)
+        self.state.setdefault("told", []).append(steps)
+        self.state.setdefault("counted", []).append(counted - self.state.get("before", 0))
+        self.state["before"] = counted
+
+
+class Notes(Mean):
+    """Notes the steps of updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[dict[str, int]] = []
+
+    def __call__(self, round: Round) -> Any:
+        self.steps.append({name: update.steps for name, update in round.updates.items()})
+        return super().__call__(round)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    # what ash, birch and cedar say in three epochs of four batches each
+    "each epoch": ({}, [[4, 4, 4]] * 3),
+    "accumulated": ({"loop": {"accumulate": 3}}, [[2, 2, 2]] * 3),
+    "accumulated, each step": (
+        {"loop": {"accumulate": 3}, "exchange": {"every": "step"}},
+        [[n, n, n] for n in (0, 0, 1, 1) * 3],
+    ),
+    "every five steps": ({"exchange": {"every": {"steps": 5}}}, [[5, 5, 5]] * 2),
+    "a batch size": ({"data": {"batches": None, "batch_size": 8}}, [[6, 4, 8]] * 3),
+    "a batch size, accumulated": (
+        {"data": {"batches": None, "batch_size": 8}, "loop": {"accumulate": 4}},
+        [[2, 1, 2]] * 3,
+    ),
+    "steps": ({"data": {"batches": 4, "steps": {"ash": 9, "*": 3}}}, [[9, 3, 3]] * 3),
+}
+
+
+def options_of(case: str) -> dict[str, Any]:
+    options = dict(CASES[case][0])
+    exchange = {"federated": ["core"], "rule": Notes(), **options.pop("exchange", {})}
+    return {**options, "client": Says, "exchange": exchange}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, **options_of(case))
+    run.fit(quiet=True)
+    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
+    assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == CASES[case][1]
+    for name, client in run.loop.federation.items():
+        assert client.state["told"] == client.state["counted"] == [own[name] for own in rounds]
+
+
+def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
+    exchange = {"federated": ["core"], "rule": Notes(), "participation": 0.6}
+    run = make_run(tmp_path, epochs=6, client=Says, exchange=exchange)
+    run.fit(quiet=True)
+    rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
+    assert [len(own) for own in rounds] == [2] * 6 and len({tuple(own) for own in rounds}) > 1
+    assert {steps for own in rounds for steps in own.values()} == {4}
+    for name, client in run.loop.federation.items():
+        assert client.state.get("told", []) == client.state.get("counted", [])
+        assert client.state.get("told", []) == [own[name] for own in rounds if name in own]
+
+
+class Stop(Callback):
+    def __init__(self, step: int, path: Path) -> None:
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("case", "step"),
+    [("each epoch", 6), ("accumulated", 7), ("every five steps", 4), ("a batch size", 12), ("steps", 11)],
+)
+def test_a_resumed_run_goes_on_counting(case: str, step: int, tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", **options_of(case))
+    whole.fit(quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        make_run(tmp_path / "part", callbacks=[Stop(step, tmp_path / "middle.ckpt")], **options_of(case)).fit(
+            quiet=True
+        )
+    resumed = make_run(tmp_path / "part", **options_of(case))
+    resumed.fit(tmp_path / "middle.ckpt", quiet=True)
+    assert resumed.exchange.rule.steps == whole.exchange.rule.steps  # type: ignore[attr-defined]
+    for name, client in whole.loop.federation.items():
+        assert resumed.loop.federation[name].state["told"] == client.state["told"]
