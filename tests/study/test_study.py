@@ -10,8 +10,8 @@ from fedlit.cli.study import main as study_command
 from fedlit.errors import ConfigError
 from fedlit.run.config import known_configs
 from fedlit.run.load import load
-from fedlit.study.compare import compare
 from fedlit.study.alone import CLASSIFICATION
+from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
