@@ -38,7 +38,7 @@ FEDERATIONS = {
 
 def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is run: seed by seed, so that a run which is cut short has all of its first seeds."""
-    from fedlit.study.study import parse_seeds
+    from fedlit.study.seeds import parse_seeds
 
     faults: list[str | None] = [None if fault == "none" else fault for fault in arguments.faults.split(",")]
     for seed in parse_seeds(arguments.seeds):

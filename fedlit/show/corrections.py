@@ -11,6 +11,7 @@ import pandas as pd
 from fedlit.data.table import ClientTable
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
+from fedlit.show.palette import ORANGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +86,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
             if not np.isfinite(table[i, j]):
                 continue
             if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
-                colour, line = ("#D55E00", 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                colour, line = (ORANGE, 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
                 axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
             if table.size <= _LEGIBLE:
                 dark = abs(table[i, j]) > 0.65 * reach

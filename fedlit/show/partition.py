@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedlit.show.palette import CLASSES, ORANGE
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.distance import Distances
 
 __all__ = ["partition_figure"]
-
-
-# Paul Tol's muted colours, which people who are colour-blind can tell apart; and his grey
-_COLOURS = (
-    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
-)  # fmt: skip
 
 
 _NAMED = 0.032
@@ -62,7 +58,7 @@ def _bars(axes: Axes, described: Described) -> None:
     many = matplotlib.colormaps["viridis"](np.linspace(0, 1, max(count, 2)))
     left = np.zeros(len(described.rows))
     for place, label in enumerate(described.classes):
-        colour = _COLOURS[place] if count <= len(_COLOURS) else many[place]
+        colour = CLASSES[place] if count <= len(CLASSES) else many[place]
         shares = 100 * described.shares[:, place]
         axes.barh(range(len(left)), shares, 0.82, left, color=colour, edgecolor="white", lw=0.8, label=str(label))
         dark = np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.55
@@ -77,7 +73,7 @@ def _bars(axes: Axes, described: Described) -> None:
     axes.set_ylabel("client (training rows)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    if count <= 2 * len(_COLOURS):
+    if count <= 2 * len(CLASSES):
         axes.legend(ncols=min(count, 10), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, fontsize=7.5,
                     handlelength=1, columnspacing=1, handletextpad=0.4)  # fmt: skip
 
@@ -86,7 +82,7 @@ def _distances(axes: Axes, distances: Distances, names: Sequence[str]) -> None:
     values = [distances.to_whole[name] for name in names]
     axes.hlines(range(len(values)), 0, values, color="#999", lw=1.2)
     axes.plot(values, range(len(values)), "o", color="#222", ms=5)
-    axes.axvline(distances.mean, color="#D55E00", lw=1.2, ls="--")
+    axes.axvline(distances.mean, color=ORANGE, lw=1.2, ls="--")
     axes.annotate(f"mean {distances.mean:.3g}", (distances.mean, 1), (0, 3), xycoords=("data", "axes fraction"),
                   textcoords="offset points", ha="center", color="#B24400", fontsize=7.5)  # fmt: skip
     for row, value in enumerate(values):

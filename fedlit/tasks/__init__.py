@@ -18,8 +18,10 @@ __all__ = ["SCORES", "TASKS", "Classification", "Regression", "Score", "Task", "
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression)}
 """By the name that configurations use."""
 
-SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)
-"""Of all tasks, by name."""
+SCORES: dict[str, Score] = by_name(
+    score for task in TASKS.values() for score in task.scores if score.name != "loss" and not score.context
+)
+"""By which predictions of some task are judged, by name."""
 
 
 def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:

@@ -199,6 +199,10 @@ class Task(ABC):
     def input_width(self) -> int:
         """Width of :meth:`as_input`."""
 
+    @abstractmethod
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """What a fitted model of scikit-learn predicts for rows (n, d), as :meth:`predict` gives it."""
+
     # ------------------------------------------------------------------ scores
 
     def at(self, classes: Sequence[int]) -> Task:

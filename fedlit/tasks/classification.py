@@ -174,6 +174,10 @@ class Classification(Task):
             return torch.stack([1 - positive, positive], 1)
         return outputs.softmax(1)
 
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """Its probabilities."""
+        return torch.from_numpy(model.predict_proba(x)).float()
+
     @property
     def input_width(self) -> int:
         """A probability of each class."""

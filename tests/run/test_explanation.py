@@ -16,7 +16,8 @@ from fedlit.explain.judge import judge
 from fedlit.run.explanation import explain, read_corrections
 from fedlit.show.corrections import heatmap_figure, histogram_figure
 from fedlit.study.compare import compare
-from fedlit.study.study import Method, Study
+from fedlit.study.method import Method
+from fedlit.study.study import Study
 
 CLIENT = {
     "class_path": "fedlit.IFedAvg",

@@ -18,7 +18,7 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, ro
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
-from fedlit.study.collect import best_on_validation
+from fedlit.study.choose import best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.runner import locked
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
