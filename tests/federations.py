@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
@@ -58,6 +59,19 @@ class SmallNet(Network):
         super().__init__(
             nn.Sequential(nn.Linear(num_features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3)),
             nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Linear(8, num_outputs),
+        )
+
+
+class Dry(Network):
+    """SmallNet without dropout, and without biases before a normalisation: these have no gradient but rounding, which
+    Adam makes a step of, so that engines could not be compared.
+    """
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
+            nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
             nn.Linear(8, num_outputs),
         )
 
@@ -189,6 +203,11 @@ def client_around(method: dict[str, Any], network: Any) -> Any:
     return partial(client, network=network) if "network" in inspect.signature(client).parameters else client
 
 
+def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
+    loop, client = method.get("loop", {}), client_around(method, Dry)
+    return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
+
+
 def weights(run: Run) -> dict[str, Tensor]:
     """All tensors of all clients, by client and name."""
     return {name: value.clone() for name, value in run.loop.state_dict().items()}
@@ -200,3 +219,43 @@ def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:
     return sorted(
         (first.keys() ^ second.keys()) | {name for name in shared if not torch.equal(first[name], second[name])}
     )
+
+
+def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
+    """Whether the clients of two runs predict the same."""
+    for owner, _, rows in first.data.sites("test"):
+        with torch.no_grad():
+            one, two = (run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0] for run in (first, second))
+        if not torch.allclose(one, two, atol=tolerance):
+            return False
+    return True
+
+
+class Alike(Made):
+    """Six clients of one shape, and one that differs."""
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for number in range(7):
+            rng = np.random.default_rng(number)
+            rows, features = (90, 5) if number < 6 else (70, 4)
+            x = rng.normal(size=(rows, features))
+            y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)
+            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
+            split = random_split(rows, seed, 0.3, 0.2)
+            tables.append(ClientTable(f"site{number}", frame, pd.Series(y, name="y"), split))
+        return tables
+
+
+def alike(folder: Path, engine: str = "auto", network: Any = Dry, **options: Any) -> Run:
+    loop = {"client": partial(options.pop("client", FederatedClient), network=network), "engine": engine}
+    run = make_run(folder, loop={**loop, **options.pop("loop", {})}, **options)
+    run.data.source = Alike()
+    return run
+
+
+class Spy(Callback):
+    """Notes which clients were stacked together."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        self.stacks = [[client.spec.name for client in stack.clients] for _, stack in pl_module.engine._stacks.values()]

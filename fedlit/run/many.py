@@ -191,12 +191,12 @@ class _Together(LightningModule):
 
     def training_step(self, batch: Mapping[str, Mapping[str, Batch | None]], batch_idx: int) -> None:
         assert self._engine is not None
-        tasks = {
-            f"{number}/{name}": task
+        steps = {
+            f"{number}/{name}": step
             for number, run in enumerate(self.runs)
-            for name, task in run.loop.begin_step(batch[str(number)], batch_idx).items()
+            for name, step in run.loop.begin_step(batch[str(number)], batch_idx).items()
         }
-        self._engine.run(tasks)
+        self._engine.run(steps)
         count_aligned_step(self.trainer)
         for number, run in enumerate(self.runs):
             run.loop.end_step(batch[str(number)], batch_idx)

@@ -21,7 +21,7 @@ from fedlit.client.client import FederatedClient, call_hook, overrides
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Engine, EngineName, StackedEngine, Task, make_engine
+from fedlit.engine import ClientStep, Engine, EngineName, StackedEngine, make_engine
 from fedlit.engine.kernels import ROWS_WORTH_COMPILING, Kernels, fuse_optimizer, use_kernels
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.run.manifest import fixed_settings, refuse_other_runs
@@ -267,14 +267,13 @@ class FederatedLoop(LightningModule):
 
     def training_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> None:
         """One aligned step."""
-        tasks = self.begin_step(batch, batch_idx)
-        self.engine.run(tasks)
+        self.engine.run(self.begin_step(batch, batch_idx))
         count_aligned_step(self.trainer)
         self.end_step(batch, batch_idx)
 
-    def begin_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> dict[str, Task]:
+    def begin_step(self, batch: Mapping[str, Batch | None], batch_idx: int) -> dict[str, ClientStep]:
         """What there is to do in an aligned step, by client."""
-        tasks = {}
+        steps = {}
         for name, client in self.active.items():
             own = batch[name]
             if own is None:
@@ -284,8 +283,8 @@ class FederatedLoop(LightningModule):
             own_step = self.current_epoch * self.data.train_loaders[name].most + batch_idx
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step_client, client, own, batch_idx, seed)
-            tasks[name] = Task(client, own, step, self.accumulate, self._updates(name, batch_idx), seed=seed)
-        return tasks
+            steps[name] = ClientStep(client, own, step, self.accumulate, self._updates(name, batch_idx), seed=seed)
+        return steps
 
     def _updates(self, name: str, batch_idx: int) -> bool:
         """Whether a client's optimizers step behind this batch."""

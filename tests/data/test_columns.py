@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_encoding import mixed, numbers, table
+from tables import mixed, numbers, table
 
 from fedlit.data.encoding import encode, told_before
 from fedlit.data.moments import Moments

@@ -10,28 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, SmallNet, client_around, different, make_run, weights
-from torch import Tensor, nn
+from federations import METHODS, Dry, SmallNet, close, different, dry, make_run, weights
+from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine import AutoEngine, PlainEngine, StackedEngine, ThreadedEngine, make_engine
 from fedlit.errors import RunError
-from fedlit.nn import Network
-from fedlit.run.run import Run
-
-
-class Dry(Network):
-    """SmallNet without dropout, and without biases before a normalisation: these have no gradient but rounding, which
-    Adam makes a step of, so that engines could not be compared.
-    """
-
-    def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(
-            nn.Sequential(nn.Linear(num_features, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
-            nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
-            nn.Linear(8, num_outputs),
-        )
 
 
 class Watched(FederatedClient):
@@ -40,21 +25,6 @@ class Watched(FederatedClient):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.state.setdefault("threads", []).append(threading.current_thread().name)
         return super().training_step(batch, batch_idx)
-
-
-def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
-    loop, client = method.get("loop", {}), client_around(method, Dry)
-    return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
-
-
-def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
-    """Whether the clients of two runs predict the same."""
-    for owner, _, rows in first.data.sites("test"):
-        with torch.no_grad():
-            one, two = (run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0] for run in (first, second))
-        if not torch.allclose(one, two, atol=tolerance):
-            return False
-    return True
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -9,50 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-from federations import Made, SmallNet, different, make_run, random_split, weights
+from federations import Alike, Dry, SmallNet, Spy, alike, close, different, weights
 from lightning.pytorch import Callback, Trainer
-from test_engine import Dry, close
 from torch import Tensor, nn
 
 from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.table import ClientTable
+from fedlit.engine.alike import stack_key
 from fedlit.engine.kernels import fuse_optimizer
-from fedlit.engine.stack import Stack, stack_key
+from fedlit.engine.stack import Stack
 from fedlit.methods import APFL, FedProx, IFedAvg
 from fedlit.nn import MLP, GlobalLayers, Network
-from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
-
-
-class Alike(Made):
-    """Six clients of one shape, and one that differs."""
-
-    def tables(self, seed: int) -> list[ClientTable]:
-        tables = []
-        for number in range(7):
-            rng = np.random.default_rng(number)
-            rows, features = (90, 5) if number < 6 else (70, 4)
-            x = rng.normal(size=(rows, features))
-            y = (x[:, 0] + rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)
-            frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(features)])
-            split = random_split(rows, seed, 0.3, 0.2)
-            tables.append(ClientTable(f"site{number}", frame, pd.Series(y, name="y"), split))
-        return tables
-
-
-def alike(folder: Path, engine: str = "auto", network: Any = Dry, **options: Any) -> Run:
-    loop = {"client": partial(options.pop("client", FederatedClient), network=network), "engine": engine}
-    run = make_run(folder, loop={**loop, **options.pop("loop", {})}, **options)
-    run.data.source = Alike()
-    return run
-
 
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
@@ -79,13 +52,6 @@ def test_a_stack_agrees_with_one_after_another(method: str, tmp_path: Path) -> N
     for name, scores in expected.scores.items():
         assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
     assert stacked.loop.step == plain.loop.step
-
-
-class Spy(Callback):
-    """Notes which clients were stacked together."""
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        self.stacks = [[client.spec.name for client in stack.clients] for _, stack in pl_module.engine._stacks.values()]
 
 
 def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import different, make_run, weights
+from federations import alike, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
-from test_stack import alike
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -129,7 +129,9 @@ def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
     from fedlit.run.load import load
 
     table = load(str(run / "config.yaml")).data.table("site3")
-    figure = histogram_figure(table, ["b", "ward=north", "ward=west"], ["one", "two", "three"])
+    rows = [values.iloc[table.splits["train"]] for values in (table.features, table.target)]
+    notes = ["one", "two", "three"]
+    figure = histogram_figure("site3", *rows, ["b", "ward=north", "ward=west"], notes, table.categorical)
     assert [axes.get_title().splitlines() for axes in figure.axes] == [["b", "one"], ["ward", "two"]]
     train = table.features["b"].iloc[table.splits["train"]]
     heights = [sum(patch.get_height() for patch in bars) for bars in figure.axes[0].containers]  # type: ignore[attr-defined]
@@ -137,7 +139,7 @@ def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
     low = min(patch.get_x() for bars in figure.axes[0].containers for patch in bars)  # type: ignore[attr-defined]
     assert low == pytest.approx(train.min())
     with pytest.raises(ValueError, match="expected columns of client 'site3'"):
-        histogram_figure(table, ["age"])
+        histogram_figure("site3", *rows, ["age"])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, client_around, different, make_run, weights
-from test_engine import Dry, close
-from test_stack import Spy
+from federations import METHODS, Dry, Spy, client_around, close, different, make_run, weights
 
 import fedlit
 from fedlit.errors import ConfigError

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import make_run
+from federations import alike, make_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util import tensor_util
-from test_stack import alike
 
 from fedlit.train.logger import Shown
 
