@@ -165,12 +165,11 @@ def test_a_run_that_corrects_nothing_says_so(tmp_path: Path, capsys: pytest.Capt
     assert "found no corrections.csv; see covertype_ifedavg.yaml" in capsys.readouterr().err
 
 
-def test_resumed_it_goes_on_behind_what_was_recorded(tmp_path: Path) -> None:
-    whole = fit(tmp_path / "a" if (tmp_path / "a").mkdir() is None else tmp_path)
-    part = fit(tmp_path / "b" if (tmp_path / "b").mkdir() is None else tmp_path, "--trainer.max_epochs", "3")
+def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) -> None:
+    part = fit(tmp_path, "--trainer.max_epochs", "3")
     config = str(part.parents[2] / "sites.yaml")
     assert main(["fit", "--config", config, "--ckpt_path", "last", "--trainer.max_epochs", "5"]) == 0
-    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(whole / "corrections.csv")
+    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(run / "corrections.csv")
     assert sorted(resumed["epoch"].unique()) == [2, 3, 4, 5]
     pd.testing.assert_frame_equal(resumed[resumed["epoch"] != 3].reset_index(drop=True), expected, check_exact=True)
 
