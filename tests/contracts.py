@@ -7,6 +7,7 @@ axis (a transport, say) is one entry in :data:`AXES` and what it means in :meth:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -80,6 +81,17 @@ def cases(contract: str) -> list[Any]:
     return [
         pytest.param(case, id="-".join(map(str, case.values.values())), marks=[pytest.mark.full] if case.full else [])
         for case in own
+    ]
+
+
+def covering(*axes: Sequence[Any]) -> list[Any]:
+    """Parameters of a test of its own: the product of axes, marked ``full`` but for one in as many as the shortest
+    axis has values; those have every value of each.
+    """
+    least = min(map(len, axes))
+    return [
+        pytest.param(*values, marks=[pytest.mark.full] if sum(places) % least else [])
+        for places, values in zip(product(*(range(len(own)) for own in axes)), product(*axes), strict=True)
     ]
 
 
