@@ -110,7 +110,9 @@ def run(job: dict[str, Any], out: Path) -> None:
             client: {m: own[m] for m in ("weighted_f1", "f1", "balanced_accuracy", "auroc")}
             for client, own in scores.scores.items()
         },
-        "corrections": corrections_frame(loaded.loop.federation).values.tolist(),
+        "corrections": corrections_frame(
+            {name: client.corrections for name, client in loaded.loop.federation.items()}
+        ).values.tolist(),
     }
     target = path_of(out, job)
     partial = target.with_suffix(".part")

@@ -68,6 +68,7 @@ _HOMES = {
     "FederatedData": "fedlit.data.module",
     "FederatedLoop": "fedlit.train.loop",
     "GlobalLayers": "fedlit.nn",
+    "Grouping": "fedlit.names",
     "Heart": "fedlit.data.sources",
     "IFedAvg": "fedlit.methods",
     "Iid": "fedlit.data.shaping.dealing",

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedlit.data.target import TaskSettings
 from fedlit.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "ClientTable", "Split", "choose_columns"]
+__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns"]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+TaskSettings = str | dict[str, Any]
+"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or pattern."""
 
 
 @dataclass(frozen=True, eq=False)

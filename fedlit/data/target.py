@@ -6,16 +6,15 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.data.table import ClientTable
     from fedlit.tasks import Task
 
 __all__ = [
-    "TaskSettings",
     "agree_on_task",
     "check_task",
     "is_classification",
@@ -24,9 +23,6 @@ __all__ = [
     "target_facts",
     "told_of_targets",
 ]
-
-TaskSettings = str | dict[str, Any]
-"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or pattern."""
 
 
 def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:

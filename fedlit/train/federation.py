@@ -22,7 +22,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Task
+from fedlit.engine import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
@@ -200,9 +200,9 @@ class Federation(Mapping[str, FederatedClient]):
 
     # ------------------------------------------------------------------ a step
 
-    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, Task]:
+    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, ClientStep]:
         """What there is to do in an aligned step, by client."""
-        tasks = {}
+        steps = {}
         for name, client in self.active.items():
             own = batch[name]
             if own is None:
@@ -213,8 +213,8 @@ class Federation(Mapping[str, FederatedClient]):
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step, client, own, moment, seed)
             accumulate = self.training.accumulate
-            tasks[name] = Task(client, own, step, accumulate, self._updates(name, moment), seed=seed)
-        return tasks
+            steps[name] = ClientStep(client, own, step, accumulate, self._updates(name, moment), seed=seed)
+        return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
         """Whether a client's optimizers step behind this batch."""

@@ -224,12 +224,12 @@ class FederatedLoop(LightningModule):
         several = len(self.federations) > 1
         own = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
         moment = self._moment(batch_idx)
-        tasks = {
-            f"{number}/{name}" if several else name: task
+        steps = {
+            f"{number}/{name}" if several else name: step
             for number, federation in enumerate(self.federations)
-            for name, task in federation.begin_step(own[number], moment).items()
+            for name, step in federation.begin_step(own[number], moment).items()
         }
-        self.engine.run(tasks)
+        self.engine.run(steps)
         count_aligned_step(self.trainer)
         moment = self._moment(batch_idx)
         for federation, mine in zip(self.federations, own, strict=True):

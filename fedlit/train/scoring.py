@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient, main_score
 from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
 from fedlit.seeding import derive_seed, isolated_rng
@@ -22,9 +24,6 @@ from fedlit.tasks import SCORES
 from fedlit.tasks.base import by_name
 from fedlit.tasks.metrics import SiteMetrics, summarise
 from fedlit.train.results import Results
-
-if TYPE_CHECKING:
-    from fedlit.train.federation import Federation
 
 __all__ = ["Evaluations", "Scoring"]
 
@@ -131,6 +130,17 @@ def _say_unlisted(metric: str) -> None:
     )
 
 
+class Scored(Protocol):
+    """What is asked of a federation whose clients are scored; see :class:`~fedlit.train.federation.Federation`."""
+
+    data: FederatedData
+    clients: dict[str, FederatedClient]
+    seed: int
+    step: int
+    device: torch.device
+    scope_of_scoring: Callable[[], AbstractContextManager[None]]
+
+
 class Evaluations:
     """The evaluations of a federation: which splits are being scored, and what waits to be executed for it.
 
@@ -141,7 +151,7 @@ class Evaluations:
         federation: whose clients.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Scored) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []
@@ -149,7 +159,7 @@ class Evaluations:
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation, split)
+        self.scoring[split] = Scoring(self.federation.clients, split)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Have a batch of a site scored, at the latest when the split ends."""

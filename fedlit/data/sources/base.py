@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import TaskSettings, is_classification, own_task
+from fedlit.data.table import SPLITS, ClientTable, Split, TaskSettings
+from fedlit.data.target import is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:

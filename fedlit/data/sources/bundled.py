@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
-from fedlit.data.table import ClientTable
-from fedlit.data.target import TaskSettings, check_task, own_task
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.target import check_task, own_task
 
 __all__ = ["Bundled"]
 

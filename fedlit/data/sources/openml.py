@@ -23,8 +23,8 @@ from fedlit.data.sources.base import (
     class_labels,
     random_split,
 )
-from fedlit.data.table import ClientTable
-from fedlit.data.target import TaskSettings, check_task, own_task
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.target import check_task, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
