@@ -64,7 +64,8 @@ class Moved(MetaPathFinder, Loader):
         news = [importlib.import_module(home) for home in self.homes[module.__name__]]
         for new in reversed(news):
             vars(module).update({name: own for name, own in vars(new).items() if not name.startswith("__")})
-        module.__getattr__ = lambda name: getattr(news[0], name)  # type: ignore[method-assign]
+        handing_on = lambda name: getattr(next((new for new in news if hasattr(new, name)), news[0]), name)  # noqa: E731
+        module.__getattr__ = handing_on  # type: ignore[method-assign]
 
     @classmethod
     def install(cls, homes: Mapping[str, Sequence[str]]) -> None:
