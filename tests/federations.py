@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,29 @@ class Spy(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         self.stacks = [[client.spec.name for client in stack.clients] for _, stack in pl_module.engine._stacks.values()]
+
+
+class Killed(Exception):
+    """What ends a run in a thread, where Lightning cannot take an interrupt."""
+
+
+class StopAfter(Callback):
+    """Save a checkpoint after an aligned step and stop there, as a kill would."""
+
+    def __init__(self, step: int, path: Path, by: type[BaseException] = KeyboardInterrupt) -> None:
+        self.step, self.path, self.by = step, path, by
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            raise self.by
+
+
+class Explodes(FederatedClient):
+    """Birch's loss is not finite at one aligned step."""
+
+    at = 5
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * math.nan if self.spec.name == "birch" and self.trainer.global_step == self.at else loss

@@ -35,7 +35,8 @@ class NotFinite:
         """Say who was lost."""
         for client in lost:
             self.counts[client] = self.counts.get(client, 0) + times
-            members.record({f"{client}/exchange/not_finite": float(self.counts[client])})
+            if client in members.clients:
+                members.record({f"{client}/exchange/not_finite": float(self.counts[client])})
             _log.warning(f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate")
 
     def count(self, finite: Mapping[str, Tensor]) -> None:

@@ -84,7 +84,7 @@ class Run:
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
-        self.transport: Transport = transport if transport is not None else InProcess()
+        self._transport: Transport = transport if transport is not None else InProcess()
         self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
@@ -99,6 +99,15 @@ class Run:
         return self.loop.seed
 
     @property
+    def transport(self) -> Transport:
+        """The way to clients that are elsewhere."""
+        return self._transport
+
+    @transport.setter
+    def transport(self, transport: Transport) -> None:
+        self._transport = self.exchange.transport = transport
+
+    @property
     def exchange(self) -> Exchange:
         """What the clients exchange."""
         exchange = self.loop.federation.exchange
@@ -107,7 +116,7 @@ class Run:
 
     @exchange.setter
     def exchange(self, exchange: Exchange) -> None:
-        exchange.transport = self.transport
+        exchange.transport = self._transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
     def with_seed(self, seed: int) -> Run:

@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from contracts import PACES, Case, cases, uncovered
-from federations import FederatedClient, SmallNet, different, make_run, weights
+from federations import Explodes, FederatedClient, SmallNet, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from fedlit.client.build import build_clients
-from fedlit.data.loader import Batch
 from fedlit.errors import RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import Mean, Round, Update
@@ -56,18 +54,6 @@ def test_2_without_exchange_another_client_changes_no_weight(case: Case, tmp_pat
     options["data"] = data  # ash has the most steps, and the others wait for it
     among = weights(trained(tmp_path / "b", clients=("ash", "birch", "cedar"), **options))
     assert {name.split(".")[1] for name in different(alone, among)} == {"ash"}
-
-
-class StopAfter(Callback):
-    """Save a checkpoint after an aligned step and stop there, as a kill would."""
-
-    def __init__(self, step: int, path: Path) -> None:
-        self.step, self.path = step, path
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("case", cases("3, in an epoch"))
@@ -185,16 +171,6 @@ def test_7_buffers_follow_the_stated_policy_and_integers_never_travel(buffers: s
     assert ("core.1.running_mean" in run.exchange.sharing.all_names) == (buffers == "average")
     assert not [name for name in run.exchange.sharing.all_names if "num_batches_tracked" in name]
     assert all(int(state["core.1.num_batches_tracked"]) == 12 for state in states)
-
-
-class Explodes(FederatedClient):
-    """Birch's loss is not finite at one aligned step."""
-
-    at = 5
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        return loss * math.nan if self.spec.name == "birch" and self.trainer.global_step == self.at else loss
 
 
 def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""Contract 12, and the others over it: sites that exchange bytes end with the bits of one federation.
+
+Whatever the contracts say of one federation then holds for its sites: they are compared with it tensor by tensor,
+score by score and byte by byte.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contracts import ALL
+from federations import Explodes, Killed, Made, StopAfter, different, make_run, weights
+from lightning.pytorch import Callback, Trainer
+from sites import history, hub_of, in_a_process, joint, over_loopback
+
+import fedlit
+from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.exchange.loopback import Channel, Hub, Loopback, in_processes, in_threads
+from fedlit.exchange.rules import IFCA
+from fedlit.exchange.wire import unpack
+from fedlit.train.callbacks import Checkpoints
+
+SITES = [name for name in ALL if name != "centralized"]  # which needs all rows in one place
+
+
+def plain(method: str, **more: Any) -> dict[str, Any]:
+    own = ALL[method]
+    return {**own, "loop": {**own.get("loop", {}), "engine": "plain"}, "epochs": 2, **more}
+
+
+def same(whole: fedlit.Run, sites: dict[str, fedlit.Run]) -> None:
+    """Tensors, scores, what was logged, rounds, bytes, who was left out."""
+    assert different(weights(whole), joint(sites)) == []
+    results = whole.loop.results["validation"]
+    for name, run in sites.items():
+        own = run.loop.results["validation"]
+        assert repr(own.scores) == repr({name: results.scores[name]}) and repr(own.summary) == repr(results.summary)
+        assert history(run) == history(whole, name)
+        for counted in ("rounds", "bytes", "not_finite"):
+            assert getattr(run.exchange, counted) == getattr(whole.exchange, counted), counted
+        assert run.exchange.sent[name] == whole.exchange.sent[name]
+        assert run.loop.kernels == whole.loop.kernels
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.full] if place % 2 else []) for place, name in enumerate(SITES)]
+)
+def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", **plain(method))
+    whole.fit(quiet=True)
+    same(whole, over_loopback(tmp_path, **plain(method)))
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        {"federated": ["core"], "participation": 0.5, "every": {"steps": 3}},
+        {"federated": ["core"], "participation": 0.5, "rate": 0.5, "rule": fedlit.Mean("rows")},
+        {"federated": ["core"], "optimizer_state": "reset", "every": "step"},
+    ],
+    ids=["half a round", "half a round at half the rate, by rows", "reset every step"],
+)
+def test_12_cohorts_are_drawn_alike(exchange: dict[str, Any], tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", **plain("local", exchange=exchange))
+    whole.fit(quiet=True)
+    same(whole, over_loopback(tmp_path, **plain("local", exchange=exchange)))
+
+
+def test_1_the_order_of_sites_is_irrelevant(tmp_path: Path) -> None:
+    first = over_loopback(tmp_path / "a", **plain("ifca"))
+    second = over_loopback(tmp_path / "b", clients=("cedar", "ash", "birch"), **plain("ifca"))
+    assert different(joint(first), joint(second)) == []
+
+
+def test_2_without_exchange_another_site_changes_no_weight(tmp_path: Path) -> None:
+    among = over_loopback(tmp_path / "a", **plain("local"))
+    alone = over_loopback(tmp_path / "b", clients=("birch", "cedar"), **plain("local"))
+    assert {name.split(".")[1] for name in different(joint(alone), joint(among))} == {"ash"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["ifca", "cfl", pytest.param("global layers, rate 0.5, every 3 steps", marks=pytest.mark.full), "two optimizers"],
+)
+@pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.full)])
+def test_3_killed_sites_and_a_killed_hub_go_on_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", **plain(method))
+    whole.fit(quiet=True)
+    hub = hub_of(make_run(tmp_path / "first", **plain(method)))
+    stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}
+    over_loopback(tmp_path, hub, fail=True, **stop, **plain(method))
+    torch.save(hub.state_dict(), tmp_path / "hub.pt")
+    again = hub_of(make_run(tmp_path / "second", **plain(method)))
+    again.load_state_dict(torch.load(tmp_path / "hub.pt", weights_only=True))
+    resumed = over_loopback(tmp_path, again, "middle.ckpt", **plain(method))
+    assert different(weights(whole), joint(resumed)) == []
+    assert {run.exchange.rounds for run in resumed.values()} == {whole.exchange.rounds}
+
+
+def test_3_sites_that_resume_from_different_rounds_are_refused(tmp_path: Path) -> None:
+    options = plain("cfl", checkpoints=Checkpoints(best=0, seconds=0))
+
+    class Uneven(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+            if trainer.current_epoch == 0 and "birch" not in pl_module.federation:
+                trainer.save_checkpoint(Path(trainer.default_root_dir).parents[1] / "middle.ckpt")
+
+        def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+            if trainer.global_step == 1 and "birch" in pl_module.federation:
+                trainer.save_checkpoint(Path(trainer.default_root_dir).parents[1] / "middle.ckpt")
+
+    over_loopback(tmp_path, callbacks=lambda folder: [Uneven()], **options)
+    with pytest.raises(RunError, match=r"expected all sites to be at the same point, .*resume all or none"):
+        over_loopback(tmp_path, None, "middle.ckpt", **options)
+
+
+def test_8_a_site_that_is_not_finite_is_left_out_named_everywhere_and_comes_back(tmp_path: Path) -> None:
+    options = plain("local", client=Explodes, exchange={"federated": ["core"]}, epochs=3)
+    whole = make_run(tmp_path / "whole", **options)
+    whole.fit(quiet=True)
+    assert whole.exchange.not_finite == {"birch": 1}
+    same(whole, over_loopback(tmp_path, **options))
+
+
+def test_8_all_sites_end_with_the_same_message_when_too_few_remain(tmp_path: Path) -> None:
+    options = plain("local", client=Explodes, exchange={"federated": ["core"], "minimum": 3})
+    message = r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"
+    with pytest.raises(RunError, match=message):
+        over_loopback(tmp_path, **options)
+
+
+def test_15_only_what_is_planned_leaves_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    heard = Hub._hear
+    monkeypatch.setattr(
+        Hub,
+        "_hear",
+        lambda self, channels: sent.append(found := heard(self, channels)) or found,  # type: ignore[func-returns-value]
+    )
+    sites = over_loopback(tmp_path, **plain("global layers"))
+    told = [message["birch"] for message in sent if message]
+    updates = [message["updates"]["birch"] for message in told if "exchange" in message]
+    planned = sites["birch"].exchange.sharing.names["birch"]
+    bytes_sent = sites["birch"].describe().clients["birch"]["bytes_per_exchange"]
+    assert len(updates) == 2
+    for update in updates:
+        assert tuple(update["state"]) == planned and not update["published"]
+        assert sum(4 * value.numel() for value in update["state"].values()) == bytes_sent
+        assert update["rows"] == 0  # the mean does not need them
+    topics = {message["share"]: message["facts"]["birch"] for message in told if "share" in message}
+    assert set(topics) == {"clients", "columns", "steps", "federated", "train/loss", "scores/validation", "checkpoint"}
+    assert topics["columns"] == {} and set(topics["federated"]["tensors"]) == set(planned)
+
+
+def test_a_federation_that_needs_all_rows_in_one_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pool: true puts all rows into one table and so needs all clients here"):
+        over_loopback(tmp_path, **plain("centralized"))
+
+
+def test_a_site_that_fails_is_the_one_that_is_heard_of(tmp_path: Path) -> None:
+    class Fails(fedlit.FederatedClient):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.spec.name == "cedar" and self.trainer.global_step == 5:
+                raise ValueError("a broken row")
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(RunError, match=r"client 'cedar', step 6: ValueError: a broken row"):
+        over_loopback(tmp_path, **plain("local", client=Fails, exchange={"federated": ["core"]}))
+
+
+def test_sites_of_different_configurations_are_told_apart(tmp_path: Path) -> None:
+    hub = hub_of(make_run(tmp_path / "hub", exchange={"federated": ["core"]}))
+
+    def site(name: str, every: str, channel: Channel) -> None:
+        exchange = {"federated": ["core"], "every": every}
+        transport = Loopback(channel, hub.rule)
+        make_run(tmp_path / name, clients=(name,), transport=transport, exchange=exchange).fit(quiet=True)
+
+    with pytest.raises(FedlitError, match=r"expected all sites to be at the same point"):
+        in_threads(hub, {"ash": partial(site, "ash", "step"), "birch": partial(site, "birch", "epoch")})
+
+
+def test_bytes_that_are_no_message_are_refused() -> None:
+    for content in (b"", b"\x00" * 8, b"\x00" * 7 + b"\x02{}", b"\x80\x04K\x01."):
+        with pytest.raises(RunError, match="expected a message of fedlit"):
+            unpack(content)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ifca"])
+def test_12_sites_in_processes_that_open_their_own_file_only(name: str, tmp_path: Path) -> None:
+    clients = ("ash", "birch", "cedar")
+    for client, table in zip(clients, Made(clients).tables(8), strict=True):
+        (tmp_path / client).mkdir()
+        frame = table.features.assign(y=table.target)
+        frame.to_csv(tmp_path / client / "table.csv", index=False, quoting=csv.QUOTE_NONNUMERIC)
+    rule = {"ifca": ["--exchange.rule=fedlit.IFCA", "--exchange.rule.init_args.clusters=2"], "quickstart": []}[name]
+    more = ["--exchange.federated=[encoder, core, head]", "--data.align=both", *rule] if name == "ifca" else []
+    keys = [
+        "quickstart",
+        *more,
+        "--data.source=fedlit.Tables",
+        "--data.source.init_args.target=y",
+        "--model.engine=plain",
+    ]
+    keys += ["--trainer.max_epochs=2", "--data.batches=4"]
+    files = {client: str(tmp_path / client / "table.csv") for client in clients}
+
+    def arguments(own: dict[str, str]) -> list[str]:
+        return [*keys, f"--data.source.init_args.files={json.dumps(own)}"]
+
+    whole = fedlit.load(*arguments(files), f"--trainer.default_root_dir={tmp_path / 'whole'}")
+    whole.fit(quiet=True)
+    hub = hub_of(fedlit.load(*arguments(files)))
+    assert isinstance(hub.rule, IFCA) == (name == "ifca")
+    in_processes(
+        hub,
+        {
+            client: (in_a_process, (str(tmp_path / client), str(tmp_path), arguments({client: files[client]})))
+            for client in clients
+        },
+    )
+    for client in clients:
+        end = torch.load(tmp_path / client / "end.pt", weights_only=True)
+        expected = {key: value for key, value in weights(whole).items() if key.split(".")[1] == client}
+        assert different(expected, end["weights"]) == []
+        assert repr(end["scores"]) == repr({client: whole.loop.results["validation"].scores[client]})
+        assert end["history"] == history(whole, client)
