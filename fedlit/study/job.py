@@ -29,6 +29,7 @@ from fedlit.errors import ConfigError
 from fedlit.study.study import Study
 
 __all__ = [
+    "BESIDE",
     "BOOTSTRAP",
     "CURVES",
     "DONE",
@@ -50,6 +51,7 @@ __all__ = [
 # Of what is written and how it is computed: results of different formats are not compared. Version 0.1 wrote none.
 FORMAT = 2
 DONE = "DONE"
+BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
 PREDICTIONS, SCORE_FILE, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
 
 # Keys that do not change what is computed, beyond rounding.

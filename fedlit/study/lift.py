@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
+from fedlit.study.job import BESIDE
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.tasks import SCORES
 
@@ -39,7 +40,7 @@ class Scores:
         self.clients = [*collected.clients, MEAN, WORST]
         self._values: dict[str, pd.DataFrame] = {}
         own = collected.results
-        own = own[(own["split"] == "test") & own["metric"].isin(list(SCORES))]
+        own = own[(own["split"] == "test") & own["metric"].isin(set(SCORES).difference(BESIDE))]
         # Where there is no score at all, predictions were not finite.
         without = own["value"].isna().groupby([own["seed"], own["method"], own["client"]]).all()
         self._lost = without.unstack(["method", "client"], fill_value=False)

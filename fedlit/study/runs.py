@@ -30,6 +30,7 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.curves import read_curves, training_seconds
 from fedlit.study.job import (
+    BESIDE,
     BOOTSTRAP,
     CURVES,
     DONE,
@@ -132,7 +133,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():
             predictions.append(tidy(frame, client, results.split))
         for client, own in results.scores.items():
-            known = {metric: own[metric] for metric in own if metric in SCORES or metric in ("loss", "classes")}
+            known = {metric: own[metric] for metric in own if metric in SCORES or metric in BESIDE}
             scores += score_rows(known, client, results.split)
     curves = _keep(run, folder, list(splits[-1].scores))
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}

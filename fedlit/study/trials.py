@@ -24,7 +24,7 @@ from fedlit.errors import ConfigError, FedlitError
 from fedlit.explain.judge import read_records
 from fedlit.run.load import load
 from fedlit.seeding import derive_seed
-from fedlit.study.job import SCORE_FILE, Job
+from fedlit.study.job import BESIDE, SCORE_FILE, Job
 from fedlit.study.method import Search
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import run_jobs
@@ -194,7 +194,8 @@ class Trials:
             scores = read_records(Path(job.folder) / SCORE_FILE)
             own = scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]
             # where there is no score at all, predictions were not finite: then there is no value, as for a run
-            lost = bool(own[own["metric"].isin(list(SCORES))].groupby("client")["value"].count().eq(0).any())
+            judged = own[own["metric"].isin(set(SCORES).difference(BESIDE))]
+            lost = bool(judged.groupby("client")["value"].count().eq(0).any())
             of_clients = own[own["metric"] == self.score.name].set_index("client")["value"].sort_index()
             known = {str(name): float(value) for name, value in of_clients.dropna().items()}
             worst = self.score.worst(known)
