@@ -5,16 +5,24 @@ ARGS ?=
 BIN = .venv/bin
 JOBS ?= 2
 
-.PHONY: fit test clean
+.PHONY: fit test test-all lint clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
 
-test: .venv/dev
+# what a change must pass: of many alike combinations (marked `full`) a part that covers them
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# all combinations
+test-all: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -m ""
+
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-from scipy import stats
 
-from fedlit.statistics import corrected_interval
+from fedlit.statistics import corrected_interval, seeds_interval
 
 WAYS = 3  # of dealing columns; a run's seed modulo this
 # clients → method → mean and standard deviation of the accuracy (Covertype, 30 % of the columns in common)
@@ -52,7 +51,7 @@ PAIRS = [("chfl_0", "common"), ("chfl_0", "local"), ("chfl", "chfl_0"), ("chfl",
 
 def run(arguments: argparse.Namespace) -> None:
     from fedlit.study.compare import compare
-    from fedlit.study.study import load_study
+    from fedlit.study.parse import load_study
 
     study = load_study("chfl_covertype")
     changes = {
@@ -68,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
         methods=arguments.methods.split(",") if arguments.methods else None,
         baselines=[] if arguments.methods else None,
         jobs=arguments.jobs,
+        say=print,
         out=arguments.out or Path("lightning_logs", "studies", name),
     )
 
@@ -159,11 +159,7 @@ def figure(folder: Path, file: Path) -> None:
 
 def interval(values: pd.Series) -> str:
     """Mean and 95 % interval of Student's t."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return f"{mean:+.3f}"
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std() / np.sqrt(len(values)))
-    return f"{mean:+.3f} ({_between((mean - half, mean + half))})"
+    return f"{values.mean():+.3f}" + (f" ({_between(seeds_interval(values))})" if len(values) > 1 else "")
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.study.study import Study, load_study
+from fedlit.study.parse import load_study
+from fedlit.study.study import Study
 
 LABELS = {
     "digits": "Digits, labels mean the same everywhere",

@@ -38,7 +38,7 @@ FEDERATIONS = {
 
 def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is run: seed by seed, so that a run which is cut short has all of its first seeds."""
-    from fedlit.study.study import parse_seeds
+    from fedlit.study.seeds import parse_seeds
 
     faults: list[str | None] = [None if fault == "none" else fault for fault in arguments.faults.split(",")]
     for seed in parse_seeds(arguments.seeds):
@@ -110,7 +110,9 @@ def run(job: dict[str, Any], out: Path) -> None:
             client: {m: own[m] for m in ("weighted_f1", "f1", "balanced_accuracy", "auroc")}
             for client, own in scores.scores.items()
         },
-        "corrections": corrections_frame(loaded.loop.federation).values.tolist(),
+        "corrections": corrections_frame(
+            {name: client.corrections for name, client in loaded.loop.federation.items()}
+        ).values.tolist(),
     }
     target = path_of(out, job)
     partial = target.with_suffix(".part")

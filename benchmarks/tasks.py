@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fedlit.data.encoding import EncodedClient, encode
+from fedlit.data.agree import Terms, negotiate
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoding import EncodedClient
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.run.config import find_config
@@ -77,8 +79,10 @@ class Task:
         module, _, name = data["source"]["class_path"].rpartition(".")
         arguments = {**data["source"].get("init_args", {}), **source}
         tables = getattr(import_module(module), name)(**arguments).tables(seed)
+        tables = sorted(tables, key=lambda table: table.name)
+        agreement = negotiate(tables, Terms(data.get("align", "none")))
         return Task(
-            encode(tables, align=data.get("align", "none")),
+            [TableEncoder(table.name, agreement).fit(table).encode(table) for table in tables],
             data["batches"],
             settings["trainer"]["max_epochs"],
             settings["model"]["client"]["init_args"]["network"].get("init_args", {}),

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from fedlit.run.run import Run
     from fedlit.spec import ClientSpec
     from fedlit.study.compare import compare
+    from fedlit.study.method import Method
     from fedlit.study.search import search
-    from fedlit.study.study import Method, Study
+    from fedlit.study.study import Study
     from fedlit.train.callbacks import Checkpoints
     from fedlit.train.loop import FederatedLoop
 
@@ -67,12 +68,13 @@ _HOMES = {
     "FederatedData": "fedlit.data.module",
     "FederatedLoop": "fedlit.train.loop",
     "GlobalLayers": "fedlit.nn",
+    "Grouping": "fedlit.names",
     "Heart": "fedlit.data.sources",
     "IFedAvg": "fedlit.methods",
     "Iid": "fedlit.data.shaping.dealing",
     "MLP": "fedlit.nn",
     "Mean": "fedlit.exchange.rules",
-    "Method": "fedlit.study.study",
+    "Method": "fedlit.study.method",
     "Mutation": "fedlit.data.shaping.mutations",
     "Network": "fedlit.nn",
     "OpenML": "fedlit.data.sources",

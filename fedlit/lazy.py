@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -41,10 +41,10 @@ class Moved(MetaPathFinder, Loader):
     """Imports a module that has moved from its new place, with a warning.
 
     Args:
-        homes: old full name → new full name.
+        homes: old full name → the modules in which its names are now, the foremost first.
     """
 
-    def __init__(self, homes: Mapping[str, str]) -> None:
+    def __init__(self, homes: Mapping[str, Sequence[str]]) -> None:
         self.homes = homes
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
@@ -52,21 +52,23 @@ class Moved(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True) if fullname in self.homes else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module at its new place, with the names that moved on to a third one."""
-        home = self.homes[spec.name]
-        warnings.warn(f"{spec.name} is called {home} now; import that", FutureWarning, stacklevel=2)
+        """An empty one, and the warning."""
+        homes = " and ".join(self.homes[spec.name])
+        warnings.warn(f"{spec.name} is called {homes} now; import that", FutureWarning, stacklevel=2)
         module = ModuleType(spec.name)
         module.__path__ = []  # it may have had modules inside
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Everything that the new module has."""
-        new = importlib.import_module(self.homes[module.__name__])
-        vars(module).update({name: own for name, own in vars(new).items() if not name.startswith("__")})
-        module.__getattr__ = lambda name: getattr(new, name)  # type: ignore[method-assign]
+        """Everything that the new modules have, and what they hand on when they are asked for it."""
+        news = [importlib.import_module(home) for home in self.homes[module.__name__]]
+        for new in reversed(news):
+            vars(module).update({name: own for name, own in vars(new).items() if not name.startswith("__")})
+        handing_on = lambda name: getattr(next((new for new in news if hasattr(new, name)), news[0]), name)  # noqa: E731
+        module.__getattr__ = handing_on  # type: ignore[method-assign]
 
     @classmethod
-    def install(cls, homes: Mapping[str, str]) -> None:
+    def install(cls, homes: Mapping[str, Sequence[str]]) -> None:
         """Have it asked for modules that nobody else finds."""
         if not any(isinstance(finder, cls) for finder in sys.meta_path):
             sys.meta_path.append(cls(homes))

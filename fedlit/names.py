@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Clustering", "Clusters", "sort_clusters"]
 
@@ -37,3 +39,10 @@ def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
         (('ash', 'birch'), ('cedar',))
     """
     return tuple(sorted(names for cluster in clusters if (names := tuple(sorted(cluster)))))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Grouping":  # in version 0.1
+        warnings.warn("Grouping is called Clustering now", FutureWarning, stacklevel=2)
+        return Clustering
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,6 +26,7 @@ __all__ = [
     "relative_distance",
     "resolve",
     "select",
+    "sharing_of",
     "split",
 ]
 
@@ -221,8 +222,15 @@ def resolve(
         )
     if problems:
         raise ConfigError("exchange.federated cannot be applied:\n  " + "\n  ".join(problems))
+    return sharing_of(offers)
+
+
+def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
+    """What is federated, by what each client says of itself (see :func:`offer`)."""
     names = {client: tuple(own["tensors"]) for client, own in offers.items()}
-    return Sharing(names, {client: names[client][: own["parameters"]] for client, own in offers.items()}, forms)
+    parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
+    forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
+    return Sharing(names, parameters, forms)
 
 
 def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:

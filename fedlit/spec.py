@@ -8,29 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.errors import ConfigError
+from fedlit.tasks import Classification, Task
+from fedlit.tasks.metrics import Site
 
 __all__ = ["ClientSpec", "Site", "own_share"]
-
-
-@dataclass(frozen=True)
-class Site:
-    """Rows on which a client is scored together.
-
-    A client has one site, itself. Only where the rows of several parties were pooled into one client (the centralized
-    baseline) has it more: one for each party, and ``all`` for their union.
-
-    Attributes:
-        name: the party's name.
-        classes: positions in the client's ``classes`` of the labels that occur in the site's training split: metrics
-            are over these.
-        rows: number of rows per split.
-        union: whether the site repeats rows of other sites and so stays out of means over sites.
-    """
-
-    name: str
-    classes: tuple[int, ...]
-    rows: Mapping[str, int]
-    union: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +22,7 @@ class ClientSpec:
         name: the client's name.
         features: names of the input columns, in the order of the input tensor's columns.
         classes: labels in the source's own values, in the order of the class indices. With two, the second is the
-            positive class.
+            positive class. Empty where no label is predicted.
         rows: number of rows per split.
         sites: where the client is scored.
         class_rows: training rows of each class.
@@ -51,6 +32,7 @@ class ClientSpec:
         common: group of clients that share columns → the inputs that these columns became, in an order that is the same
             at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
         concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
+        task: what is predicted; classification into ``classes`` if None is given.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -69,6 +51,11 @@ class ClientSpec:
     absent: tuple[str, ...] = ()
     common: Mapping[str, tuple[str, ...]] | None = None
     concept: str | None = None
+    task: Task = None  # type: ignore[assignment]  # never None once made
+
+    def __post_init__(self) -> None:
+        if self.task is None:
+            object.__setattr__(self, "task", Classification(self.classes, self.class_rows))
 
     @property
     def unique(self) -> tuple[str, ...]:
@@ -83,8 +70,10 @@ class ClientSpec:
 
     @property
     def num_outputs(self) -> int:
-        """Width of the output: a logit per class, or a single one (of the positive class) where there are two."""
-        return 1 if len(self.classes) == 2 else len(self.classes)
+        """Width of the output, as the task has it: of a classifier a logit per class, or a single one (of the positive
+        class) where there are two.
+        """
+        return self.task.outputs
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:

@@ -4,15 +4,57 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedlit.data.files import RemoteFile, find
+from fedlit.study import runner
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+
+
+WORKER = runner._Worker
+
+
+class InThisProcess:
+    """Runs jobs here, one at a time: a process of their own would import torch for longer than they train."""
+
+    lock = threading.Lock()
+
+    def __init__(self, threads: int) -> None:
+        pass
+
+    def run(self, job: Any) -> str:
+        from fedlit.study.runs import execute
+
+        try:
+            with self.lock:
+                execute(job)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_this_process() -> Iterator[None]:
+    """Studies run their jobs without worker processes, but where a test asks for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "_Worker", InThisProcess)
+        yield
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are processes, as they are for a user."""
+    monkeypatch.setattr(runner, "_Worker", WORKER)
 
 
 @pytest.fixture(scope="session")

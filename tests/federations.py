@@ -25,10 +25,11 @@ from fedlit.nn import Network
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
-from fedlit.train.logger import Shown
+from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
+ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
 
 
 class Made(Source):
@@ -38,12 +39,12 @@ class Made(Source):
     about = "made data"
 
     def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar")) -> None:
-        self.clients, self.test = clients, 0.3
+        self.clients, self.test, self.alike = clients, 0.3, "fir" in clients
 
     def tables(self, seed: int) -> list[ClientTable]:
         tables = []
         for name in self.clients:
-            features, classes, rows = SHAPES[name]
+            features, classes, rows = SHAPES["ash" if self.alike else name]
             rng = np.random.default_rng(sum(map(ord, name)))
             x = rng.normal(size=(rows, features))
             y = np.clip(np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1)
@@ -126,7 +127,7 @@ def make_run(
             exchange["rule"] = exchange["rule"]()
         exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
-    options.setdefault("board", Shown(corrections=0))  # pictures take longer than these trainings
+    options.setdefault("board", BoardSettings(corrections=0))  # pictures take longer than these trainings
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 

@@ -18,7 +18,7 @@ from fedlit.statistics import (
     wilcoxon,
 )
 from fedlit.study.collect import _check_rows
-from fedlit.study.runs import Job
+from fedlit.study.job import Job
 
 TRIALS = 500
 

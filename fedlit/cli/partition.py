@@ -13,9 +13,11 @@ from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, Parser, did_you_mean
 
 if TYPE_CHECKING:
-    pass
+    from matplotlib.figure import Figure
 
-__all__ = ["main"]
+    from fedlit.data.shaping.describe import Described
+
+__all__ = ["figure_of", "main"]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,7 +40,6 @@ def main(argv: Sequence[str]) -> int:
     from fedlit.data.shaping.describe import describe
     from fedlit.run.load import load
     from fedlit.show.canvas import save_figure
-    from fedlit.show.partition import partition_figure
 
     data = load(arguments.config, *keys).data
     described = describe(data.tables(), data.seed, _measure(data.source))
@@ -46,9 +47,23 @@ def main(argv: Sequence[str]) -> int:
     name = Path(arguments.config).stem
     folder = Path(arguments.out or Path("lightning_logs", "partition", name))
     folder.mkdir(parents=True, exist_ok=True)
-    files = save_figure(partition_figure(described, f"{name}, seed {data.seed}"), folder / "partition")
+    files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
     print("\nWrote " + ", ".join(map(str, files)))
     return 0
+
+
+def figure_of(described: Described, title: str) -> Figure:
+    """What was described, as a picture."""
+    import pandas as pd
+
+    from fedlit.show.partition import partition_figure
+
+    shares = pd.DataFrame(described.shares, list(described.rows), list(described.classes))
+    rows = {name: own["train"] for name, own in described.rows.items()}
+    distances = described.distances
+    if distances is None:
+        return partition_figure(shares, rows, title=title)
+    return partition_figure(shares, rows, distances.to_whole, distances.mean, title)
 
 
 def _measure(source: Source) -> Measure:

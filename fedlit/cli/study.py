@@ -60,7 +60,7 @@ def main(command: str, argv: Sequence[str]) -> int:
             print(search(**arguments))
             return 0
         from fedlit.study.compare import compare
-        from fedlit.study.study import load_study
+        from fedlit.study.parse import load_study
 
         arguments["study"] = load_study(arguments["study"])
         wanted = arguments.pop("scenarios")
@@ -71,7 +71,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         for scenario in chosen or [None]:
             if scenario is not None:
                 print(f"\n=== {scenario} ===")
-            found = compare(**arguments, scenario=scenario)
+            found = compare(**arguments, scenario=scenario, say=print)
             print(f"\n{found}\n")
             print(f"Report: {found.folder / 'report.html'}")
             for name, error in found.failures.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakSet
@@ -65,7 +65,11 @@ class ClientOverride:
 
 
 def build_clients(
-    specs: list[ClientSpec], client: ClientFactory, seed: int, overrides: Mapping[str, ClientOverride] | None = None
+    specs: list[ClientSpec],
+    client: ClientFactory,
+    seed: int,
+    overrides: Mapping[str, ClientOverride] | None = None,
+    names: Sequence[str] = (),
 ) -> dict[str, FederatedClient]:
     """Clients by name, in the order of names, every parameter a function of (seed, its name).
 
@@ -74,12 +78,13 @@ def build_clients(
         client: makes a client from its description.
         seed: the run's seed.
         overrides: client name or glob → what is different there; the first match counts.
+        names: of all clients, where some are elsewhere.
 
     Raises:
         ConfigError: an override that matches no client; a parameter whose initial value would depend on the order
             of draws; a hook that would not be called.
     """
-    names = [spec.name for spec in specs]
+    names = names or [spec.name for spec in specs]
     for pattern in overrides or {}:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(

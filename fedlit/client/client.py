@@ -10,7 +10,6 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 
 from fedlit.data.loader import Batch
@@ -18,26 +17,10 @@ from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec, Site
-from fedlit.tasks.metrics import ClientMetrics
+from fedlit.tasks.base import LOSS, Score
+from fedlit.tasks.metrics import SiteMetrics
 
-__all__ = ["FederatedClient", "balanced"]
-
-
-def balanced(rows: Sequence[int]) -> Tensor:
-    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
-    classes; 0 for one without rows.
-
-    Args:
-        rows: training rows of each class.
-
-    Example:
-        >>> balanced([30, 10, 0])
-        tensor([0.5000, 1.5000, 0.0000])
-    """
-    count = torch.tensor(rows, dtype=torch.float32)
-    present = count > 0
-    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
-    return inverse * present.sum() / inverse.sum()
+__all__ = ["FederatedClient", "main_score"]
 
 
 class FederatedClient(LightningModule):
@@ -53,14 +36,15 @@ class FederatedClient(LightningModule):
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
       ``training_step`` call ``descend`` for each;
-    - ``configure_metrics``: other scores.
+    - ``configure_metrics``: other scores; those that the task does not have are listed in ``scores``.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` has parts of its
             own.
         class_weights: whether classes count alike in the loss (``balanced``): each row is weighted by the inverse of
-            its class's share of the client's training rows, weights scaled to sum to the number of its classes.
+            its class's share of the client's training rows, weights scaled to sum to the number of its classes. It
+            means nothing to a client that predicts a number.
 
     Attributes:
         private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
@@ -100,7 +84,7 @@ class FederatedClient(LightningModule):
                 f"{type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: NetworkFactory"
             )
         self.state: dict[str, Any] = {}
-        weight = balanced(spec.class_rows) if class_weights == "balanced" else None
+        weight = spec.task.balance() if class_weights == "balanced" else None
         self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
@@ -117,30 +101,32 @@ class FederatedClient(LightningModule):
         self.steps_taken = 0  # optimizer steps since the last exchange; set by the federation
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """By what the client is judged, the main score first. One whose ``configure_metrics`` has a score of its own
+        lists it here, so that it is known whether more is better: ``scores = (*Classification.scores, Score(...))``.
+        """
+        return self.spec.task.scores
+
     def forward(self, x: Tensor) -> Tensor:
-        """Logits.
+        """Outputs, for instance logits.
 
         Shape:
             - x: (n, d) float32
-            - output: (n, 1) where there are two classes (the positive one's logit), else (n, classes)
+            - output: (n, num_outputs)
         """
-        logits: Tensor = self.head(self.core(self.encoder(x)))
-        return logits
+        outputs: Tensor = self.head(self.core(self.encoder(x)))
+        return outputs
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy, weighted by class if ``class_weights`` says so.
+        """The task's mean loss, weighted by class if ``class_weights`` says so.
 
         Shape:
             - logits: as ``forward`` gives them
-            - y: (n,) int64, positions in the client's classes
+            - y: (n,), the target as the task encodes it
             - output: scalar
         """
-        if logits.shape[1] > 1:
-            return functional.cross_entropy(logits, y, self.class_weight)
-        if self.class_weight is None:
-            return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype))
-        weight = self.class_weight[y]  # normalised as cross_entropy does it
-        return functional.binary_cross_entropy_with_logits(logits[:, 0], y.to(logits.dtype), weight / weight.mean())
+        return self.spec.task.loss(logits, y, self.class_weight)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """What the client minimises on one batch of its own: a scalar."""
@@ -151,28 +137,28 @@ class FederatedClient(LightningModule):
 
         Shape:
             - x: (n, d) float32
-            - y: (n,) int64, positions in the client's classes
+            - y: (n,), the target as the task encodes it
             - output: scalar
         """
         return self.loss(self(x), y)
 
+    def predict(self, outputs: Tensor) -> Tensor:
+        """What is predicted, (n, width) float32: probabilities, each row sums to 1, or a number in the user's units."""
+        return self.spec.task.predict(outputs)
+
     def probabilities(self, logits: Tensor) -> Tensor:
-        """(n, classes) float32, each row sums to 1."""
-        logits = logits.float()
-        if logits.shape[1] == 1:
-            positive = logits[:, 0].sigmoid()
-            return torch.stack([1 - positive, positive], 1)
-        return logits.softmax(1)
+        """:meth:`predict`, as a classifier calls it."""
+        return self.predict(logits)
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Probabilities (n, classes), and the mean loss over the rows whose label the client knows (NaN where
-        there is none).
+        """Predictions (n, width), and the mean loss over the rows whose label the client knows (NaN where there is
+        none).
         """
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What ``evaluate`` returns, from the batch's logits; the loss without class weights."""
-        known = batch.y >= 0
+        """What ``evaluate`` returns, from the batch's outputs; the loss without class weights."""
+        known = self.spec.task.known(batch.y)
         # rows count alike in a score, whatever they count in training
         weight, self.class_weight = self.class_weight, None
         try:
@@ -181,9 +167,9 @@ class FederatedClient(LightningModule):
             self.class_weight = weight
         return self.probabilities(logits), loss
 
-    def configure_metrics(self, site: Site) -> ClientMetrics:
-        """The metric that collects (probabilities, y, loss) and computes named scalars for one site and split."""
-        return ClientMetrics(site)
+    def configure_metrics(self, site: Site) -> SiteMetrics:
+        """The metric that collects (predictions, y, loss) and computes named scalars for one site and split."""
+        return SiteMetrics(site, self.spec.task)
 
     def configure_optimizers(self) -> Any:
         """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one."""
@@ -310,6 +296,12 @@ class FederatedClient(LightningModule):
         """This client's own schedulers: none, one, or a list."""
         mine = [config.scheduler for config in self._scheduler_configs]
         return None if not mine else mine[0] if len(mine) == 1 else mine
+
+
+def main_score(clients: Mapping[str, FederatedClient]) -> Score:
+    """The score by which a federation is watched: the clients' main one, or the loss where they have several."""
+    main = {client.scores[0] for client in clients.values()}
+    return main.pop() if len(main) == 1 else LOSS
 
 
 def call_hook(client: LightningModule, hook: str, *args: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from fedlit.data.encoding import Rows
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.seeding import derive_seed
 
-__all__ = ["Batch", "ClientLoader", "EvalLoader", "Pace", "Steps"]
+__all__ = ["Batch", "Batching", "ClientLoader", "EvalLoader", "Steps"]
 
 Steps = int | list[int] | dict[str, int | list[int]]
 """A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by client's name or
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
     Attributes:
         x: (n, d) float32.
-        y: (n,) int64, positions in the client's classes.
+        y: (n,), the target as the client's task encodes it: int64 positions in its classes, or float32 numbers.
     """
 
     x: Tensor
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pace:
+class Batching:
     """How an epoch is cut into steps: a number of batches that is the same for all clients, or a size that is.
 
     Attributes:
@@ -67,11 +67,12 @@ class Pace:
                     "{name or pattern: number}"
                 )
 
-    def check(self, rows: Mapping[str, int]) -> None:
+    def check(self, rows: Mapping[str, int], names: Sequence[str] | None = None) -> None:
         """Refuse clients without a row for each batch, and steps for clients that there are not.
 
         Args:
             rows: client → training rows.
+            names: of all clients; those of ``rows`` if None.
 
         Raises:
             DataError: too few rows.
@@ -85,10 +86,10 @@ class Pace:
                 f"{min(rows.values())}, or leave these clients out"
             )
         for pattern in self.steps if isinstance(self.steps, dict) else ():
-            if not fnmatch.filter(rows, pattern):
+            if not fnmatch.filter(names or rows, pattern):
                 raise ConfigError(
                     f"data.steps: expected the name or pattern of a client, found {pattern!r}; clients are "
-                    f"{', '.join(rows)}." + did_you_mean(pattern, rows)
+                    f"{', '.join(names or rows)}." + did_you_mean(pattern, names or rows)
                 )
 
     def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
@@ -115,7 +116,7 @@ class ClientLoader:
 
     Args:
         rows: the client's training rows.
-        pace: how many steps of how many rows.
+        batching: how many steps of how many rows.
         seed: the run's seed.
         client: the client's name.
 
@@ -128,17 +129,17 @@ class ClientLoader:
     Example:
         >>> import numpy as np
         >>> rows = Rows(torch.randn(25, 3), torch.zeros(25, dtype=torch.long), np.arange(25))
-        >>> [len(batch.y) for batch in ClientLoader(rows, Pace(batches=10), seed=8, client="a")]
+        >>> [len(batch.y) for batch in ClientLoader(rows, Batching(batches=10), seed=8, client="a")]
         [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
-        >>> loader = ClientLoader(rows, Pace(batch_size=8), seed=8, client="a")
+        >>> loader = ClientLoader(rows, Batching(batch_size=8), seed=8, client="a")
         >>> loader.length = 5  # another client has five batches
         >>> [len(batch.y) if batch else None for batch in loader]
         [8, 8, 8, None, None]
     """
 
-    def __init__(self, rows: Rows, pace: Pace, seed: int, client: str) -> None:
-        self.rows, self.pace, self.seed, self.client = rows, pace, seed, client
-        self.batch_size, self.batches, (self._least, self.most) = pace.of(client, len(rows))
+    def __init__(self, rows: Rows, batching: Batching, seed: int, client: str) -> None:
+        self.rows, self.seed, self.client = rows, seed, client
+        self.batch_size, self.batches, (self._least, self.most) = batching.of(client, len(rows))
         self.length = self.most
         self.epoch = 0
         self._position = 0

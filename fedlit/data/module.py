@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.common import Common, Group, find_groups, of_several_kinds
-from fedlit.data.encoding import Align, Categories, EncodedClient, Rows, Scaling, encode, told_before
-from fedlit.data.loader import ClientLoader, EvalLoader, Pace, Steps
+from fedlit.data.agree import Agreement, Align, Terms, negotiate
+from fedlit.data.columns import Categories, Scaling
+from fedlit.data.common import Common, CommonColumns
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoding import EncodedClient, Rows, pool_clients
+from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
-from fedlit.data.sources.base import Source
+from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns
 from fedlit.errors import ConfigError
+from fedlit.sharing import Share, all_here
 from fedlit.spec import ClientSpec
 
 __all__ = ["FederatedData"]
@@ -31,7 +36,7 @@ class FederatedData(LightningDataModule):
             waits at the end of the epoch for those that have more.
         steps: how many steps a client takes in an epoch where not its number of batches: a number, or [least, most] to
             be drawn for each client and epoch; for all, or by client's name or pattern.
-        align: common input space and label encoder for all clients (see :func:`fedlit.data.encoding.encode`):
+        align: common input space and label encoder for all clients (see :class:`fedlit.data.agree.Terms`):
             ``none`` for Global Layers and Local, ``both`` for FedAvg.
         scaling: numbers are standardised by each client's own training rows (``client``) or by what all tell of theirs
             (``pooled``), or stay as they are (``none``).
@@ -48,12 +53,15 @@ class FederatedData(LightningDataModule):
         seed: the run's seed, for the splits that are random and the order of rows.
 
     Attributes:
-        clients: encoded, ordered by name; known after ``setup``, like all that follows.
-        groups: of clients that share columns, if ``common`` asks for them.
+        share: brings what clients tell each other (see :data:`fedlit.sharing.Share`); to be set before ``setup``
+            where some clients are elsewhere.
+        clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
+        names: of all clients, here and elsewhere.
+        encoders: client here → by what its table was encoded.
         planted: the faults in their tables.
-        told_before: what clients tell each other before the first step (see :func:`fedlit.data.encoding.told_before`).
         train_loaders: by client.
         steps: aligned steps of an epoch: those of the client that takes most.
+        rows_per_epoch: training rows that all clients step on in an epoch, at most.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -85,54 +93,111 @@ class FederatedData(LightningDataModule):
         self.arguments: dict[str, Any] = arguments
         if eval_batch_size < 1:
             raise ConfigError(f"data.eval_batch_size: expected at least 1, found {eval_batch_size}")
-        self.pace = Pace(10 if batches is None and batch_size is None else batches, batch_size, steps)
+        self.batching = Batching(10 if batches is None and batch_size is None else batches, batch_size, steps)
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
         self.categories: Categories = categories
         self.common, self.columns = common, columns
         self.mutations = list(mutations or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
+        self.share: Share = all_here
         self.clients: list[EncodedClient] = []
-        self.groups: list[Group] = []
+        self.names: list[str] = []
+        self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Planted] = []
-        self.told_before: list[dict[str, Any]] = []
         self.train_loaders: dict[str, ClientLoader] = {}
-        self.steps = 0
-        self._apart: list[str] = []
+        self.steps = self.rows_per_epoch = 0
+        self._agreement: Agreement | None = None
+        self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
 
+    def use_encoders(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Encode by what a trained run learnt, instead of learning it anew; before ``setup``.
+
+        Args:
+            states: client → its encoder's state, as :meth:`encoder_states` gave them.
+        """
+        self._learnt = states
+
+    def encoder_states(self) -> dict[str, dict[str, Any]]:
+        """Client → all that was learnt of its table, as plain data; for :meth:`use_encoders`."""
+        return {name: encoder.state_dict() for name, encoder in self.encoders.items()}
+
     def setup(self, stage: str | None = None) -> None:
-        """Read and encode, once."""
+        """Read and encode, once.
+
+        Raises:
+            ConfigError: clients elsewhere where rows are pooled, or no state for a client here.
+            DataError: a table that cannot be encoded; names the client and the column.
+        """
         if self.clients:
             return
-        tables = self.tables()
-        groups = None if self.common is None or self.pool else find_groups(tables, self.common)
-        self.groups = groups or []
-        self._apart = of_several_kinds(tables) if groups is not None and isinstance(self.common, str) else []
-        self.clients = encode(
-            tables,
-            align=self.align,
-            scaling=self.scaling,
-            pool=self.pool,
-            categories=self.categories,
-            groups=groups,
-        )
-        self.told_before = [] if self.pool else told_before(tables, self.align, self.scaling, groups, self.common)
-        self.pace.check({client.spec.name: len(client.train) for client in self.clients})
+        if self.pool and self.align != "both":
+            raise ConfigError(
+                f"pool: true puts all rows into one table and so needs align: both, found align: {self.align}"
+            )
+        tables = self.source.tables(self.seed)
+        self.names = check_names(list(self.share("clients", {table.name: {} for table in tables})))
+        if self.pool and len(tables) < len(self.names):
+            away = ", ".join(set(self.names) - {table.name for table in tables})
+            raise ConfigError(
+                f"pool: true puts all rows into one table and so needs all clients here, found {away} elsewhere; leave "
+                "it out, or run where all tables are"
+            )
+        tables = sorted(check_tables(self._shape(tables, self.names)), key=lambda table: table.name)
+        self.encoders = self._encoders(tables)
+        clients = [self.encoders[table.name].encode(table) for table in tables]
+        self.clients = [pool_clients(clients)] if self.pool else clients
+        self.names = [client.spec.name for client in self.clients] if self.pool else self.names
+        self.batching.check({client.spec.name: len(client.train) for client in self.clients}, self.names)
         self.train_loaders = {
-            client.spec.name: ClientLoader(client.train, self.pace, self.seed, client.spec.name)
+            client.spec.name: ClientLoader(client.train, self.batching, self.seed, client.spec.name)
             for client in self.clients
         }
-        self.steps = max(loader.length for loader in self.train_loaders.values())
+        told = self.share(
+            "steps",
+            {name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()},
+        )
+        self.steps = max(own["steps"] for own in told.values())
+        self.rows_per_epoch = sum(own["rows"] for own in told.values())
         for loader in self.train_loaders.values():
             loader.length = self.steps
+
+    def _encoders(self, tables: Sequence[ClientTable]) -> dict[str, TableEncoder]:
+        encoders = {table.name: TableEncoder(table.name) for table in tables}
+        if self._learnt:
+            for name, encoder in encoders.items():
+                if name not in self._learnt:
+                    raise ConfigError(
+                        f"client {name!r}: expected one of the clients that were trained, found none of this name; "
+                        f"there are {', '.join(self._learnt)}"
+                    )
+                encoder.load_state_dict(self._learnt[name])
+            return encoders
+        terms = Terms(self.align, self.scaling, self.categories, None if self.pool else self.common, self.pool)
+        self._agreement = negotiate(tables, terms, self.share)
+        return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
 
     def tables(self) -> list[ClientTable]:
         """The source's tables, with the columns that are to be used and the faults that are planted in them."""
         tables = self.source.tables(self.seed)
+        return self._shape(tables, [table.name for table in tables])
+
+    def _shape(self, tables: Sequence[ClientTable], names: Sequence[str]) -> list[ClientTable]:
+        """As it is asked for; ``names`` of all clients, some of which may be elsewhere."""
         if self.columns is not None:
-            tables = choose_columns(tables, self.columns)
-        tables, self.planted = mutate(tables, self.mutations, self.seed)
+            tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
+        tables, self.planted = mutate(tables, self.mutations, self.seed, names)
         return tables
+
+    @property
+    def groups(self) -> tuple[CommonColumns, ...]:
+        """Of clients that share columns, if ``common`` asks for them and they were found now."""
+        return (self._agreement.groups if self._agreement is not None else None) or ()
+
+    @property
+    def told_before(self) -> list[dict[str, Any]]:
+        """What clients tell each other before the first step (see :meth:`fedlit.data.agree.Agreement.told`)."""
+        return [] if self.pool or self._agreement is None else self._agreement.told(self.names)
 
     def table(self, client: str) -> ClientTable:
         """One client's table as :meth:`tables` has it; reads no other's where the source can do so and no fault is
@@ -152,8 +217,7 @@ class FederatedData(LightningDataModule):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: who shares columns, planted faults and concepts, and what is odd about tables."""
-        met = {name for group in self.groups for name in group.clients}
-        alone = [spec.name for spec in self.specs if spec.common is not None and spec.name not in met]
+        alone = [spec.name for spec in self.specs if spec.common == {}]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
         tables = (note for client in self.clients for note in client.notes)
         concepts: dict[str, list[str]] = {}
@@ -162,12 +226,14 @@ class FederatedData(LightningDataModule):
                 concepts.setdefault(spec.concept, []).append(spec.name)
         followed = "; ".join(f"concept {concept} at {', '.join(names)}" for concept, names in concepts.items())
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
-        return (*map(str, self.groups), *lines, *self._apart, *map(str, self.planted), *shift, *tables)
-
-    @property
-    def rows_per_epoch(self) -> int:
-        """Training rows that all clients step on in an epoch, at most."""
-        return sum(loader.batch_size * loader.most for loader in self.train_loaders.values())
+        return (
+            *map(str, self.groups),
+            *lines,
+            *(self._agreement.apart if self._agreement is not None else ()),
+            *map(str, self.planted),
+            *shift,
+            *tables,
+        )
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
         """(client, site, rows) in the order of the evaluation loaders."""

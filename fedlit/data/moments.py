@@ -58,6 +58,10 @@ class Moments:
             variance = (counts * (variances + (means - mean) ** 2)).sum() / counts.sum()
         return cls(int(counts.sum()), float(mean), float(variance))
 
+    def to_list(self) -> list[float]:
+        """Plain data: ``Moments(*to_list())`` is the same."""
+        return [self.count, self.mean, self.variance]
+
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """(values − mean) / standard deviation, any shape; a column that is constant up to rounding keeps its unit."""
         # scikit-learn's bound for the error of a variance of equal numbers

@@ -14,10 +14,14 @@ from fedlit.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "ClientTable", "Split", "choose_columns"]
+__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns"]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+TaskSettings = str | dict[str, Any]
+"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or pattern."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,8 @@ class ClientTable:
         categorical: the names of the columns that hold categories; all others hold numbers.
         positive: the label that counts as positive where there are two; the larger one if None.
         concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
+        task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's choices; classification
+            if None.
     """
 
     name: str
@@ -43,6 +49,7 @@ class ClientTable:
     categorical: tuple[str, ...] = ()
     positive: Any = None
     concept: str | None = None
+    task: TaskSettings | None = None
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:

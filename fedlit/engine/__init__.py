@@ -5,19 +5,19 @@ same operations with the same number of intra-op threads, only at the same time,
 one with that number. Stacking agrees with both to float32 tolerance.
 """
 
-from fedlit.engine.base import Engine, EngineName, Evaluation, PlainEngine, Task
+from fedlit.engine.base import ClientStep, Engine, EngineName, Evaluation, PlainEngine
 from fedlit.engine.make import make_engine
 from fedlit.engine.stacked import StackedEngine
 from fedlit.engine.threads import AutoEngine, ThreadedEngine
 
 __all__ = [
     "AutoEngine",
+    "ClientStep",
     "Engine",
     "EngineName",
     "Evaluation",
     "PlainEngine",
     "StackedEngine",
-    "Task",
     "ThreadedEngine",
     "make_engine",
 ]

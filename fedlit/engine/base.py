@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
 
-__all__ = ["Engine", "EngineName", "Evaluation", "PlainEngine", "Scope", "Step", "Task", "settle"]
+__all__ = ["ClientStep", "Engine", "EngineName", "Evaluation", "PlainEngine", "Scope", "Step", "settle"]
 
 EngineName = Literal["auto", "plain", "threads"]
 
@@ -33,7 +33,7 @@ Scope = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class Task:
+class ClientStep:
     """One client's share of an aligned step.
 
     Attributes:
@@ -62,7 +62,7 @@ class Evaluation:
     Attributes:
         client: whose model.
         batch: the rows.
-        run: makes (probabilities, loss).
+        run: makes (predictions, loss).
         outcome: where the result will be.
     """
 
@@ -73,7 +73,7 @@ class Evaluation:
 
 
 class Engine(ABC):
-    """Executes the clients' tasks of one aligned step.
+    """Executes the clients' steps of one aligned step.
 
     Attributes:
         intra_op: threads that PyTorch may use inside one operation.
@@ -82,11 +82,11 @@ class Engine(ABC):
     intra_op: int
 
     @abstractmethod
-    def run(self, tasks: Mapping[str, Task]) -> None:
+    def run(self, steps: Mapping[str, ClientStep]) -> None:
         """Run every client's step.
 
         Args:
-            tasks: by client, in the order of names.
+            steps: by client, in the order of names.
         """
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
@@ -117,7 +117,7 @@ class PlainEngine(Engine):
     def __init__(self, intra_op: int) -> None:
         self.intra_op = intra_op
 
-    def run(self, tasks: Mapping[str, Task]) -> None:
+    def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
-        for task in tasks.values():
-            task.step(True)
+        for one in steps.values():
+            one.step(True)

@@ -8,89 +8,20 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.func import functional_call, vmap
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.nn.native.build import stack_first
-from fedlit.nn.native.linear import StackedLinear
-from fedlit.nn.native.norm import StackedNorm
-from fedlit.seeding import GENERATORS, isolated_rng
+from fedlit.engine.stacked_ops import Stacked
+from fedlit.seeding import isolated_rng
 
-__all__ = ["MAX_ROWS", "Stack", "Stacked", "stack_key"]
-
-MAX_ROWS = 256
-"""Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as well."""
-
-ELEMENTWISE = frozenset(
-    {
-        torch.optim.SGD,
-        torch.optim.Adam,
-        torch.optim.AdamW,
-        torch.optim.Adamax,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.Adagrad,
-        torch.optim.Adadelta,
-        torch.optim.RMSprop,
-    }
-)
-"""Optimizers that treat each number by itself, so that one of them serves stacked parameters."""
-
-_MODULE = frozenset(vars(nn.Module()))
-_STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
-
-
-def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
-    """What clients have in common that may share a stack; None for a client that may not.
-
-    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
-    (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that
-    treats numbers one by one. Clients match if their networks have the same modules, shapes and settings.
-    """
-    kind = type(client)
-    own_step = kind.training_step is not FederatedClient.training_step
-    if not vars(kind).get("stackable") or own_step or not client.automatic_optimization:
-        return None
-    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
-        return None
-    if len(client._optimizers) != 1 or type(client._optimizers[0]) not in ELEMENTWISE or len(batch.y) > MAX_ROWS:
-        return None
-    optimizer = client._optimizers[0]
-    groups = tuple((key, repr(g[key])) for g in optimizer.param_groups for key in g if key != "params")
-    steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
-    age = (len(optimizer.state), *steps)  # one that has lost its state differs from the others from then on
-    structure: list[Any] = [kind, client.gradient_clip_val, batch.x.shape, type(optimizer), groups, age]
-    for name, module in client.named_modules():
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-        if any(hooks):
-            return None
-        if module is not client:
-            settings = {key: value for key, value in vars(module).items() if key not in _MODULE or key == "training"}
-            structure.append((name, type(module), tuple((key, _plain(value)) for key, value in settings.items())))
-    for parameter in client.parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return None
-        structure.append(parameter.requires_grad)
-    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
-    return tuple(structure)
-
-
-def _plain(value: Any) -> Hashable:
-    return value if isinstance(value, bool | int | float | str | None) else repr(value) if _simple(value) else id(value)
-
-
-def _simple(value: Any) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(item, bool | int | float | str | None) for item in value)
+__all__ = ["Stack"]
 
 
 class Stack:
@@ -100,7 +31,7 @@ class Stack:
     exchange or a checkpoint reads and writes each client's own as before.
 
     Args:
-        clients: that share a :func:`stack_key`.
+        clients: that share a :func:`~fedlit.engine.alike.stack_key`.
         compiled: whether compiled kernels may be used.
     """
 
@@ -338,89 +269,3 @@ class _Objective(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.client.objective(x, y)
-
-
-class Stacked(TorchFunctionMode):
-    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`), and
-    dropout drawn for each client as it would be drawn alone.
-    """
-
-    def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.compiled = compiled
-        self._generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
-
-    def __enter__(self) -> Stacked:
-        self._token = GENERATORS.set(self._generators)
-        entered: Stacked = super().__enter__()
-        return entered
-
-    def __exit__(self, *error: object) -> None:
-        GENERATORS.reset(self._token)
-        super().__exit__(*error)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
-            return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
-        if func is nn.functional.batch_norm and self.compiled:
-            arguments = _batch_norm(*args, **kwargs)
-            if StackedNorm.fits(*arguments[:5]):
-                return StackedNorm.apply(*arguments)[0]
-        if func is nn.functional.dropout and self._generators:
-            x, share, training = _dropout(*args, **kwargs)
-            if training and 0 < share < 1 and x.device.type == "cpu":
-                return StackedDropout.apply(x, share, self._generators)[0]
-        return func(*args, **kwargs)
-
-
-def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> tuple[Tensor, float, bool]:
-    """What matters of the arguments of ``torch.nn.functional.dropout``."""
-    return input, p, training
-
-
-class StackedDropout(Function):
-    """Under ``vmap`` it takes the place of ``torch.nn.functional.dropout``, with a generator for each of the stack.
-
-    The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
-    """
-
-    @staticmethod
-    def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-        """(stack, …) → what remains of it, and by how much each number was multiplied."""
-        kept = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for own, generator in zip(kept, generators, strict=True):
-            own.bernoulli_(1 - p, generator=generator)
-        kept.div_(1 - p)
-        return x * kept, kept
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep what backward needs."""
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient of x."""
-        (kept,) = ctx.saved_tensors
-        return gradients[0] * kept, None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
-        """The stack is the first dimension."""
-        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
-
-
-def _batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[Any, ...]:
-    """The arguments of ``torch.nn.functional.batch_norm`` in their order."""
-    return input, running_mean, running_var, weight, bias, training, momentum, eps

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.base import Engine, Evaluation, Scope, Step, Task
-from fedlit.engine.stack import Stack, stack_key
+from fedlit.engine.alike import stack_key
+from fedlit.engine.base import ClientStep, Engine, Evaluation, Scope, Step
+from fedlit.engine.stack import Stack
 from fedlit.errors import RunError
 
 __all__ = ["SMALLEST_STACK", "StackedEngine"]
@@ -48,29 +49,29 @@ class StackedEngine(Engine):
         self._refused: set[Hashable] = set()
         self._tried: set[Hashable] = set()
 
-    def run(self, tasks: Mapping[str, Task]) -> None:
+    def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
-        if tuple(tasks) != self._names:
-            self._group(tasks)
+        if tuple(steps) != self._names:
+            self._stack_up(steps)
         for _ in range(2):  # a checkpoint's stacks may hold clients that part in this very step
-            if not all(stack.consistent and _agree(names, tasks) for names, stack in self._stacks.values()):
-                self._group(tasks)
-        joint: dict[str, Task] = {}
+            if not all(stack.consistent and _agree(names, steps) for names, stack in self._stacks.values()):
+                self._stack_up(steps)
+        joint: dict[str, ClientStep] = {}
         stacked: set[str] = set()
         for label, (names, stack) in self._stacks.items():
-            members = [tasks[name] for name in names]
-            rows = Batch(torch.cat([task.batch.x for task in members]), torch.cat([task.batch.y for task in members]))
-            joint[label] = Task(members[0].client, rows, self._step_of(stack, rows, members), dry=True)
+            members = [steps[name] for name in names]
+            rows = Batch(torch.cat([one.batch.x for one in members]), torch.cat([one.batch.y for one in members]))
+            joint[label] = ClientStep(members[0].client, rows, self._step_of(stack, rows, members), dry=True)
             stacked.update(names)
-        self.inner.run(joint | {name: task for name, task in tasks.items() if name not in stacked})
+        self.inner.run(joint | {name: one for name, one in steps.items() if name not in stacked})
 
-    def _step_of(self, stack: Stack, rows: Batch, tasks: Sequence[Task]) -> Step:
-        seeds = [task.seed for task in tasks]
+    def _step_of(self, stack: Stack, rows: Batch, steps: Sequence[ClientStep]) -> Step:
+        seeds = [one.seed for one in steps]
 
         def step(seeded: bool) -> bool:
             try:
                 with self.scope():
-                    stack.step(rows, tasks[0].accumulate, tasks[0].update, seeds)
+                    stack.step(rows, steps[0].accumulate, steps[0].update, seeds)
             except Exception as error:
                 names = ", ".join(client.spec.name for client in stack.clients)
                 raise RunError(f"clients {names}, stepped as one: {type(error).__name__}: {error}") from error
@@ -78,29 +79,29 @@ class StackedEngine(Engine):
 
         return step
 
-    def _group(self, tasks: Mapping[str, Task]) -> None:
+    def _stack_up(self, steps: Mapping[str, ClientStep]) -> None:
         self._dissolve()
-        self._names = tuple(tasks)
+        self._names = tuple(steps)
         resumed, self.resumed = self.resumed, None
-        same = resumed is not None and resumed["clients"] == list(tasks)
-        for names in resumed["stacks"] if resumed is not None and same else self._divide(tasks):
-            stack = Stack([tasks[name].client for name in names], self.compiled)
+        same = resumed is not None and resumed["clients"] == list(steps)
+        for names in resumed["stacks"] if resumed is not None and same else self._divide(steps):
+            stack = Stack([steps[name].client for name in names], self.compiled)
             self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
 
-    def _divide(self, tasks: Mapping[str, Task]) -> Iterator[list[str]]:
+    def _divide(self, steps: Mapping[str, ClientStep]) -> Iterator[list[str]]:
         """Who shares a stack."""
-        groups: dict[tuple[Hashable, bool], list[str]] = {}
-        for name, task in tasks.items():
-            key = stack_key(task.client, task.batch)
+        alike: dict[tuple[Hashable, bool], list[str]] = {}
+        for name, one in steps.items():
+            key = stack_key(one.client, one.batch)
             if key is not None:
-                groups.setdefault((key, task.update), []).append(name)
-        for (key, _), names in groups.items():
+                alike.setdefault((key, one.update), []).append(name)
+        for (key, _), names in alike.items():
             if len(names) < SMALLEST_STACK or key in self._refused:
                 continue
             if key not in self._tried:
-                pair = [tasks[name].client for name in names[:2]]
+                pair = [steps[name].client for name in names[:2]]
                 with self.scope():
-                    reason = Stack.why_not(pair, tasks[names[0]].batch, self.compiled)
+                    reason = Stack.why_not(pair, steps[names[0]].batch, self.compiled)
                 if reason:
                     self._refused.add(key)
                     others = len(names) - 1
@@ -134,12 +135,12 @@ class StackedEngine(Engine):
                 rounds.setdefault((id(position[own][0]), seen[own]), []).append(job)
             else:
                 single.append(job)
-        for group in rounds.values():
-            stack, _ = position[id(group[0].client)]
-            if len(group) < len(stack.clients) or len({len(job.batch.y) for job in group}) > 1:
-                single += group
+        for together in rounds.values():
+            stack, _ = position[id(together[0].client)]
+            if len(together) < len(stack.clients) or len({len(job.batch.y) for job in together}) > 1:
+                single += together
             else:
-                self._evaluate_stack(stack, sorted(group, key=lambda job: position[id(job.client)][1]))
+                self._evaluate_stack(stack, sorted(together, key=lambda job: position[id(job.client)][1]))
         self.inner.evaluate(single)
 
     def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
@@ -169,6 +170,6 @@ class StackedEngine(Engine):
         self._names = ()
 
 
-def _agree(names: Sequence[str], tasks: Mapping[str, Task]) -> bool:
+def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
     """Whether the optimizers of all step now, or of none: a client's last batch of an epoch may come before others'."""
-    return len({tasks[name].update for name in names}) == 1
+    return len({steps[name].update for name in names}) == 1

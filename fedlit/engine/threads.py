@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from fedlit.engine.base import Engine, Evaluation, PlainEngine, Task, settle
+from fedlit.engine.base import ClientStep, Engine, Evaluation, PlainEngine, settle
 from fedlit.errors import RunError
 
 __all__ = ["AutoEngine", "ThreadedEngine"]
@@ -29,11 +29,11 @@ class ThreadedEngine(Engine):
         self.workers, self.intra_op = workers, intra_op
         self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
 
-    def run(self, tasks: Mapping[str, Task]) -> None:
+    def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`; the largest batches start first, so that the threads end together."""
         state = torch.default_generator.get_state()
-        largest_first = sorted(tasks.values(), key=lambda task: -len(task.batch.y))
-        futures = [self._pool.submit(task.step, False) for task in largest_first]
+        largest_first = sorted(steps.values(), key=lambda one: -len(one.batch.y))
+        futures = [self._pool.submit(one.step, False) for one in largest_first]
         _finish(futures)
         if not torch.equal(torch.default_generator.get_state(), state):
             raise RunError(
@@ -75,14 +75,14 @@ class AutoEngine(Engine):
         self._step = 0
         self._asked: set[str] = set()
 
-    def run(self, tasks: Mapping[str, Task]) -> None:
+    def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
-        new = {name: task for name, task in tasks.items() if name not in self._asked and not task.dry}
-        for name, task in new.items():  # a client's first step tells whether it draws
+        new = {name: one for name, one in steps.items() if name not in self._asked and not one.dry}
+        for name, one in new.items():  # a client's first step tells whether it draws
             self._asked.add(name)
-            if task.step(True):
+            if one.step(True):
                 self.chosen = self.plain
-        known = {name: task for name, task in tasks.items() if name not in new}
+        known = {name: one for name, one in steps.items() if name not in new}
         if self.chosen is not None:
             self.chosen.run(known)
         elif known:

@@ -22,7 +22,7 @@ DOWN = "down/"
 written nowhere else."""
 
 Ask = Callable[[Mapping[str, Question]], Mapping[str, Tensor]]
-Need = Literal["rows", "states", "answers"]
+Need = Literal["rows", "states", "answers", "model"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Rule(ABC):
     @property
     def needs(self) -> frozenset[Need]:
         """Of each client: the number of its training ``rows``, its single ``states`` (a sum would not do), ``answers``
-        to questions. What it does not need, clients elsewhere do not send.
+        to questions, the sizes of its network (``model``). What it does not need, clients elsewhere do not send.
         """
         return frozenset({"rows", "states"})
 

@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedlit.client.client import FederatedClient
 
 __all__ = [
     "COLUMNS",
@@ -55,14 +52,14 @@ hundredth of a column's unit."""
 _ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
 
 
-def corrections_frame(clients: Mapping[str, FederatedClient]) -> pd.DataFrame:
-    """What clients correct: one row for each of :data:`COLUMNS` (client, part, feature, value); empty if no client
-    corrects anything.
+def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]]]) -> pd.DataFrame:
+    """What clients correct (client → part → feature → value) as a table: one row for each of :data:`COLUMNS`; empty if
+    no client corrects anything.
     """
     rows = [
         (name, part, feature, value)
-        for name, client in clients.items()
-        for part, own in client.corrections.items()
+        for name, parts in corrections.items()
+        for part, own in parts.items()
         for feature, value in own.items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))

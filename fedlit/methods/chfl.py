@@ -100,7 +100,7 @@ class CHFL(FederatedClient):
         self.unique: Column | None = None
         if own:
             self._remember("", own)
-            beside = max(2, outputs) * len(spec.common) if unique == "concatenation" else 0
+            beside = spec.task.input_width * len(spec.common) if unique == "concatenation" else 0
             self.unique = Column(len(own) + beside, outputs, hidden, activation)
 
     def _remember(self, group: str, names: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class CHFL(FederatedClient):
             return _mean(last)
         own = self._inputs("", x)
         if self.joined == "concatenation":
-            logits: Tensor = self.unique(torch.cat([own, *map(self.probabilities, last)], 1))[-1]
+            logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[-1]
             return logits
         sides = [self.lateral[group](values) for group, values in common.items()]
         side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]

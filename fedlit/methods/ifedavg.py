@@ -114,13 +114,11 @@ class IFedAvg(FederatedClient):
         """What φ does to each column that the client has: part (``input scale``, ``input shift``, ``output scale``,
         ``output shift``) → name of the input, or of the class that the output is for → value.
         """
-        labels = [str(label) for label in self.spec.classes]
-        outputs = labels if self.spec.num_outputs > 1 else labels[-1:]
         absent = set(self.spec.absent)  # the same number throughout: nothing that could be corrected
         found: dict[str, Mapping[str, float]] = {}
         for side, names, layer in (
             ("input", self.spec.features, self.affine_in),
-            ("output", outputs, self.affine_out),
+            ("output", self.spec.task.output_names, self.affine_out),
         ):
             for kind, value in (("scale", layer.weight), ("shift", layer.bias)):
                 if value is not None:

@@ -10,7 +10,7 @@ import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["config_folders", "find_config", "known_configs", "parse_yaml", "read_yaml"]
+__all__ = ["config_folders", "find_config", "flatten", "known_configs", "parse_yaml", "read_yaml"]
 
 STUDIES = "studies"
 
@@ -114,3 +114,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
     return content
+
+
+def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of nested mappings, as (``a.b.c``, value)."""
+    if isinstance(tree, dict):
+        return [
+            pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
+        ]
+    return [] if tree is None else [(prefix, tree)]

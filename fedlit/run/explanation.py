@@ -130,4 +130,8 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     table = load(str(config)).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
-    return save_figure(histogram_figure(table, features, notes), target / f"histograms_{client}")
+    train = table.splits["train"]
+    figure = histogram_figure(
+        client, table.features.iloc[train], table.target.iloc[train], features, notes, table.categorical
+    )
+    return save_figure(figure, target / f"histograms_{client}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fedlit.errors import ConfigError
-from fedlit.train.callbacks.checkpoint import LAST
+from fedlit.train.manifest import LAST
 
-__all__ = ["CHECKPOINTS", "new_folder", "newest_run", "run_folder"]
+__all__ = ["CHECKPOINTS", "new_folder", "newest_run", "run_folder", "to_resume", "to_score"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -61,3 +62,66 @@ def new_folder(root: Path, name: str) -> Path:
         raise ConfigError(
             f"{parent}: expected a folder that can be written to, found: {error.strerror}; set trainer.default_root_dir"
         ) from error
+
+
+def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
+    """(checkpoint, folder to continue in) of a ``--ckpt_path``.
+
+    Raises:
+        ConfigError: there is no such checkpoint.
+    """
+    if ckpt_path is None:
+        return None, None
+    if ckpt_path == "last":
+        folder = newest_run(root, name)
+        if folder is None:
+            raise ConfigError(
+                "--ckpt_path last: expected an earlier run with a checkpoint in "
+                f"{(root / name).resolve()}, found none; "
+                "leave --ckpt_path out to start one"
+            )
+        return folder / CHECKPOINTS / LAST, folder
+    path = Path(ckpt_path).absolute()
+    if ckpt_path == "best":
+        raise ConfigError("--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only")
+    if not path.is_file():
+        raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
+    return path, run_folder(path)
+
+
+def to_score(
+    root: Path, name: str, ckpt_path: str | Path | None, own: Path | None, purpose: str
+) -> tuple[Path, Path | None]:
+    """(checkpoint, folder to write to) of a ``--ckpt_path``.
+
+    Args:
+        root: the folder of all runs.
+        name: of this configuration's runs.
+        ckpt_path: a file, ``best``, ``last``, or None for the last one.
+        own: the folder of the run that was just trained; the newest one if None.
+        purpose: what for; messages say so.
+
+    Raises:
+        ConfigError: there is no such checkpoint.
+    """
+    folder: Path | None
+    if ckpt_path in (None, "last", "best"):
+        folder = own or newest_run(root, name)
+        if folder is None:
+            raise ConfigError(
+                f"{purpose}: expected a trained run in {root / name}, found none; run fit first "
+                "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
+            )
+        best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
+        if ckpt_path == "best" and not best:
+            raise ConfigError(
+                f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set checkpoint.best"
+            )
+        checkpoint = best[-1] if ckpt_path == "best" else folder / CHECKPOINTS / LAST
+    else:
+        found, folder = to_resume(root, name, ckpt_path)
+        assert found is not None
+        checkpoint = found
+    if not checkpoint.is_file():
+        raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
+    return checkpoint, folder

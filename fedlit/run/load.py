@@ -15,11 +15,11 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
-from fedlit.run.config import find_config, known_configs, parse_yaml, read_yaml
+from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml
 from fedlit.run.folders import newest_run, run_folder
-from fedlit.run.run import Run, flatten
+from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
-from fedlit.train.logger import Shown
+from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
 __all__ = ["Command", "load", "option", "options", "parse"]
@@ -90,7 +90,7 @@ class FedlitCLI(LightningCLI):
         # so that --exchange.rule.weights works where a file names no rule
         parser.set_defaults({"exchange.rule": {"class_path": "fedlit.Mean"}})
         parser.add_class_arguments(Checkpoints, "checkpoint")
-        parser.add_class_arguments(Shown, "board")
+        parser.add_class_arguments(BoardSettings, "board")
         parser.link_arguments("seed", "model.seed")
         parser.link_arguments("seed", "data.seed")
 

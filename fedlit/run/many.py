@@ -15,7 +15,8 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.loader import EvalLoader
 from fedlit.errors import ConfigError
-from fedlit.run.run import Run, without_hints
+from fedlit.run.options import without_hints
+from fedlit.run.run import Run
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
@@ -97,7 +98,7 @@ def _check(runs: Sequence[Run], trained: bool) -> None:
             f"{name} {mine!r} and {other!r}"
             for name, mine, other in (
                 ("trainer options", first.trainer_options, run.trainer_options),
-                ("data: batches, batch_size and steps", first.data.pace.to_dict(), run.data.pace.to_dict()),
+                ("data: batches, batch_size and steps", first.data.batching.to_dict(), run.data.batching.to_dict()),
                 ("model.kernels", first.loop.arguments["kernels"], run.loop.arguments["kernels"]),
                 ("model.engine", first.loop.engine_name, run.loop.engine_name),
                 ("model.threads", first.loop.threads, run.loop.threads),

@@ -24,7 +24,7 @@ class Plan:
             per exchange.
         exchange: what is federated, when, by which rule.
         before: what clients tell each other once, before the first step (see
-            :func:`fedlit.data.encoding.told_before`).
+            :meth:`fedlit.data.agree.Agreement.told`).
         notes: what a person should know about the tables.
     """
 
@@ -48,7 +48,7 @@ class Plan:
                 name,
                 *(f"{client['rows'][split]:,}" for split in ("train", "validation", "test")),
                 str(client["features"]),
-                shorten([str(label) for label in client["classes"]]),
+                f"{client['target']} (number)" if "target" in client else shorten(list(map(str, client["classes"]))),
                 f"{client['batch_size']:,} × {client['steps']}",
                 f"{client['parameters']:,}",
                 f"{client['federated']:,}",
@@ -133,7 +133,7 @@ def make_plan(federation: Federation) -> Plan:
         described[name] = {
             "rows": dict(client.spec.rows),
             "features": client.spec.num_features,
-            "classes": list(client.spec.classes),
+            **client.spec.task.described,
             "batch_size": loader.batch_size,
             "steps": loader.range,
             "parameters": sum(sizes.values()),
@@ -163,18 +163,20 @@ def make_plan(federation: Federation) -> Plan:
 
 def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> list[str]:
     """Output layers that fit by their shape alone."""
-    met: dict[str, dict[tuple[Any, ...], str]] = {}
+    met: dict[str, dict[tuple[str, ...], str]] = {}
     for name, client in federation.clients.items():
         for tensor in sharing.names[name]:
             if "head" in tensor.split("."):
-                met.setdefault(tensor, {}).setdefault(client.spec.classes, name)
+                met.setdefault(tensor, {}).setdefault(client.spec.task.meaning, name)
     classes = next((own for own in met.values() if len(own) > 1), None)
     if classes is None:
         return []
-    found = ", ".join(f"{shorten([str(label) for label in own])} at {name}" for own, name in classes.items())
+    found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
+    all_classes = all(client.spec.classes for client in federation.clients.values())
+    what, key = ("classes", "data.align: classes") if all_classes else ("targets", "the task's targets: pooled")
     return [
-        f"heads are federated between clients of different classes ({found}): an output means one thing here and "
-        "another there; keep them private (!*head) or set data.align: classes"
+        f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
+        f"another there; keep them private (!*head) or set {key}"
     ]
 
 

@@ -1,12 +1,12 @@
-"""Predictions as files: one per client, in the source's own labels."""
+"""Predictions as files: one per client, in the source's own labels and units."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -16,10 +16,9 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError
 from fedlit.spec import ClientSpec
-from fedlit.tasks.metrics import restrict
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["prediction_frame", "scored_predictions", "write_predictions"]
+__all__ = ["scored_predictions", "write_predictions"]
 
 
 def write_predictions(
@@ -29,8 +28,8 @@ def write_predictions(
     folder: Path,
     format: str,
 ) -> dict[str, Path]:
-    """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of the
-    client's classes, ``predicted``.
+    """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of a
+    classifier's classes, ``predicted``.
 
     A client that has outputs for classes it never saw in training (FedAvg) is restricted to its own classes and
     renormalised, as in the metrics.
@@ -38,7 +37,7 @@ def write_predictions(
     Args:
         loop: whose clients predicted.
         data: the rows they predicted for.
-        batches: per site, in the order of ``data.sites``, the batches of probabilities.
+        batches: per site, in the order of ``data.sites``, the batches of predictions.
         folder: made if need be; existing files of these names are replaced.
         format: the file format.
 
@@ -68,38 +67,16 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
 
     Returns:
         Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the
-        label), ``probability_<label>`` for each of the site's classes, ``predicted``.
+        label), of a classifier ``probability_<label>`` for each of the site's classes, ``predicted``.
     """
-    outputs = loop.federation.evaluations.scoring[split].probabilities
+    outputs = loop.federation.evaluations.scoring[split].predictions
     return {
         name: _frame(loop.federation[owner].spec, name, rows, outputs[name]) for owner, name, rows in data.sites(split)
     }
 
 
 def _frame(spec: ClientSpec, name: str, rows: Rows, batches: Sequence[Tensor]) -> pd.DataFrame:
-    site = next(site for site in spec.sites if site.name == name)
-    probabilities = restrict(torch.cat([part.cpu().float() for part in batches]), site.classes)
-    return prediction_frame(
-        [spec.classes[position] for position in site.classes],
-        rows.row,
-        [spec.classes[position] if position in site.classes else None for position in rows.y.tolist()],
-        probabilities,
-    )
-
-
-def prediction_frame(
-    labels: Sequence[Any], row: np.ndarray, target: Sequence[Any], probabilities: Tensor
-) -> pd.DataFrame:
-    """One row per row: ``row``, ``target``, ``probability_<label>`` for each label, ``predicted``.
-
-    Args:
-        labels: the classes.
-        row: (n,) numbers of the rows in the source.
-        target: (n,) labels; None for one that is not among the classes.
-        probabilities: (n, classes) float.
-    """
-    frame = pd.DataFrame(probabilities.numpy(), columns=[f"probability_{label}" for label in labels])
-    frame.insert(0, "row", row)
-    frame.insert(1, "target", pd.Series(list(target), dtype=object))  # numbers stay what they are beside a None
-    frame["predicted"] = [labels[position] for position in probabilities.argmax(1).tolist()]
-    return frame
+    classes = next(site.classes for site in spec.sites if site.name == name)
+    predictions = torch.cat([part.cpu().float() for part in batches])
+    predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
+    return spec.task.at(classes).frame(rows.row, y, predictions)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Literal
@@ -20,16 +16,17 @@ from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import InProcess, Transport
-from fedlit.run.folders import CHECKPOINTS, new_folder, newest_run, run_folder
+from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
+from fedlit.run.options import check_options, listed, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
-from fedlit.train.callbacks.checkpoint import LAST, AtomicCheckpointIO
-from fedlit.train.logger import FederatedTensorBoardLogger, Shown
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import Manifest, read_checkpoint
+from fedlit.train.manifest import LAST, Manifest, read_checkpoint
 from fedlit.train.results import Results
 
-__all__ = ["Run", "flatten", "without_hints"]
+__all__ = ["Run"]
 
 
 class Run:
@@ -73,7 +70,7 @@ class Run:
         name: str = "fedlit",
         root: str | Path = "lightning_logs",
         checkpoints: Checkpoints | None = None,
-        board: Shown | None = None,
+        board: BoardSettings | None = None,
         settings: Mapping[str, Any] | None = None,
         transport: Transport | None = None,
         config_text: str | None = None,
@@ -83,15 +80,15 @@ class Run:
             raise ConfigError(f"seed: expected a number from 0 to 2**32 - 1, found {loop.seed}")
         if loop.seed != data.seed:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
-        _check_options(trainer)
+        check_options(trainer)
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self.transport: Transport = transport if transport is not None else InProcess()
-        self.exchange = self._hand_on(exchange)
+        self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
-        self.board = board if board is not None else Shown()
+        self.board = board if board is not None else BoardSettings()
         self.config_text, self.trainer_options = config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
@@ -101,11 +98,17 @@ class Run:
         """The run's seed."""
         return self.loop.seed
 
-    def _hand_on(self, exchange: Exchange) -> Exchange:
-        """Let the federation have it."""
+    @property
+    def exchange(self) -> Exchange:
+        """What the clients exchange."""
+        exchange = self.loop.federation.exchange
+        assert exchange is not None
+        return exchange
+
+    @exchange.setter
+    def exchange(self, exchange: Exchange) -> None:
         exchange.transport = self.transport
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
-        return exchange
 
     def with_seed(self, seed: int) -> Run:
         """The same run with another seed, untrained."""
@@ -145,10 +148,10 @@ class Run:
         """
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
-            self.exchange = self._hand_on(deepcopy(self._untouched_exchange))
-        plan = self.describe()
-        checkpoint, folder = self._resume(ckpt_path)
+            self.exchange = deepcopy(self._untouched_exchange)
+        checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
+        plan = self.describe()
         if checkpoint is not None:
             Manifest.read(header).refuse(self.loop.manifest, resume=True)
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
@@ -170,7 +173,7 @@ class Run:
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS)
+            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation)
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
@@ -216,7 +219,7 @@ class Run:
     def predict(
         self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
     ) -> dict[str, Path]:
-        """Write one file per client: row number in the source, probability of each class, predicted label.
+        """Write one file per client: row number in the source, probability of each class, predicted label or number.
 
         Args:
             ckpt_path: see :meth:`test`.
@@ -275,7 +278,7 @@ class Run:
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
         options = dict(self.trainer_options)
-        callbacks = [self.exchange, *callbacks, *_listed(options.pop("callbacks", None))]
+        callbacks = [self.exchange, *callbacks, *listed(options.pop("callbacks", None))]
         own_bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
         if len(own_bars) > 1:  # one that the user brought takes the place of ours
             callbacks.remove(own_bars[0])
@@ -286,7 +289,7 @@ class Run:
             logger = FederatedTensorBoardLogger(
                 self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step, self.board
             )
-        plugins = [*_listed(options.pop("plugins", None)), AtomicCheckpointIO()]
+        plugins = [*listed(options.pop("plugins", None)), AtomicCheckpointIO()]
         decided = {
             "default_root_dir": self.folder,
             "enable_progress_bar": bool(own_bars),
@@ -302,115 +305,17 @@ class Run:
                     f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
                 ) from error
 
-    def _resume(self, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
-        """(checkpoint, folder to continue in)."""
-        if ckpt_path is None:
-            return None, None
-        if ckpt_path == "last":
-            folder = newest_run(self.root, self.name)
-            if folder is None:
-                raise ConfigError(
-                    "--ckpt_path last: expected an earlier run with a checkpoint in "
-                    f"{(self.root / self.name).resolve()}, found none; "
-                    "leave --ckpt_path out to start one"
-                )
-            return folder / CHECKPOINTS / LAST, folder
-        path = Path(ckpt_path).absolute()
-        if ckpt_path == "best":
-            raise ConfigError(
-                "--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only"
-            )
-        if not path.is_file():
-            raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
-        return path, run_folder(path)
+    def _use_encoders(self, header: Mapping[str, Any]) -> None:
+        """What was learnt of tables in training is not learnt again from files that may have changed."""
+        states = header["fedlit"].get("encoders")  # version 0.1 kept none
+        if states and not self.data.clients:
+            self.data.use_encoders(states)
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
-        """The checkpoint to load; sets the folder to write to."""
-        if ckpt_path in (None, "last", "best"):
-            folder = self.folder or newest_run(self.root, self.name)
-            if folder is None:
-                raise ConfigError(
-                    f"{purpose}: expected a trained run in {self.root / self.name}, found none; run fit first "
-                    "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
-                )
-            best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
-            if ckpt_path == "best" and not best:
-                raise ConfigError(
-                    f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set "
-                    "checkpoint.best"
-                )
-            checkpoint = best[-1] if ckpt_path == "best" else folder / CHECKPOINTS / LAST
-        else:
-            found, inside = self._resume(ckpt_path)
-            assert found is not None
-            checkpoint, folder = found, inside or new_folder(self.root, self.name)
-        if not checkpoint.is_file():
-            raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
-        read_checkpoint(checkpoint, resumable=False)
-        self.folder = folder
+        """The checkpoint to load; sets the folder to write to, and the encoders that the run was trained with."""
+        checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
+        self._use_encoders(read_checkpoint(checkpoint, resumable=False))
+        self.folder = folder if folder is not None else new_folder(self.root, self.name)
         if not quiet:
             print(f"Using {checkpoint}", file=sys.stderr)
         return checkpoint
-
-
-def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of nested mappings, as (``a.b.c``, value)."""
-    if isinstance(tree, dict):
-        return [
-            pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [] if tree is None else [(prefix, tree)]
-
-
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse, all in one message, what a federation of several optimizers cannot do."""
-    problems = []
-    if options.get("devices") not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
-        problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
-    if options.get("barebones"):
-        problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
-    for split in ("val", "test", "predict"):
-        if options.get(f"limit_{split}_batches") not in (None, 1.0):
-            problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
-    if options.get("gradient_clip_val"):
-        problems.append(
-            "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
-        )
-    if options.get("accumulate_grad_batches") not in (None, 1):
-        problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
-    if str(options.get("precision")) in ("16", "16-mixed"):
-        problems.append(
-            "trainer.precision 16-mixed scales all clients' losses by one factor, so that one client's overflow would "
-            "halve everyone's; use bf16-mixed or 32-true"
-        )
-    if problems:
-        raise ConfigError("\n".join(problems))
-
-
-@contextmanager
-def without_hints() -> Iterator[None]:
-    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
-    itself.
-    """
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    hints = (
-        "The `srun` command",
-        ".*does not have many workers",
-        ".*Checkpoint directory .* exists and is not empty",
-        "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
-        "The dirpath has changed from",
-        ".*LeafSpec.* is deprecated",
-    )
-    try:
-        with warnings.catch_warnings():
-            for hint in hints:
-                warnings.filterwarnings("ignore", hint)
-            yield
-    finally:
-        logger.setLevel(level)

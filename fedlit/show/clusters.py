@@ -11,18 +11,13 @@ import pandas as pd
 from fedlit.explain.clusters import concepts_of, stable_numbers
 from fedlit.names import Clusters
 from fedlit.show.canvas import canvas
+from fedlit.show.palette import CLUSTERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["membership_figure", "pairs_figure"]
-
-
-# Okabe and Ito's colours and four of Tol's, which people who are colour-blind can tell apart
-_COLOURS = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#999933",
-)  # fmt: skip
 
 
 _ALONE, _NONE, _INFINITE = "#c4c8ce", "#ececec", "#222222"
@@ -166,8 +161,8 @@ def _colour(number: float) -> tuple[float, float, float]:
         return 1.0, 1.0, 1.0
     if number < 0:
         return to_rgb(_ALONE)
-    again, position = divmod(int(number), len(_COLOURS))
-    red, green, blue = (1 - (1 - part) * 0.5**again for part in to_rgb(_COLOURS[position]))
+    again, position = divmod(int(number), len(CLUSTERS))
+    red, green, blue = (1 - (1 - part) * 0.5**again for part in to_rgb(CLUSTERS[position]))
     return red, green, blue
 
 

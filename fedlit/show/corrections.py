@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from fedlit.data.table import ClientTable
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
+from fedlit.show.palette import ORANGE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
             if not np.isfinite(table[i, j]):
                 continue
             if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
-                colour, line = ("#D55E00", 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                colour, line = (ORANGE, 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
                 axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
             if table.size <= _LEGIBLE:
                 dark = abs(table[i, j]) > 0.65 * reach
@@ -97,18 +97,28 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
 
 
-def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequence[str] = ()) -> Figure:
-    """Distributions of a client's own columns by class, from its table alone, in the table's own units.
+def histogram_figure(
+    client: str,
+    rows: pd.DataFrame,
+    target: pd.Series,
+    features: Sequence[str],
+    notes: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+) -> Figure:
+    """Distributions of a client's own columns by class, in the table's own units.
 
     Args:
-        table: the client's rows; its training rows are drawn.
+        client: its name.
+        rows: its training rows.
+        target: their labels.
         features: names of inputs: a column, or ``column=category``.
         notes: a line above each.
+        categorical: columns that hold categories.
 
     Raises:
         ValueError: no feature that the table has.
     """
-    columns = [str(name) for name in table.features]
+    columns = [str(name) for name in rows]
     named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))
     chosen: dict[str, str] = {}
@@ -117,17 +127,15 @@ def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequenc
         if column is not None:
             chosen.setdefault(column, lines.get(feature, ""))
     if not chosen:
-        raise ValueError(f"expected columns of client {table.name!r}, found {list(features)}")
+        raise ValueError(f"expected columns of client {client!r}, found {list(features)}")
     shown = list(chosen)[:MOST_HISTOGRAMS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
-    train = table.splits["train"]
-    target = table.target.iloc[train]
     with canvas(3.4 * across, 2.6 * down + 0.3) as figure:
         for position, column in enumerate(shown):
             axes = figure.add_subplot(down, across, position + 1)
-            own = table.features[column].iloc[train]
-            draw = _bars if column in table.categorical or own.nunique() <= 6 else _curves
+            own = rows[column]
+            draw = _bars if column in categorical or own.nunique() <= 6 else _curves
             draw(axes, own, target)
             missing = int(own.isna().sum())
             lost = f" ({missing} of {len(own)} missing)" if missing else ""
@@ -135,7 +143,7 @@ def histogram_figure(table: ClientTable, features: Sequence[str], notes: Sequenc
             axes.tick_params(labelsize=7)
             if position == 0:
                 axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
-        figure.suptitle(f"{table.name}: its own training rows, by class", fontsize=10)
+        figure.suptitle(f"{client}: its own training rows, by class", fontsize=10)
     return figure
 
 

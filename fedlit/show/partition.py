@@ -2,68 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedlit.show.palette import CLASSES, ORANGE
+
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedlit.data.shaping.describe import Described
-    from fedlit.data.shaping.distance import Distances
-
 __all__ = ["partition_figure"]
-
-
-# Paul Tol's muted colours, which people who are colour-blind can tell apart; and his grey
-_COLOURS = (
-    "#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
-)  # fmt: skip
 
 
 _NAMED = 0.032
 
 
-def partition_figure(described: Described, title: str = "") -> Figure:
+def partition_figure(
+    shares: pd.DataFrame,
+    rows: Mapping[str, int],
+    distances: Mapping[str, float] | None = None,
+    mean: float = float("nan"),
+    title: str = "",
+) -> Figure:
     """Bars of class shares, a client each, and beside them the clients' distances to the whole.
 
     Args:
-        described: the clients.
+        shares: clients × classes, the share of each class in a client's training rows.
+        rows: client → number of its training rows.
+        distances: client → its distance to the whole, where there is one.
+        mean: of the distances.
         title: above all.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = list(described.rows)
+    names = list(shares.index)
     style: Any = {"text.parse_math": False, "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(8.5, min(1.5 + 0.34 * len(names), 60)), layout="constrained")
         FigureCanvasAgg(figure)
-        ratios = [3, 1] if described.distances else [1]
+        ratios = [1] if distances is None else [3, 1]
         axes = figure.subplots(1, len(ratios), sharey=True, width_ratios=ratios, squeeze=False)[0]
-        _bars(axes[0], described)
-        axes[0].set_yticks(range(len(names)), [f"{name}  ({described.rows[name]['train']:,})" for name in names])
+        _bars(axes[0], shares)
+        axes[0].set_yticks(range(len(names)), [f"{name}  ({rows[name]:,})" for name in names])
         axes[0].set_ylim(len(names) - 0.5, -0.5)
-        if described.distances is not None:
-            _distances(axes[1], described.distances, names)
+        if distances is not None:
+            _distances(axes[1], [distances[name] for name in names], mean)
         if title:
             figure.suptitle(title, fontsize=10)
     return figure
 
 
-def _bars(axes: Axes, described: Described) -> None:
+def _bars(axes: Axes, table: pd.DataFrame) -> None:
     import matplotlib
     from matplotlib.colors import to_rgb
 
-    count = len(described.classes)
+    count = table.shape[1]
     many = matplotlib.colormaps["viridis"](np.linspace(0, 1, max(count, 2)))
-    left = np.zeros(len(described.rows))
-    for place, label in enumerate(described.classes):
-        colour = _COLOURS[place] if count <= len(_COLOURS) else many[place]
-        shares = 100 * described.shares[:, place]
+    left = np.zeros(len(table))
+    for place, label in enumerate(table):
+        colour = CLASSES[place] if count <= len(CLASSES) else many[place]
+        shares = 100 * table.to_numpy()[:, place]
         axes.barh(range(len(left)), shares, 0.82, left, color=colour, edgecolor="white", lw=0.8, label=str(label))
         dark = np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.55
         for row in np.flatnonzero(shares > 100 * _NAMED * max(1, len(str(label)) / 1.8)).tolist():
@@ -77,17 +80,16 @@ def _bars(axes: Axes, described: Described) -> None:
     axes.set_ylabel("client (training rows)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    if count <= 2 * len(_COLOURS):
+    if count <= 2 * len(CLASSES):
         axes.legend(ncols=min(count, 10), loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, fontsize=7.5,
                     handlelength=1, columnspacing=1, handletextpad=0.4)  # fmt: skip
 
 
-def _distances(axes: Axes, distances: Distances, names: Sequence[str]) -> None:
-    values = [distances.to_whole[name] for name in names]
+def _distances(axes: Axes, values: list[float], mean: float) -> None:
     axes.hlines(range(len(values)), 0, values, color="#999", lw=1.2)
     axes.plot(values, range(len(values)), "o", color="#222", ms=5)
-    axes.axvline(distances.mean, color="#D55E00", lw=1.2, ls="--")
-    axes.annotate(f"mean {distances.mean:.3g}", (distances.mean, 1), (0, 3), xycoords=("data", "axes fraction"),
+    axes.axvline(mean, color=ORANGE, lw=1.2, ls="--")
+    axes.annotate(f"mean {mean:.3g}", (mean, 1), (0, 3), xycoords=("data", "axes fraction"),
                   textcoords="offset points", ha="center", color="#B24400", fontsize=7.5)  # fmt: skip
     for row, value in enumerate(values):
         axes.annotate(

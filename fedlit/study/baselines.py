@@ -1,4 +1,4 @@
-"""Go-alone models of scikit-learn: what a client reaches on its own rows, with the care that a careful user takes."""
+"""Go-alone models, fitted: what a client reaches on its own rows, with the care that a careful user takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,137 +14,92 @@ from typing import Any
 import pandas as pd
 import sklearn
 import torch
-from sklearn.base import ClassifierMixin
-from sklearn.compose import make_column_transformer
-from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from fedlit.data.encoding import EncodedClient
+from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.table import Split
 from fedlit.explain.judge import read_records
-from fedlit.run.predictions import prediction_frame
-from fedlit.study.runs import Job, digest_of, score_rows, tidy
-from fedlit.tasks.metrics import auroc_one_versus_one, classification_metrics
+from fedlit.run.load import load
+from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
+from fedlit.study.study import choice_of
+from fedlit.tasks import SCORES, Task
+from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
-__all__ = ["GRIDS", "fit_baseline", "make_baseline"]
+__all__ = ["fit_baseline"]
 
-# Settings of which the best on validation is taken, per client and seed; the first of equals.
-GRIDS: dict[str, dict[str, list[Any]]] = {
-    "extra_trees": {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": ["sqrt", None]},
-    "gradient_boosting": {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]},
-    "logistic_regression": {"C": [0.01, 0.05, 0.2, 1.0, 10.0], "categories": ["codes", "one_hot"]},
-}
-MOST_CATEGORIES = 255  # of a column in gradient boosting
-# These are given no seed (on the same rows they differ by nothing that matters): they are fitted once.
-_SEEDLESS = ("gradient_boosting", "logistic_regression")
+Fitted = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
 
 
-def make_baseline(
-    name: str,
-    settings: Mapping[str, Any],
-    categorical: list[int],
-    seed: int = 0,
-    threads: int = 1,
-    wide: Collection[int] = (),
-) -> ClassifierMixin:
-    """An untrained model.
-
-    Args:
-        name: ``extra_trees``, ``gradient_boosting`` or ``logistic_regression``.
-        settings: keyword arguments of scikit-learn's class; for logistic regression also ``categories``: whether they
-            are numbers (``codes``) or a column each (``one_hot``). Everything is scaled for it.
-        categorical: positions of the columns that hold category codes, −1 for missing or unseen.
-        seed: of the model's own randomness.
-        threads: how many it may use.
-        wide: which of these columns have more categories than scikit-learn's gradient boosting takes (255): there their
-            codes are numbers.
-
-    Example:
-        >>> make_baseline("extra_trees", {"n_estimators": 10}, [])
-        ExtraTreesClassifier(n_estimators=10, n_jobs=1, random_state=0)
-    """
-    if name == "extra_trees":
-        return ExtraTreesClassifier(**settings, random_state=seed, n_jobs=threads)
-    if name == "gradient_boosting":
-        categorical = [position for position in categorical if position not in wide]
-        return HistGradientBoostingClassifier(
-            **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
-        )
-    settings = dict(settings)
-    one_hot = settings.pop("categories", "codes") == "one_hot" and categorical
-    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    expand = [make_column_transformer((encoder, categorical), remainder="passthrough")] if one_hot else []
-    return make_pipeline(*expand, StandardScaler(), LogisticRegression(**settings, max_iter=2000, random_state=seed))
-
-
-def fit_baseline(job: Job) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Fit a baseline on every client of a job's data, choose its settings on validation, score it on the test split.
+def fit_baseline(job: Job) -> Fitted:
+    """Fit a go-alone model on every client of a job's data whose task has it, choose its settings on validation, score
+    it on the test split.
 
     Returns:
-        Predictions and scores of the chosen models, and for the record which settings were chosen.
+        Predictions and scores of the chosen models, and for the record which settings were chosen, and which clients go
+        without this model.
     """
-    from fedlit.run.load import load
-
     assert job.grid is not None
     data = load(job.config, *job.arguments, f"--seed={job.seed}").data
     data.setup()
     cache = Path(job.folder).parent.parent.parent / "baselines"
-    predictions, scores, chosen = [], [], {}
+    predictions, scores, chosen, without = [], [], {}, []
     for client in data.clients:
-        own_predictions, own_scores, settings = _cached(job, client, cache)
-        predictions.append(own_predictions)
-        scores.append(own_scores)
-        chosen[client.spec.name] = settings
+        task, name = client.spec.task, client.spec.name
+        if task.name not in job.grid:
+            without.append(name)
+            continue
+        fitted = _cached(job, client, task.go_alone[job.method], job.grid[task.name], cache)
+        predictions.append(fitted[0])
+        scores.append(fitted[1])
+        chosen[name] = fitted[2]
     train_rows = {client.spec.name: len(client.train) for client in data.clients}
-    details = {"settings": chosen, "train_rows": train_rows}
+    details = {"settings": chosen, "train_rows": train_rows, **({"without": without} if without else {})}
     return pd.concat(predictions, ignore_index=True), pd.concat(scores, ignore_index=True), details
 
 
-def _cached(job: Job, client: EncodedClient, cache: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    made_of = [client.fingerprint(), client.categorical, job.method, job.grid, job.choose, sklearn.__version__]
-    made_of += [] if job.method in _SEEDLESS else [job.seed]
+def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path) -> Fitted:
+    made_of = [client.fingerprint(), client.categorical, job.method, grid, job.choose, sklearn.__version__, FORMAT]
+    made_of += [] if model.seedless else [job.seed]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     if folder.is_dir():
         try:
             return _read(folder)
         except (OSError, ValueError):  # cut short by more than a killed process, say a full disk
             shutil.rmtree(folder)
-    predictions, scores, settings = _choose(job, client)
+    predictions, scores, settings = _choose(job, client, model, grid)
     partial = cache / f"{folder.name}.{os.getpid()}.part"
     partial.mkdir(parents=True, exist_ok=True)
-    predictions.to_parquet(partial / "predictions.parquet", index=False)
-    scores.to_csv(partial / "scores.csv", index=False)
+    predictions.to_parquet(partial / PREDICTIONS, index=False)
+    scores.to_csv(partial / SCORE_FILE, index=False)
     (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
     with suppress(OSError):  # another worker was as fast: it wrote the same
         partial.rename(folder)
     return _read(folder)  # even if just computed: a result does not depend on who computed it
 
 
-def _read(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+def _read(folder: Path) -> Fitted:
     return (
-        pd.read_parquet(folder / "predictions.parquet"),
-        read_records(folder / "scores.csv"),
+        pd.read_parquet(folder / PREDICTIONS),
+        read_records(folder / SCORE_FILE),
         json.loads((folder / "settings.json").read_text(encoding="utf-8")),
     )
 
 
-def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]]) -> Fitted:
+    """The model with the settings that are best on validation, the first of equals."""
     site = client.spec.name
-    features = client.spec.features
-    categorical = [position for position, name in enumerate(features) if name in client.categorical]
-    validation = client.sites[site]["validation"]
+    task, score = client.spec.task, SCORES[choice_of(job.choose, site)]
+    categorical = [position for position, name in enumerate(client.spec.features) if name in client.categorical]
     wide = [position for position in categorical if client.train.x[:, position].max() >= MOST_CATEGORIES]
-    seed = 0 if job.method in _SEEDLESS else job.seed
+    validation = client.sites[site]["validation"]
+    seed = 0 if model.seedless else job.seed
     best: tuple[float, Any, dict[str, Any]] | None = None
-    for settings in ParameterGrid(job.grid):
-        model = make_baseline(job.method, settings, categorical, seed, torch.get_num_threads(), wide)
-        model.fit(client.train.x.numpy(), client.train.y.numpy())
-        value = float(_scores(model, validation)[1][job.choose]) if len(validation) else math.nan
-        if best is None or value > best[0] or (math.isnan(best[0]) and not math.isnan(value)):
-            best = value, model, dict(settings)
+    for settings in ParameterGrid(dict(grid)):
+        own = model.make(settings, categorical, seed, torch.get_num_threads(), wide)
+        own.fit(client.train.x.numpy(), client.train.y.numpy())
+        value = float(_scores(task, own, validation)[1][score.name]) if len(validation) else math.nan
+        if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
+            best = value, own, dict(settings)
     assert best is not None
     predictions, scores = [], []
     splits: tuple[Split, ...] = ("validation", "test")
@@ -152,16 +107,13 @@ def _choose(job: Job, client: EncodedClient) -> tuple[pd.DataFrame, pd.DataFrame
         rows = client.sites[site][split]
         if not len(rows):
             continue
-        probabilities, own = _scores(best[1], rows)
-        own |= {"auroc_ovo": auroc_one_versus_one(probabilities, rows.y)} if split == "test" else {}
-        labels = list(client.spec.classes)
-        target = [labels[position] if position >= 0 else None for position in rows.y.tolist()]
-        predictions.append(tidy(prediction_frame(labels, rows.row, target, probabilities), site, split))
-        scores += score_rows(own, site, split)
+        predicted, scored = _scores(task, best[1], rows)
+        scored |= task.evaluate_once(predicted, rows.y) if split == "test" else {}
+        predictions.append(tidy(task.frame(rows.row, rows.y, predicted), site, split))
+        scores += score_rows(scored, site, split)
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
 
 
-def _scores(model: Any, rows: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    probabilities = torch.from_numpy(model.predict_proba(rows.x.numpy())).float()
-    scores = classification_metrics(probabilities, rows.y)
-    return probabilities, {name: float(value) for name, value in scores.items()}
+def _scores(task: Task, model: Any, rows: Rows) -> tuple[torch.Tensor, dict[str, float]]:
+    predicted = task.of_model(model, rows.x.numpy())
+    return predicted, {name: float(value) for name, value in task.evaluate(predicted, rows.y).items()}

@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-import pandas as pd
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.study.collect import Collected, collect
-from fedlit.study.lift import MEAN, WORST, Answer, Scores, answers, estimates, lifts
+from fedlit.study.findings import Findings
+from fedlit.study.job import check_format
+from fedlit.study.lift import Scores, answers, estimates, lifts
+from fedlit.study.markdown import markdown_tables
+from fedlit.study.parse import load_study
+from fedlit.study.plan import plan_jobs, reference_tables, tasks_of
 from fedlit.study.report import write_report
-from fedlit.study.runner import default_jobs, locked, run_jobs
-from fedlit.study.runs import plan_jobs
-from fedlit.study.study import METRICS, Study, load_study, parse_seeds
-from fedlit.study.tables import answer_words, cluster_table, each_of, lift_table, markdown_tables, score_table
+from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import Study
+from fedlit.study.tables import cluster_table, lift_table, score_table
+from fedlit.study.units import in_unit, lift_unit
+from fedlit.study.words import answer_words, provenance
 
 __all__ = ["Comparison", "compare"]
 
 _MOST_PRINTED = 12  # methods in a table beside the main ones
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """What a study found.
-
-    Attributes:
-        study: what was compared.
-        seeds: with which seeds.
-        collected: results, records, curves.
-        estimates: one row per metric, method and client.
-        lift: one row per metric, reference, method and client.
-        answers: for each client, whether federation pays.
-        failures: run → its error.
-        folder: where the files are.
-    """
-
-    study: Study
-    seeds: list[int]
-    collected: Collected
-    estimates: pd.DataFrame
-    lift: pd.DataFrame
-    answers: list[Answer]
-    failures: dict[str, str]
-    folder: Path
-
-    @property
-    def clients(self) -> list[str]:
-        """Of tables: the clients, their mean, the worst."""
-        return [*self.collected.clients, MEAN, WORST]
+class Comparison(Findings):
+    """What a study found; as text, what a terminal shows of it."""
 
     def __str__(self) -> str:
-        metric = self.study.metrics[0]
+        score = self.scores[0]
         tables = [
-            f"{METRICS[metric]}, %:",
-            str(score_table(self.study, self.estimates, metric, self.clients, short=True)),
+            f"{in_unit(score)}:",
+            str(score_table(self.study, self.estimates, score, self.clients, short=True)),
         ]
         for reference in self.lift["reference"].unique():
-            tables.append(f"Lift over {self.study.labels[reference]}, percentage points:")
-            tables.append(str(lift_table(self.study, self.lift, metric, reference, self.clients)))
+            tables.append(f"Lift over {self.study.labels[reference]}, {lift_unit(score)}:")
+            tables.append(str(lift_table(self.study, self.lift, score, reference, self.clients)))
         together = cluster_table(self.study, self.collected)
         if together is not None and len(together.rows) <= _MOST_PRINTED:
             tables += ["Who belongs together:", str(together)]
@@ -79,6 +56,7 @@ def compare(
     jobs: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
+    say: Callable[[str], None] = nothing,
 ) -> Comparison:
     """Train every method with every seed, fit every go-alone model, and say what federation gained.
 
@@ -92,7 +70,8 @@ def compare(
         baselines: these only.
         jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
-        quiet: print nothing.
+        quiet: no progress bar.
+        say: where messages about what is done already go.
 
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
@@ -100,12 +79,12 @@ def compare(
         apart, also who belongs together, as ``clusters.csv``.
 
     Raises:
-        ConfigError: the study cannot be run.
+        ConfigError: the study cannot be run, or its folder holds runs of another version's format.
         RunError: no run came to its end, or methods were scored on different rows.
 
     Example:
         >>> import tempfile
-        >>> from fedlit.study.study import Method
+        >>> from fedlit import Method
         >>> local = Method("quickstart.yaml", set={"exchange.federated": [], "trainer.max_epochs": 1})
         >>> study = Study({"local": local}, seeds=[1], baselines={"logistic_regression": {"C": [1.0]}})
         >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
@@ -113,37 +92,48 @@ def compare(
         ['best_alone', 'local', 'logistic_regression']
     """
     study = load_study(study) if isinstance(study, str) else study
-    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
-    if scenario is not None:
-        study, folder = study.of(scenario), folder / scenario
-    elif study.scenarios:
-        known = ", ".join(study.scenarios)
-        raise ConfigError(f"{study.name}: expected one of the scenarios {known}, found none chosen; give scenario")
+    study, folder = _placed(study, scenario, out)
     study = study.restricted(methods, baselines)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
     with locked(folder):
-        planned = plan_jobs(study, numbers, folder)
-        say = (lambda text: None) if quiet else print
+        check_format(folder)
+        tables = reference_tables(study)
+        study = study.for_tasks(tasks_of(tables))
+        planned = plan_jobs(study, numbers, folder, tables)
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        collected = collect(study, planned)
-        scores = Scores(collected)
-        found = Comparison(
-            study=study,
-            seeds=numbers,
-            collected=collected,
-            estimates=estimates(study, scores),
-            lift=lifts(study, scores),
-            answers=answers(study, scores),
-            failures=failures,
-            folder=folder,
-        )
+        found = _found(study, numbers, collect(study, planned), failures, folder)
         _write(found)
     return found
+
+
+def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple[Study, Path]:
+    """The study under its scenario, and the folder of that."""
+    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
+    if scenario is not None:
+        return study.of(scenario), folder / scenario
+    if study.scenarios:
+        known = ", ".join(study.scenarios)
+        raise ConfigError(f"{study.name}: expected one of the scenarios {known}, found none chosen; give scenario")
+    return study, folder
+
+
+def _found(study: Study, seeds: list[int], collected: Collected, failures: dict[str, str], folder: Path) -> Comparison:
+    scores = Scores(collected)
+    return Comparison(
+        study=study,
+        seeds=seeds,
+        collected=collected,
+        estimates=estimates(study, scores),
+        lift=lifts(study, scores),
+        answers=answers(study, scores),
+        failures=failures,
+        folder=folder,
+    )
 
 
 def _write(found: Comparison) -> None:
@@ -160,28 +150,3 @@ def _write(found: Comparison) -> None:
     text = markdown_tables(found, lines)
     (folder / "tables.md").write_text(text, encoding="utf-8")
     write_report(found, folder / "report.html", lines)
-
-
-def provenance(found: Comparison) -> list[str]:
-    """When, with what, on what, how long: one line each."""
-    records = found.collected.records
-    versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
-    machines = [
-        f"{own['processor']}, {own['cores']} cores" + "".join(f", {gpu}" for gpu in own["gpus"])
-        for own in records["machine"]
-    ]
-    first, last = min(records["finished"])[:10], max(records["finished"])[:10]
-    lines = [f"{len(records)} of {len(records) + len(found.failures)} runs, finished {first} to {last}"]
-    lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
-    lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
-    times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
-    shown = [
-        f"{found.study.labels[str(method)]} {seconds:.1f} s{each_of(found.study, str(method))}"
-        for method, seconds in times.items()
-        if math.isfinite(seconds)
-    ]
-    lines.append(
-        "Mean time of a run (training; for go-alone models fitting, choosing and scoring): " + ", ".join(shown)
-    )
-    lines += [f"FAILED {name}: {error}" for name, error in found.failures.items()]
-    return lines

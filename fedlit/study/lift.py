@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.tasks import SCORES
 
-__all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "count_verdicts", "estimates", "lifts"]
+__all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "client_label", "count_verdicts", "estimates", "lifts"]
 
 # No client can have these names.
 MEAN, WORST = "(mean)", "(worst)"
-_OVER: dict[str, Callable[..., Any]] = {MEAN: np.mean, WORST: np.min}
+
+
+def client_label(name: str) -> str:
+    """How a client, or the mean over them, is called."""
+    return {MEAN: "mean over clients", WORST: "worst client"}.get(name, name)
 
 
 class Scores:
@@ -31,11 +36,13 @@ class Scores:
 
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
-        self.clients = [*collected.clients, *_OVER]
+        self.clients = [*collected.clients, MEAN, WORST]
         self._values: dict[str, pd.DataFrame] = {}
-        accuracy = collected.values("accuracy")
-        # A share of right answers is undefined only where predictions are not finite.
-        self.lost = accuracy.isna() & collected.values("classes").reindex_like(accuracy).notna()
+        own = collected.results
+        own = own[(own["split"] == "test") & own["metric"].isin(list(SCORES))]
+        # Where there is no score at all, predictions were not finite.
+        without = own["value"].isna().groupby([own["seed"], own["method"], own["client"]]).all()
+        self._lost = without.unstack(["method", "client"], fill_value=False)
 
     def values(self, method: str, client: str, metric: str) -> pd.Series:
         """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
@@ -44,12 +51,14 @@ class Scores:
         if metric not in self._values:
             self._values[metric] = self.collected.values(metric)
         wide = self._values[metric]
-        names = self.collected.clients if client in _OVER else [client]
+        names = self.collected.clients if client in (MEAN, WORST) else [client]
         own = [(method, name) for name in names]
         if not set(own) <= set(wide.columns):
             return pd.Series(dtype=float)
-        values = wide[own].min(axis=1) if client == WORST else wide[own].mean(axis=1)
-        lost = self.lost[own].any(axis=1)
+        score = SCORES[metric]
+        # the gain over nothing: the worst has the least, whichever way the score counts
+        values = score.gain(score.gain(wide[own], 0.0).min(axis=1), 0.0) if client == WORST else wide[own].mean(axis=1)
+        lost = self._lost.reindex(index=wide.index, columns=own, fill_value=False).any(axis=1)
         return values.where(~lost)[values.notna() | lost]
 
     def resamples(self, method: str, client: str, metric: str, seeds: Sequence[int]) -> NDArray[np.float64] | None:
@@ -62,10 +71,14 @@ class Scores:
         frame = self.collected.bootstrap.get((method, seed))
         if frame is None:
             return None
-        if client in _OVER:
-            own = [frame.get((name, metric)) for name in self.collected.clients]
-            return None if any(part is None for part in own) else _OVER[client](np.array(own), axis=0)
-        return frame[client, metric].to_numpy() if (client, metric) in frame else None
+        if client not in (MEAN, WORST):
+            return frame[client, metric].to_numpy() if (client, metric) in frame else None
+        own = [frame.get((name, metric)) for name in self.collected.clients]
+        if any(part is None for part in own):
+            return None
+        score, drawn = SCORES[metric], np.array(own)
+        worst: NDArray[np.float64] = score.gain(np.min(score.gain(drawn, 0.0), axis=0), 0.0)
+        return worst if client == WORST else np.mean(drawn, axis=0)
 
     def ratio(self, client: str) -> float | None:
         """Test rows / training rows where seeds draw splits anew, else None. For the mean over clients the mean, for
@@ -83,13 +96,14 @@ class Scores:
         return estimate(own.to_numpy(), ratio=self.ratio(client), resamples=resamples)
 
     def lift(self, method: str, reference: str, client: str, metric: str) -> tuple[Estimate, NDArray[np.float64]]:
-        """Of the differences by seed (method minus reference), and these."""
+        """Of the differences by seed (how much better the method is than the reference), and these."""
+        score = SCORES[metric]
         first, second = self.values(method, client, metric), self.values(reference, client, metric)
         seeds = first.index.intersection(second.index)
-        differences = (first[seeds] - second[seeds]).to_numpy(float)
+        differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
         mine = self.resamples(method, client, metric, list(seeds))
         theirs = self.resamples(reference, client, metric, list(seeds))
-        resamples = None if mine is None or theirs is None else mine - theirs
+        resamples = None if mine is None or theirs is None else score.gain(mine, theirs)
         return estimate(differences, ratio=self.ratio(client), resamples=resamples), differences
 
 
@@ -101,9 +115,10 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
             for client in scores.clients:
                 own = scores.estimate(method, client, metric)
                 if own.n:
-                    row = _flat(own)
-                    # a score cannot leave 0 to 1, a symmetric interval can
-                    ends = {name: min(max(row[name], 0.0), 1.0) for name in row if name.endswith(("low", "high"))}
+                    row, score = _flat(own), SCORES[metric]
+                    # a score cannot leave its range, a symmetric interval can
+                    cut = (name for name in row if name.endswith(("low", "high")))
+                    ends = {name: min(max(row[name], score.low), score.high) for name in cut}
                     rows.append({"metric": metric, "method": method, "client": client, **row, **ends})
     return pd.DataFrame(rows)
 
@@ -130,7 +145,7 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
                     p = wilcoxon(differences)
                     family.append({**key, **_flat(own), "p": p, "verdict": verdict(own.interval)})
             # mean and worst of the same clients, and the best of the same methods, are no further questions
-            repeats = [row["client"] in _OVER or row["method"] == BEST_FEDERATED for row in family]
+            repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
             counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
             for row, adjusted in zip(family, holm(counted), strict=True):
                 row["p_holm"] = adjusted
@@ -151,8 +166,8 @@ class Answer:
         usual_alone: the go-alone model that was chosen most often.
         lift: of the first over the second.
         verdict: of the lift.
-        better_alone: a go-alone model whose mean test score is above the federated one's, though choosing on validation
-            does not find it reliably; None if there is none.
+        better_alone: a go-alone model whose mean test score is better than the federated one's, though choosing on
+            validation does not find it reliably; None if there is none.
     """
 
     client: str
@@ -171,15 +186,15 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
     """
     if not study.candidates:
         return []
-    metric = study.choose
     found = []
     for client in scores.collected.clients:
+        metric = study.choice_of(client)
         lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
         mine = scores.estimate(BEST_FEDERATED, client, metric)
         single = {name: scores.estimate(name, client, metric).mean for name in study.alone}
-        best = max(single, key=lambda name: single[name] if np.isfinite(single[name]) else -np.inf)
+        best = SCORES[metric].best(single)
         theirs = scores.estimate(study.best_alone, client, metric)
-        hidden = single[best] > mine.mean and not lift.mean < 0
+        hidden = best is not None and SCORES[metric].gain(single[best], mine.mean) > 0 and not lift.mean < 0
         found.append(
             Answer(
                 client,
@@ -189,7 +204,7 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
                 _usual(scores.collected.chosen, BEST_ALONE, client),
                 lift,
                 verdict(lift.interval),
-                (best, single[best]) if hidden else None,
+                (best, single[best]) if best is not None and hidden else None,
             )
         )
     return found
@@ -210,7 +225,7 @@ def _flat(own: Estimate) -> dict[str, float]:
 
 def count_verdicts(lift: pd.DataFrame, metric: str, reference: str) -> pd.DataFrame:
     """How many clients each method helped, left unchanged, harmed, and left unknown; index: method."""
-    own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin(list(_OVER))]
+    own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin([MEAN, WORST])]
     columns = ["helped", "unchanged", "harmed", "unknown"]
     table = own.groupby("method", sort=False)["verdict"].value_counts().unstack(fill_value=0)
     return table.reindex(columns=columns, fill_value=0).reindex(own["method"].unique())

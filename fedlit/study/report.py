@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,26 +14,17 @@ from fedlit.explain.judge import CORRECTIONS, judge, read_records
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
+from fedlit.show.palette import BLUE, ORANGE
 from fedlit.study import figures
-from fedlit.study.lift import MEAN
-from fedlit.study.runs import DONE, each_variant, spoken, variant_name
-from fedlit.study.study import BEST_ALONE, METRICS
-from fedlit.study.tables import (
-    answer_words,
-    chosen_table,
-    client_label,
-    cluster_table,
-    each_of,
-    lift_table,
-    paper_notes,
-    score_table,
-    seed_words,
-    tuned_lines,
-    words,
-)
-
-if TYPE_CHECKING:
-    from fedlit.study.compare import Comparison
+from fedlit.study.findings import Findings
+from fedlit.study.job import DONE, each_variant, title_of, variant_name
+from fedlit.study.lift import WORST, client_label
+from fedlit.study.seeds import seed_words
+from fedlit.study.study import BEST_ALONE
+from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
+from fedlit.study.units import drawn, heading, in_percent, lift_unit
+from fedlit.study.words import answer_words, each_of, paper_notes, words
+from fedlit.tasks import Score
 
 __all__ = ["write_report"]
 
@@ -41,7 +32,7 @@ MOST_FINDINGS = 20
 MOST_SEEDS = 3  # whose clusters are drawn
 
 
-def write_report(found: Comparison, path: Path, provenance: list[str]) -> None:
+def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
     """Write the report.
 
     Args:
@@ -55,57 +46,24 @@ def write_report(found: Comparison, path: Path, provenance: list[str]) -> None:
     path.write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), encoding="utf-8")
 
 
-def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
-    study, collected, lift = found.study, found.collected, found.lift
-    clients = found.clients
-    references = list(lift["reference"].unique())
+def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
+    study = found.study
     colours = figures.method_colours(study)
-    metrics = []
-    for metric in study.metrics:
-        finite = lift.loc[(lift["metric"] == metric), ["low", "high", "mean"]].to_numpy(float)
-        finite = 100 * finite[np.isfinite(finite)]
-        reach = 1.08 * float(np.abs(finite).max()) if len(finite) and np.abs(finite).max() else 1.0
-        metrics.append(
-            {
-                "label": METRICS[metric],
-                "scores": score_table(study, found.estimates, metric, clients),
-                "lifts": [
-                    (study.labels[reference], lift_table(study, lift, metric, reference, clients))
-                    for reference in references
-                ],
-                "forests": [
-                    (study.labels[m], figures.lift_figure(study, lift, metric, m, clients, (-reach, reach)))
-                    for m in study.labels
-                    if (lift["method"] == m).any()
-                ],
-                "dots": [
-                    (client_label(client), figures.scores_figure(study, found.estimates, metric, client))
-                    for client in clients
-                    if client in collected.clients or client == MEAN
-                ],
-                "curves": [
-                    (
-                        client,
-                        figures.curves_figure(study, collected.curves, metric, client, _alone(found, metric, client)),
-                    )
-                    for client in collected.clients
-                    if ((collected.curves["client"] == client) & (collected.curves["metric"] == f"val/{metric}")).any()
-                ],
-            }
-        )
     return {
         "study": study,
         "seeds": seed_words(found.seeds),
         "count": len(found.seeds),
+        "unit": in_percent(found.scores),
         "answers": [(answer, *answer_words(study, answer)) for answer in found.answers],
-        "metrics": metrics,
-        "choose": METRICS[study.choose],
+        "metrics": [_metric(found, score) for score in found.scores],
+        "choose": " or ".join(score.label for score in found.choices),
         "legend": [(study.labels[method], colours[method]) for method in study.methods],
+        "references": (BLUE, ORANGE),
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
-        "chosen": chosen_table(study, collected.chosen) if len(collected.chosen) else None,
-        "tuned": tuned_lines(study, collected),
-        "together": cluster_table(study, collected),
+        "chosen": chosen_table(study, found.collected.chosen) if len(found.collected.chosen) else None,
+        "tuned": tuned_lines(study, found.collected),
+        "together": cluster_table(study, found.collected),
         "clusters": _clusters(found),
         "corrections": _corrections(found),
         "times": _times(found),
@@ -117,18 +75,54 @@ def _content(found: Comparison, provenance: list[str]) -> dict[str, Any]:
     }
 
 
-def _alone(found: Comparison, metric: str, client: str) -> float | None:
+def _metric(found: Findings, score: Score) -> dict[str, Any]:
+    """What is shown of one score."""
+    study, curves = found.study, found.collected.curves
+    lift = found.lift[found.lift["metric"] == score.name]
+    clients = found.clients_of(score)
+    finite = lift[["low", "high", "mean"]].to_numpy(float)
+    finite = drawn(score, finite[np.isfinite(finite)])
+    reach = 1.08 * float(np.abs(finite).max()) if len(finite) and np.abs(finite).max() else 1.0
+    logged = set(curves.loc[curves["metric"] == f"val/{score.name}", "client"])
+    return {
+        "label": score.label,
+        "heading": heading(score),
+        "unit": lift_unit(score),
+        "scores": score_table(study, found.estimates, score, found.clients),
+        "lifts": [
+            (study.labels[reference], lift_table(study, found.lift, score, reference, found.clients))
+            for reference in found.lift["reference"].unique()
+        ],
+        "forests": [
+            (study.labels[method], figures.lift_figure(study, lift, score, method, clients, (-reach, reach)))
+            for method in study.labels
+            if (found.lift["method"] == method).any()
+        ],
+        "dots": [
+            (client_label(client), figures.scores_figure(study, found.estimates, score, client))
+            for client in clients
+            if client != WORST
+        ],
+        "curves": [
+            (client, figures.curves_figure(study, curves, score, client, _alone(found, score.name, client)))
+            for client in found.collected.clients
+            if client in logged
+        ],
+    }
+
+
+def _alone(found: Findings, metric: str, client: str) -> float | None:
     values = found.collected.values(metric, "validation")
     return float(values[BEST_ALONE, client].mean()) if (BEST_ALONE, client) in values else None
 
 
-def _clusters(found: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+def _clusters(found: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
     """Of each method that tells clients apart: who was together, of the first seeds, and what the first measured."""
     study, clusters = found.study, found.collected.clusters
     sections = []
     for name, tuned in each_variant(study):
-        label, figures = spoken(study.labels[name], tuned), []
-        seeds = clusters.loc[clusters["method"] == spoken(name, tuned), "seed"].unique().tolist()
+        label, figures = title_of(study.labels[name], tuned), []
+        seeds = clusters.loc[clusters["method"] == title_of(name, tuned), "seed"].unique().tolist()
         for seed in seeds[:MOST_SEEDS]:
             folder = found.folder / "runs" / variant_name(name, tuned) / f"seed_{seed}"
             frame = read_clusters(folder / CLUSTERS)
@@ -142,7 +136,7 @@ def _clusters(found: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     return sections
 
 
-def _corrections(found: Comparison) -> list[dict[str, Any]]:
+def _corrections(found: Findings) -> list[dict[str, Any]]:
     """Of each method whose clients show what they correct: its findings in words, and pictures; means over seeds."""
     sections = []
     for method, label in found.study.labels.items():
@@ -167,7 +161,7 @@ def _corrections(found: Comparison) -> list[dict[str, Any]]:
     return sections
 
 
-def _times(found: Comparison) -> list[tuple[str, str, str]]:
+def _times(found: Findings) -> list[tuple[str, str, str]]:
     """(method, mean seconds of a run, runs)."""
     records = found.collected.records
     lines = []
@@ -180,7 +174,7 @@ def _times(found: Comparison) -> list[tuple[str, str, str]]:
     return lines
 
 
-def _configurations(found: Comparison) -> list[tuple[str, str]]:
+def _configurations(found: Findings) -> list[tuple[str, str]]:
     """The study's own file, and the resolved configuration of each method's first run, of its first combination."""
     study = found.study
     texts = []
@@ -193,5 +187,5 @@ def _configurations(found: Comparison) -> list[tuple[str, str]]:
         for config in sorted(folder.glob("seed_*/version_*/config.yaml"))[:1]:
             lines = config.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if not line.startswith("#") and "default_root_dir" not in line]
-            texts.append((f"{spoken(study.labels[name], settings)}: {config.parent.parent.name}", "\n".join(kept)))
+            texts.append((f"{title_of(study.labels[name], settings)}: {config.parent.parent.name}", "\n".join(kept)))
     return texts

@@ -20,9 +20,9 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from fedlit.errors import ConfigError
-from fedlit.study.runs import DONE, Job, finished
+from fedlit.study.job import DONE, Job, finished
 
-__all__ = ["Progress", "cores", "default_jobs", "locked", "run_jobs"]
+__all__ = ["Progress", "cores", "default_jobs", "locked", "nothing", "run_jobs"]
 
 
 def cores() -> int:
@@ -147,8 +147,12 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
+def nothing(text: str) -> None:
+    """Where nobody listens."""
+
+
 def run_jobs(
-    jobs: Sequence[Job], slots: int, *, quiet: bool = False, say: Callable[[str], None] = print
+    jobs: Sequence[Job], slots: int, *, quiet: bool = False, say: Callable[[str], None] = nothing
 ) -> dict[str, str]:
     """Run what is not done yet.
 

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from fedlit.errors import ConfigError
-from fedlit.study.study import coded_choices, refuse_row_key
+from fedlit.study.method import coded_choices, refuse_row_key
 
 __all__ = ["distributions", "inside", "look_up"]
 

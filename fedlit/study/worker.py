@@ -47,7 +47,8 @@ def _serve(line: str) -> dict[str, str]:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
-        from fedlit.study.runs import Job, execute
+        from fedlit.study.job import Job
+        from fedlit.study.runs import execute
 
         execute(Job(**request))
     except BaseException as error:

@@ -1,1 +1,33 @@
 """What is predicted: outputs, labels as tensors, loss, scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedlit.tasks.base import Score, Task, by_name
+from fedlit.tasks.classification import Classification
+from fedlit.tasks.regression import Regression
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SCORES", "TASKS", "Classification", "Regression", "Score", "Task", "read_predictions"]
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression)}
+"""By the name that configurations use."""
+
+SCORES: dict[str, Score] = by_name(
+    score for task in TASKS.values() for score in task.scores if score.name != "loss" and not score.context
+)
+"""By which predictions of some task are judged, by name."""
+
+
+def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+    """(task, predictions, y) of one client's rows that :meth:`~fedlit.tasks.base.Task.frame` of some task wrote.
+
+    Args:
+        frame: columns ``target``, ``predicted`` and, of classifiers, ``probability_<label>``.
+    """
+    return next(read for task in TASKS.values() if (read := task.read(frame)) is not None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-__all__ = ["Score", "Task"]
+    from fedlit.tasks.go_alone import GoAlone
+
+__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name"]
+
+Scorer = Callable[[Tensor | None], dict[str, Tensor]]
+"""Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class Score:
         low: the least value that there is; an interval is cut there.
         high: the largest value that there is.
         test_only: whether it takes too long for every epoch, and is computed of test rows only.
+        always: whether any finite predictions have it: where it is undefined, they are not finite.
+        context: whether it only says what other scores were computed of, and nothing is chosen by it.
 
     Example:
         >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
@@ -43,6 +50,8 @@ class Score:
     low: float = -math.inf
     high: float = math.inf
     test_only: bool = False
+    always: bool = False
+    context: bool = False
 
     def gain(self, first: Any, second: Any) -> Any:
         """How much better the first is than the second: positive where it is better."""
@@ -69,17 +78,74 @@ class Score:
         return f"{100 * value + 0.0:{sign}.2f}" if self.percent else f"{value + 0.0:{sign}.4g}"
 
 
+LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
+
+
 class Task(ABC):
     """What is predicted of a client's rows. A task belongs to a client; clients of one federation may have different
     ones around a shared core.
 
+    A task is a value: it holds what was learnt of the target (labels, mean) and nothing of any row.
+
     Attributes:
         name: as configurations call it.
         scores: by which predictions are judged, the main one first; ``loss`` is among them.
+        choices: what a configuration may say beside the name: key → its values, the first of which holds if it says
+            nothing.
+        go_alone: models of scikit-learn that a client can fit without anyone, by name.
+        classes: labels that can be predicted; empty where it is a number.
+        class_rows: training rows of each of them.
     """
 
     name: ClassVar[str]
     scores: ClassVar[tuple[Score, ...]]
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    go_alone: ClassVar[Mapping[str, GoAlone]]
+    classes: tuple[Any, ...] = ()
+    class_rows: tuple[int, ...] = ()
+
+    # ------------------------------------------------------------------ the target
+
+    @classmethod
+    @abstractmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """All that a client may tell of its target: plain data.
+
+        Args:
+            target: of the training rows.
+            settings: the choices that differ from the first.
+            positive: the label that counts as positive where there are two; the larger one if None.
+
+        Raises:
+            DataError: a target that the task cannot predict.
+        """
+
+    @classmethod
+    @abstractmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """The task of a client.
+
+        Args:
+            client: the client's name.
+            facts: its own, and those of the clients for whom outputs shall mean the same, by name.
+
+        Raises:
+            DataError: nothing can be learnt of such a target.
+        """
+
+    @abstractmethod
+    def encode(self, target: pd.Series) -> Tensor:
+        """The target as a tensor (n,), in whatever type ``loss`` takes."""
+
+    def fit(self, y: Tensor) -> Self:
+        """The task that knows the training rows' target (n,) as ``encode`` gave it."""
+        return self
+
+    def known(self, y: Tensor) -> Tensor:
+        """Of which rows the target is one that can be predicted: (n,) bool."""
+        return y == y
+
+    # ------------------------------------------------------------------ outputs
 
     @property
     @abstractmethod
@@ -93,48 +159,102 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def predicted(self) -> int:
-        """Width of what is predicted of a row (probabilities of all classes, or a value)."""
+    def meaning(self) -> tuple[str, ...]:
+        """What the outputs mean, for people: equal where it is the same, so that heads may be averaged."""
 
+    @property
     @abstractmethod
-    def encode(self, target: pd.Series) -> Tensor:
-        """Labels as a tensor (n,), in whatever type ``loss`` takes."""
+    def described(self) -> dict[str, Any]:
+        """What a plan says of it: plain data, with ``classes``."""
 
-    @abstractmethod
-    def known(self, y: Tensor) -> Tensor:
-        """Of which rows the label is one that can be predicted: (n,) bool."""
+    @property
+    def alike(self) -> Hashable:
+        """Equal for tasks whose loss is the same function of (outputs, y, weight)."""
+        return self.name
+
+    def balance(self) -> Tensor | None:
+        """A weight for each class by which all count alike; None where there are no classes."""
+        return None
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """What is minimised: the mean over rows, a scalar."""
+        """What is minimised: the mean over rows, a scalar.
+
+        Args:
+            outputs: (n, outputs).
+            y: (n,) as ``encode`` gives them.
+            weight: of each class, as :meth:`balance` gives them.
+        """
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, predicted) float32, in the units that people read."""
+        """What is predicted, (n, width) float32, in the units that people read: probabilities, or a number."""
+
+    def as_input(self, outputs: Tensor) -> Tensor:
+        """What another network takes in of these outputs, (n, :attr:`input_width`)."""
+        return self.predict(outputs)
+
+    @property
+    @abstractmethod
+    def input_width(self) -> int:
+        """Width of :meth:`as_input`."""
 
     @abstractmethod
-    def evaluate(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, Tensor]:
-        """Scores by name, exact.
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """What a fitted model of scikit-learn predicts for rows (n, d), as :meth:`predict` gives it."""
+
+    # ------------------------------------------------------------------ scores
+
+    def at(self, classes: Sequence[int]) -> Task:
+        """The task as a site sees it whose training rows have some of the classes only (their positions)."""
+        return self
+
+    def narrow(
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Predictions, target and mean loss of a batch as the task :meth:`at` such a site has them."""
+        return predictions, y, loss
+
+    @abstractmethod
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """What scores these predictions, for any counts; what does not depend on counts is computed once.
+
+        Of counts that are all one it gives the same bits as of None, and of any counts the same as of the rows
+        repeated so often.
 
         Args:
-            predictions: (n, predicted) float.
+            predictions: (n, width) float.
             y: (n,) as ``encode`` gives them.
-            counts: (n,) int64, how often each row counts; once if None. Of ones they give the same bits as None.
 
         Returns:
-            Scalars; NaN where a score is not defined.
+            Makes scalars by name, without the loss; NaN where a score is not defined.
         """
+
+    def evaluate(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, Tensor]:
+        """Scores by name, exact; see :meth:`scorer`."""
+        return self.scorer(predictions, y)(counts)
+
+    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+        """Scores that are computed of test rows only."""
+        return {}
+
+    def confusion(self, predictions: Tensor, y: Tensor) -> Tensor | None:
+        """Counts of true classes (rows; the last one is of labels outside) by predicted ones; None without classes."""
+        return None
 
     @abstractmethod
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
         """Predictions as people read them, one row per row: ``row``, ``target``, what is predicted, ``predicted``."""
 
     @classmethod
-    def score(cls, name: str) -> Score:
-        """The score of a name."""
-        return next(score for score in cls.scores if score.name == name)
+    @abstractmethod
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+        """(task, predictions, y) of rows that ``frame`` wrote; None where another task did."""
 
 
 def by_name(scores: Iterable[Score]) -> dict[str, Score]:
-    """Scores by their names."""
-    return {score.name: score for score in scores}
+    """Scores by their names; the first of equal names."""
+    named: dict[str, Score] = {}
+    for score in scores:
+        named.setdefault(score.name, score)
+    return named

@@ -22,7 +22,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine import Task
+from fedlit.engine import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
@@ -135,9 +135,11 @@ class Federation(Mapping[str, FederatedClient]):
         if self.clients:
             return
         self.data = data
+        if self.exchange is not None:
+            data.share = self.exchange.transport.share
         data.setup()
-        self.names = tuple(spec.name for spec in data.specs)
-        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides)
+        self.names = tuple(data.names)
+        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, self.names)
         for name, client in made.items():
             override, default = find_override(self.training.overrides, name), self.training
             client.optimizer_factory = override.optimizer or default.optimizer
@@ -155,7 +157,7 @@ class Federation(Mapping[str, FederatedClient]):
             isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()
         ):
             return
-        rows, fixed = len(loader.rows), self.data.pace.batches is None
+        rows, fixed = len(loader.rows), self.data.batching.batches is None
         advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
         raise ConfigError(
             f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
@@ -198,9 +200,9 @@ class Federation(Mapping[str, FederatedClient]):
 
     # ------------------------------------------------------------------ a step
 
-    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, Task]:
+    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, ClientStep]:
         """What there is to do in an aligned step, by client."""
-        tasks = {}
+        steps = {}
         for name, client in self.active.items():
             own = batch[name]
             if own is None:
@@ -211,8 +213,8 @@ class Federation(Mapping[str, FederatedClient]):
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step, client, own, moment, seed)
             accumulate = self.training.accumulate
-            tasks[name] = Task(client, own, step, accumulate, self._updates(name, moment), seed=seed)
-        return tasks
+            steps[name] = ClientStep(client, own, step, accumulate, self._updates(name, moment), seed=seed)
+        return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
         """Whether a client's optimizers step behind this batch."""

@@ -15,13 +15,13 @@ from torch.utils.tensorboard import SummaryWriter
 
 from fedlit.errors import ConfigError
 
-__all__ = ["FEDERATION", "FederatedTensorBoardLogger", "Shown"]
+__all__ = ["FEDERATION", "BoardSettings", "FederatedTensorBoardLogger"]
 
 FEDERATION = "federation"
 
 
 @dataclass
-class Shown:
+class BoardSettings:
     """Which clients have runs of their own in TensorBoard, and how often corrections are drawn.
 
     Up to ``clients`` clients, all have. With more, those that ``chosen`` names, and each client that was the worst by
@@ -66,11 +66,11 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         name: str = "fedlit",
         version: int | str | None = None,
         purge_step: int | None = None,
-        shown: Shown | None = None,
+        shown: BoardSettings | None = None,
     ) -> None:
         super().__init__(save_dir, name, version, default_hp_metric=False)
         self.clients: frozenset[str] = frozenset()
-        self.shown = shown or Shown()
+        self.shown = shown or BoardSettings()
         self._worst: dict[str, None] = {}
         self.purge_step = purge_step
         self._writers: dict[str, SummaryWriter] = {}

@@ -224,12 +224,12 @@ class FederatedLoop(LightningModule):
         several = len(self.federations) > 1
         own = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
         moment = self._moment(batch_idx)
-        tasks = {
-            f"{number}/{name}" if several else name: task
+        steps = {
+            f"{number}/{name}" if several else name: step
             for number, federation in enumerate(self.federations)
-            for name, task in federation.begin_step(own[number], moment).items()
+            for name, step in federation.begin_step(own[number], moment).items()
         }
-        self.engine.run(tasks)
+        self.engine.run(steps)
         count_aligned_step(self.trainer)
         moment = self._moment(batch_idx)
         for federation, mine in zip(self.federations, own, strict=True):
@@ -264,7 +264,7 @@ class FederatedLoop(LightningModule):
             dataloader_idx -= sites
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """Probabilities (n, classes) of one batch of one site."""
+        """What a client predicts of one batch of one site, (n, width)."""
         own = self.federation
         owner, site, _ = own.data.sites(own.data.predict)[dataloader_idx]
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), own.device):
@@ -341,7 +341,8 @@ class FederatedLoop(LightningModule):
             own[name] = {"state": client.state, "steps_taken": client.steps_taken}
             call_hook(client, "on_save_checkpoint", own[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
-        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, **self.manifest.to_dict()}
+        encoders = self.federation.data.encoder_states()
+        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, "encoders": encoders, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""

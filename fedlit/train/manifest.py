@@ -12,7 +12,10 @@ from fedlit.errors import ConfigError
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
 
-__all__ = ["FORMAT", "Manifest", "read_checkpoint"]
+__all__ = ["FORMAT", "LAST", "Manifest", "read_checkpoint"]
+
+LAST = "last.ckpt"
+"""The checkpoint that a run can be resumed from."""
 
 FORMAT = 2
 """Of checkpoints; those of version 0.1 have none. What they lack is learnt anew from the run's own rows."""
@@ -49,7 +52,7 @@ class Manifest:
         """Of a federation whose clients are built."""
         return cls(
             federation.fingerprints,
-            federation.data.pace.to_dict(),
+            federation.data.batching.to_dict(),
             federation.seed,
             engine,
             kernels,
@@ -148,8 +151,6 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
     import torch
-
-    from fedlit.train.callbacks.checkpoint import LAST
 
     try:
         header: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

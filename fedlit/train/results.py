@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.table import Split
 from fedlit.show.text import MOST_ROWS, text_table
+from fedlit.tasks import SCORES, Classification, Score
+from fedlit.tasks.metrics import lost_sites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +32,8 @@ class Results:
         rows: client → number of rows.
         summary: mean over clients, worst client, and how many clients were counted, per metric.
         unseen: client → rows whose label no training row of the client has, where there are any.
+        known: the scores of which it is known whether more is better.
+        main: by which clients are put in an order where there are too many to print.
     """
 
     split: Split
@@ -37,6 +42,8 @@ class Results:
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
     unseen: dict[str, int]
+    known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
+    main: Score = Classification.scores[0]
 
     def scalars(self) -> dict[str, float]:
         """For logs: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
@@ -45,7 +52,8 @@ class Results:
         tag = "val" if self.split == "validation" else self.split
         values = {f"{site}/{tag}/{metric}": value for site, own in self.scores.items() for metric, value in own.items()}
         values |= {f"{tag}/{metric}": value for metric, value in self.summary["mean"].items()}
-        return values | {f"{tag}/worst/{metric}": value for metric, value in self.summary["worst"].items()}
+        worst = {metric: value for metric, value in self.summary["worst"].items() if metric in self.known}
+        return values | {f"{tag}/worst/{metric}": value for metric, value in worst.items()}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per client, one column per metric."""
@@ -66,36 +74,42 @@ class Results:
         }
 
     def __str__(self) -> str:
-        metrics = [metric for metric in next(iter(self.scores.values()))]
+        metrics = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
         lines = [
-            [name, f"{self.rows[name]:,}", *(_cell(metric, scores[metric]) for metric in metrics)]
+            [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
             for name, scores in self._printed().items()
         ]
         for label in ("mean", "worst"):
-            values = self.summary[label]
-            lines.append(
-                [label, "", *(_cell(metric, values[metric]) if metric != "classes" else "" for metric in metrics)]
-            )
-        notes = [
-            f"Note: {name}: its predictions are not finite, so there is no mean"
-            for name, own in self.scores.items()
-            if math.isnan(own.get("accuracy", 0.0))
-        ]
+            values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
+            lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
+        lost = lost_sites(self.scores, self.known)
+        notes = [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]
         if len(self.scores) > MOST_ROWS:
-            notes = [f"The {MOST_ROWS} clients of least AUROC, of {len(self.scores)}", *notes[:MOST_ROWS]]
+            order = "least" if self.main.higher_is_better else "largest"
+            notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
         return "\n".join([text_table([f"{self.split}:", "rows", *metrics], lines), *notes])
 
     def _printed(self) -> dict[str, dict[str, float]]:
-        """Where there are too many clients to look at: those of least AUROC, undefined ones first."""
+        """Where there are too many clients to look at: the worst by the main score, undefined ones first."""
         if len(self.scores) <= MOST_ROWS:
             return self.scores
-        auroc = {name: own.get("auroc", math.nan) for name, own in self.scores.items()}
-        least = sorted(auroc, key=lambda name: -math.inf if math.isnan(auroc[name]) else auroc[name])
-        return {name: self.scores[name] for name in least[:MOST_ROWS]}
+        main = {name: own.get(self.main.name, math.nan) for name, own in self.scores.items()}
+        worst = sorted(main, key=lambda name: -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0))
+        return {name: self.scores[name] for name in worst[:MOST_ROWS]}
+
+    def _context(self, metric: str) -> bool:
+        return metric in self.known and self.known[metric].context
+
+    def _cell(self, metric: str, value: float | None) -> str:
+        if value is None:
+            return ""
+        if not math.isfinite(value):
+            return "–"
+        return f"{value:.0f}" if self._context(metric) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
     def _repr_html_(self) -> str:
         html: str = self.to_frame().to_html(float_format="{:.4f}".format)
@@ -109,12 +123,6 @@ class Results:
         self.to_frame().to_csv(csv)
         plain.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
         return csv, plain
-
-
-def _cell(metric: str, value: float) -> str:
-    if not math.isfinite(value):
-        return "–"
-    return f"{value:.0f}" if metric == "classes" else f"{value:.4f}"
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

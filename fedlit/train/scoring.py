@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import partial
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient
+from fedlit.client.client import FederatedClient, main_score
 from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Share
 from fedlit.spec import Site
-from fedlit.tasks.metrics import ClientMetrics, summarise
+from fedlit.tasks import SCORES
+from fedlit.tasks.base import by_name
+from fedlit.tasks.metrics import SiteMetrics, summarise
 from fedlit.train.results import Results
 
-if TYPE_CHECKING:
-    from fedlit.train.federation import Federation
-
 __all__ = ["Evaluations", "Scoring"]
+
+_log = logging.getLogger(__name__)
 
 
 class Scoring:
@@ -34,7 +38,7 @@ class Scoring:
         split: the rows that will be scored.
 
     Attributes:
-        probabilities: site → what its client made of each batch, in the order of its rows; (n, classes) float, empty
+        predictions: site → what its client made of each batch, in the order of its rows; (n, width) float, empty
             for a union of other sites.
     """
 
@@ -42,20 +46,18 @@ class Scoring:
         self.split: Split = split
         self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
         self._sites_of = {name: [site.name for site in client.spec.sites] for name, client in clients.items()}
-        self.labels = {
-            site.name: [str(client.spec.classes[position]) for position in site.classes]
-            for client in clients.values()
-            for site in client.spec.sites
-        }
+        own = by_name(score for client in clients.values() for score in client.scores)
+        self.scores = {**SCORES, **own}  # those of clients elsewhere, too
+        self.main = main_score(clients)
         self.metrics = {
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
         self.batches = dict.fromkeys(self.sites, 0)
-        self.probabilities: dict[str, list[Tensor]] = {name: [] for name in self.sites}
-        self._pending: list[tuple[str, list[ClientMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
+        self.predictions: dict[str, list[Tensor]] = {name: [] for name in self.sites}
+        self._pending: list[tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
 
     def add(self, client: FederatedClient, site: str, batch: Batch, outcome: Future[tuple[Tensor, Tensor]]) -> None:
-        """Add a batch of a client's site, whose (probabilities, loss) may still be on their way."""
+        """Add a batch of a client's site, whose (predictions, loss) may still be on their way."""
         scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
         self._pending.append((site, scored, batch, outcome))
         self.batches[site] += 1
@@ -68,25 +70,30 @@ class Scoring:
             share: tells clients elsewhere the scores, so that all know mean and worst.
         """
         for site, scored, batch, outcome in self._pending:
-            probabilities, loss = outcome.result()
-            self.probabilities[site].append(probabilities)
+            predictions, loss = outcome.result()
+            self.predictions[site].append(predictions)
             for metrics in scored:
-                metrics.update(probabilities, batch.y, loss)
+                metrics.update(predictions, batch.y, loss)
         self._pending.clear()
         scores = {
             name: {key: float(value) for key, value in own.compute().items()} for name, own in self.metrics.items()
         }
+        own = {name: metrics for name, metrics in self.metrics.items() if isinstance(metrics, SiteMetrics)}
         if self.split == "test":
-            for name, metrics in self.metrics.items():
-                scores[name] |= metrics.compute_once() if isinstance(metrics, ClientMetrics) else {}
-        unseen = {name: int(matrix[-1].sum()) for name, (_, matrix) in self.confusion().items()}
+            for name, metrics in own.items():
+                scores[name] |= metrics.compute_once()
+        for metric in {metric for values in scores.values() for metric in values} - self.scores.keys():
+            _say_unlisted(metric)
+        unseen = {name: metrics.unseen() for name, metrics in own.items()}
         return Results(
             self.split,
             step,
             scores,
             {name: site.rows[self.split] for name, site in self.sites.items()},
-            summarise(*self._of_all(scores, share)),
+            summarise(*self._of_all(scores, share), self.scores),
             {name: count for name, count in unseen.items() if count},
+            self.scores,
+            self.main,
         )
 
     def _of_all(
@@ -103,13 +110,35 @@ class Scoring:
     def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
         """Site → (labels, confusion matrix); true classes are rows, the last row holds labels unknown to the client.
 
-        Sites whose client brought a metric of its own are left out: it may count something else.
+        Sites without classes are left out, and those whose client brought a metric of its own: it may count something
+        else.
         """
-        return {
-            site: (self.labels[site], metrics.confusion())
-            for site, metrics in self.metrics.items()
-            if isinstance(metrics, ClientMetrics)
-        }
+        found = {}
+        for site, metrics in self.metrics.items():
+            if isinstance(metrics, SiteMetrics) and (matrix := metrics.confusion()) is not None:
+                found[site] = list(map(str, metrics.task.classes)), matrix
+        return found
+
+
+@cache
+def _say_unlisted(metric: str) -> None:
+    _log.warning(
+        "score %r: it is not known whether more is better, so there is no worst client; list it in the client's "
+        "class: scores = (*Classification.scores, Score(%r, ...))",
+        metric,
+        metric,
+    )
+
+
+class Scored(Protocol):
+    """What is asked of a federation whose clients are scored; see :class:`~fedlit.train.federation.Federation`."""
+
+    data: FederatedData
+    clients: dict[str, FederatedClient]
+    seed: int
+    step: int
+    device: torch.device
+    scope_of_scoring: Callable[[], AbstractContextManager[None]]
 
 
 class Evaluations:
@@ -122,7 +151,7 @@ class Evaluations:
         federation: whose clients.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: Scored) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []
@@ -130,7 +159,7 @@ class Evaluations:
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation, split)
+        self.scoring[split] = Scoring(self.federation.clients, split)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Have a batch of a site scored, at the latest when the split ends."""

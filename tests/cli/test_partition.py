@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedlit.__main__ import main
+from fedlit.cli.partition import figure_of
 from fedlit.data.shaping.concept import ConceptShift
 from fedlit.data.shaping.dealing import Distance
 from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
-from fedlit.show.partition import partition_figure
 
 DEALT = """
 data:
@@ -68,7 +68,7 @@ def test_concepts_and_shares_are_told_whatever_the_order() -> None:
     for place, table in enumerate(tables):
         own = table.target.iloc[table.splits["train"]]
         assert [(own == label).mean() for label in one.classes] == pytest.approx(one.shares[place])
-    bars, distances = partition_figure(one, "wine").axes
+    bars, distances = figure_of(one, "wine").axes
     assert len(bars.patches) == 12 and sum(bar.get_width() for bar in bars.patches) == pytest.approx(400)  # type: ignore[attr-defined]
     assert one.distances is not None
     assert distances.lines[0].get_xdata() == pytest.approx([one.distances.to_whole[t.name] for t in tables])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_encoding import mixed, numbers, table
+from made_tables import encode, mixed, numbers, table
 
-from fedlit.data.encoding import encode, told_before
+from fedlit.data.agree import Terms, negotiate
 from fedlit.data.moments import Moments
 from fedlit.data.table import choose_columns
 from fedlit.errors import ConfigError, DataError
@@ -67,8 +67,8 @@ def test_a_third_category_in_test_rows_is_neither_of_two() -> None:
 
 def test_what_is_told_before_training() -> None:
     first, second = mixed("a"), table("b", {"age": numbers(3), "bmi": numbers(4)})
-    assert told_before([first, second], "none", "client") == []
-    told = {own["what"]: own for own in told_before([first, second], "both", "pooled")}
+    assert negotiate([first, second], Terms()).told("ab") == []
+    told = {own["what"]: own for own in negotiate([first, second], Terms("both", "pooled")).told("ab")}
     assert list(told) == ["names of columns and categories", "labels", "count, mean and variance"]
     sent = told["count, mean and variance"]
     assert sent["numbers"]["b"] == 6 and "bmi" in sent["columns"] and "town" not in sent["columns"]

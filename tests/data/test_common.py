@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from made_tables import encode
 
-from fedlit.data.common import Group, find_groups, of_several_kinds
-from fedlit.data.encoding import encode, told_before
+from fedlit.data.agree import Agreement, Terms, negotiate
+from fedlit.data.common import CommonColumns
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 
@@ -31,26 +33,34 @@ TABLES = [
 ]
 
 
+def agreement(tables: Sequence[ClientTable], **terms: Any) -> Agreement:
+    return negotiate(tables, Terms(**terms))
+
+
+def find_groups(tables: Sequence[ClientTable], common: Any) -> list[CommonColumns]:
+    return list(agreement(tables, common=common).groups or ())
+
+
 def test_all_is_one_group_with_what_every_client_has() -> None:
     everyone = ("cleveland", "faisalabad", "sa", "va")
-    assert find_groups(TABLES, "all") == [Group("shared", ("age",), everyone)]
+    assert find_groups(TABLES, "all") == [CommonColumns("shared", ("age",), everyone)]
 
 
 def test_groups_are_the_sets_of_clients_that_columns_tell_apart_with_all_that_they_share() -> None:
     assert find_groups(TABLES[::-1], "groups") == [
-        Group("group1", ("age",), ("cleveland", "faisalabad", "sa", "va")),
-        Group("group2", ("age", "sex"), ("cleveland", "faisalabad", "va")),
-        Group("group3", ("age", "chol", "cp", "sex"), ("cleveland", "va")),
+        CommonColumns("group1", ("age",), ("cleveland", "faisalabad", "sa", "va")),
+        CommonColumns("group2", ("age", "sex"), ("cleveland", "faisalabad", "va")),
+        CommonColumns("group3", ("age", "chol", "cp", "sex"), ("cleveland", "va")),
     ]
 
 
 def test_listed_groups_have_the_clients_that_have_all_their_columns() -> None:
     found = find_groups(TABLES, {"people": ["sex", "age"], "chest": ["cp"]})
     assert found == [
-        Group("chest", ("cp",), ("cleveland", "va")),
-        Group("people", ("age", "sex"), ("cleveland", "faisalabad", "va")),
+        CommonColumns("chest", ("cp",), ("cleveland", "va")),
+        CommonColumns("people", ("age", "sex"), ("cleveland", "faisalabad", "va")),
     ]
-    assert find_groups(TABLES, ["age", "sex"]) == [Group("shared", *(found[1].columns, found[1].clients))]
+    assert find_groups(TABLES, ["age", "sex"]) == [CommonColumns("shared", *(found[1].columns, found[1].clients))]
 
 
 def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
@@ -60,9 +70,9 @@ def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> Non
         ConfigError, match=r"'bmi': expected one kind .* found numbers at 'a' and text categories at 'b'"
     ):
         find_groups(odd, ["bmi"])
-    assert of_several_kinds(odd) == [
-        "bmi is not taken for common, for it is of several kinds: numbers at a, text categories at b"
-    ]
+    assert agreement(odd, common="all").apart == (
+        "bmi is not taken for common, for it is of several kinds: numbers at a, text categories at b",
+    )
     empty = [table("a", age=NUMBERS), table("b", age=[np.nan])]  # no value says nothing about the kind
     assert find_groups(empty, "all")[0].columns == ("age",)
 
@@ -93,9 +103,9 @@ def test_what_cannot_be_found_says_why(tables: list[ClientTable], common: Any, m
 
 @pytest.mark.parametrize("categories", ["codes", "indicators"])
 def test_common_columns_are_coded_alike_and_the_others_by_their_owner(categories: Any) -> None:
-    groups = find_groups(TABLES, {"people": ["sex", "age"], "chest": ["cp"]})
+    common = {"people": ["sex", "age"], "chest": ["cp"]}
     clients = {
-        client.spec.name: client for client in encode(TABLES, scaling="pooled", categories=categories, groups=groups)
+        client.spec.name: client for client in encode(TABLES, scaling="pooled", categories=categories, common=common)
     }
     cleveland, va, sa = clients["cleveland"], clients["va"], clients["sa"]
     assert cleveland.spec.common == va.spec.common and sa.spec.common == {}
@@ -123,30 +133,28 @@ def test_common_columns_are_coded_alike_and_the_others_by_their_owner(categories
 
 def test_a_column_without_values_is_told_as_what_it_is_at_others() -> None:
     tables = [table("a", ("stage",), stage=["I", "II"], age=NUMBERS), table("b", stage=[np.nan], age=NUMBERS)]
-    groups = find_groups(tables, "all")
-    told = told_before(tables, "none", "pooled", groups, "all")
+    told = agreement(tables, scaling="pooled", common="all").told("ab")
     assert told[-1]["numbers"] == {"a": 3, "b": 3} and told[-1]["columns"] == ["age"]
-    clients = encode(tables, scaling="pooled", groups=groups)
+    clients = encode(tables, scaling="pooled", common="all")
     assert [client.categorical for client in clients] == [("stage",), ("stage",)]
 
 
 def test_a_common_input_that_a_client_lacks_is_not_its_own() -> None:
-    groups = find_groups(TABLES, "all")
-    (sa,) = [client for client in encode(TABLES, align="features", groups=groups) if client.spec.name == "sa"]
+    (sa,) = [client for client in encode(TABLES, align="features", common="all") if client.spec.name == "sa"]
     assert sa.spec.unique == ("ldl",) and "chol" in sa.spec.features
 
 
 def test_listed_columns_alone_are_told() -> None:
     listed = ["age", "sex"]
-    groups = find_groups(TABLES, listed)
-    told = told_before(TABLES, "none", "pooled", groups, listed)
+    names = [table.name for table in TABLES]
+    told = agreement(TABLES, scaling="pooled", common=listed).told(names)
     assert [(entry["what"].split()[0], entry["columns"]) for entry in told] == [
         ("which", ["age", "sex"]),
         ("categories", ["sex"]),
         ("count,", ["age"]),
     ]
     assert told[2]["numbers"] == {"cleveland": 3, "faisalabad": 3, "va": 3, "sa": 0}
-    found = told_before(TABLES, "none", "client", find_groups(TABLES, "all"), "all")
+    found = agreement(TABLES, common="all").told(names)
     assert [entry["columns"] for entry in found] == [
         ["age", "chol", "cp", "ldl", "platelets", "sex"]  # to find what is common, all names are told
     ]

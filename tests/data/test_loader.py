@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batch, ClientLoader, EvalLoader, Pace
+from fedlit.data.loader import Batch, Batching, ClientLoader, EvalLoader
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Source
 from fedlit.data.table import ClientTable
@@ -38,30 +38,30 @@ def order(loader: ClientLoader, epoch: int = 0) -> list[int]:
 def test_order_depends_on_seed_client_and_epoch_alone() -> None:
     rows = numbered(40)
     torch.manual_seed(1)
-    first = order(ClientLoader(rows, Pace(batches=4), seed=8, client="a"), epoch=3)
+    first = order(ClientLoader(rows, Batching(batches=4), seed=8, client="a"), epoch=3)
     torch.manual_seed(2)
     torch.rand(11)
-    used = ClientLoader(rows, Pace(batches=4), seed=8, client="a")
+    used = ClientLoader(rows, Batching(batches=4), seed=8, client="a")
     for epoch in range(3):
         order(used, epoch)
     before = torch.get_rng_state()
     assert order(used, epoch=3) == first
     assert torch.equal(torch.get_rng_state(), before)
     others = [
-        order(ClientLoader(rows, Pace(batches=4), seed=9, client="a"), epoch=3),
-        order(ClientLoader(rows, Pace(batches=4), seed=8, client="b"), epoch=3),
-        order(ClientLoader(rows, Pace(batches=4), seed=8, client="a"), epoch=4),
+        order(ClientLoader(rows, Batching(batches=4), seed=9, client="a"), epoch=3),
+        order(ClientLoader(rows, Batching(batches=4), seed=8, client="b"), epoch=3),
+        order(ClientLoader(rows, Batching(batches=4), seed=8, client="a"), epoch=4),
     ]
     assert all(other != first for other in others)
 
 
 def test_epoch_may_be_set_until_the_first_batch_is_taken() -> None:
-    loader = ClientLoader(numbered(40), Pace(batches=4), seed=8, client="a")
+    loader = ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a")
     iterator = iter(loader)
     loader.epoch = 2
     late = [label for batch in iterator for label in batch.y.tolist()]
-    assert late == order(ClientLoader(numbered(40), Pace(batches=4), seed=8, client="a"), epoch=2)
-    assert late != order(ClientLoader(numbered(40), Pace(batches=4), seed=8, client="a"), epoch=0)
+    assert late == order(ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a"), epoch=2)
+    assert late != order(ClientLoader(numbered(40), Batching(batches=4), seed=8, client="a"), epoch=0)
 
 
 @PROPERTY
@@ -69,7 +69,7 @@ def test_epoch_may_be_set_until_the_first_batch_is_taken() -> None:
 def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) -> None:
     if batches > n:
         batches = n
-    loader = ClientLoader(numbered(n), Pace(batches=batches), seed=0, client="a")
+    loader = ClientLoader(numbered(n), Batching(batches=batches), seed=0, client="a")
     loader.epoch = epoch
     sizes, visited = [], []
     for batch in loader:
@@ -83,7 +83,7 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
 
 
 def test_rows_left_out_vary_by_epoch() -> None:
-    loader = ClientLoader(numbered(23), Pace(batches=5), seed=8, client="a")
+    loader = ClientLoader(numbered(23), Batching(batches=5), seed=8, client="a")
     left_out = [frozenset(range(23)) - set(order(loader, epoch)) for epoch in range(100)]
     assert {len(rows) for rows in left_out} == {3}
     assert len(set(left_out)) > 90  # of 1,771 possible ones
@@ -98,7 +98,7 @@ def test_rows_left_out_vary_by_epoch() -> None:
 @given(st.integers(0, 6), st.integers(0, 3))
 def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -> None:
     uninterrupted, interrupted, resumed = (
-        ClientLoader(numbered(45), Pace(batches=6), seed=8, client="a") for _ in range(3)
+        ClientLoader(numbered(45), Batching(batches=6), seed=8, client="a") for _ in range(3)
     )
     uninterrupted.epoch = interrupted.epoch = epoch
     whole = list(uninterrupted)
@@ -118,21 +118,21 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
 
 
 def test_epochs_after_a_resumed_one_are_whole() -> None:
-    loader = ClientLoader(numbered(20), Pace(batches=4), seed=8, client="a")
+    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
     loader.load_state_dict({"epoch": 1, "position": 3, "length": 4})
     assert len(order(loader, epoch=1)) == 5
     assert len(order(loader, epoch=2)) == 20
-    assert order(loader, epoch=2) == order(ClientLoader(numbered(20), Pace(batches=4), seed=8, client="a"), epoch=2)
+    assert order(loader, epoch=2) == order(ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a"), epoch=2)
 
 
 def test_interrupted_epoch_starts_again_where_nothing_was_loaded() -> None:
-    loader = ClientLoader(numbered(20), Pace(batches=4), seed=8, client="a")
+    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
     next(iter(loader))
     assert len(order(loader)) == 20
 
 
 def test_state_of_a_resumed_loader_counts_on() -> None:
-    loader = ClientLoader(numbered(20), Pace(batches=4), seed=8, client="a")
+    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
     loader.load_state_dict({"epoch": 5, "position": 1, "length": 4})
     iterator = iter(loader)
     next(iterator)
@@ -142,13 +142,13 @@ def test_state_of_a_resumed_loader_counts_on() -> None:
 
 
 def test_state_survives_loading_and_saving_again() -> None:
-    loader = ClientLoader(numbered(20), Pace(batches=4), seed=8, client="a")
+    loader = ClientLoader(numbered(20), Batching(batches=4), seed=8, client="a")
     loader.load_state_dict({"epoch": 5, "position": 3, "length": 4})
     assert loader.state_dict() == {"epoch": 5, "position": 3, "length": 4}
 
 
 def test_a_position_of_another_number_of_batches_is_refused() -> None:
-    loader = ClientLoader(numbered(20), Pace(batches=5), seed=8, client="a")
+    loader = ClientLoader(numbered(20), Batching(batches=5), seed=8, client="a")
     with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"):
         loader.load_state_dict({"epoch": 0, "position": 7, "length": 10})
 

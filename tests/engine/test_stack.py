@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts import covering
 from federations import Alike, Dry, SmallNet, Spy, alike, close, different, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
@@ -19,8 +20,9 @@ from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.table import ClientTable
+from fedlit.engine.alike import stack_key
 from fedlit.engine.kernels import fuse_optimizer
-from fedlit.engine.stack import Stack, stack_key
+from fedlit.engine.stack import Stack
 from fedlit.methods import APFL, FedProx, IFedAvg
 from fedlit.nn import MLP, GlobalLayers, Network
 from fedlit.spec import ClientSpec
@@ -50,7 +52,7 @@ def test_a_stack_agrees_with_one_after_another(method: str, tmp_path: Path) -> N
     assert expected.scores.keys() == found.scores.keys()
     for name, scores in expected.scores.items():
         assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
-    assert stacked.loop.step == plain.loop.step
+    assert stacked.loop.federation.step == plain.loop.federation.step
 
 
 def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:
@@ -59,8 +61,7 @@ def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:
     assert spy.stacks == [[f"site{number}" for number in range(6)]]
 
 
-@pytest.mark.parametrize("step", [3, 6])
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "accumulated"])
+@pytest.mark.parametrize(("method", "step"), covering([name for name in METHODS if name != "accumulated"], [3, 6]))
 def test_a_resumed_stack_gives_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
     class Stop(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -337,10 +338,12 @@ def networks(num_features: int, num_outputs: int, special: str) -> Network:
     return network
 
 
-@pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize(
-    "special",
-    ["frozen", "scalar", "assigned buffer", "hook", "vectors", "no running statistics", "tied", "unused"],
+    ("special", "clip"),
+    covering(
+        ["frozen", "scalar", "assigned buffer", "hook", "vectors", "no running statistics", "tied", "unused"],
+        [None, 0.05],
+    ),
 )
 def test_unusual_networks_train_as_under_the_plain_engine(special: str, clip: float | None, tmp_path: Path) -> None:
     network = partial(networks, special=special)
@@ -385,8 +388,7 @@ class PoisonOnce(Callback):
                 pl_module.federation["site3"].core[0].weight.fill_(float("nan"))
 
 
-@pytest.mark.parametrize("step", [5, 9, 10])
-@pytest.mark.parametrize("case", ["cohorts", "lost client"])
+@pytest.mark.parametrize(("case", "step"), covering(["cohorts", "lost client"], [5, 9, 10]))
 def test_a_resumed_run_has_the_same_stacks(case: str, step: int, tmp_path: Path) -> None:
     class Stop(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:

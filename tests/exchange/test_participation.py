@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts import covering
 from federations import alike, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
@@ -110,9 +111,7 @@ def test_idle_clients_share_the_memory_of_the_federated_part(tmp_path: Path) -> 
     assert all(places == idle for idle, places in counts)
 
 
-@pytest.mark.parametrize("optimizer_state", ["keep", "reset"])
-@pytest.mark.parametrize("step", [4, 7])
-@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize(("engine", "step", "optimizer_state"), covering(["plain", "auto"], [4, 7], ["keep", "reset"]))
 def test_resumed_with_the_same_bits(engine: str, step: int, optimizer_state: str, tmp_path: Path) -> None:
     class Stop(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
@@ -182,8 +181,7 @@ class Poison(FederatedClient):
         return loss * float("nan") if poisoned else loss
 
 
-@pytest.mark.parametrize("every", ["epoch", "step"])
-@pytest.mark.parametrize("rate", [1.0, 0.3])
+@pytest.mark.parametrize(("rate", "every"), covering([1.0, 0.3], ["epoch", "step"]))
 def test_masks_on_the_device_give_the_bits_of_flags_on_the_host(
     rate: float, every: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedlit.engine.kernels import use_kernels
-from fedlit.engine.stack import Stacked
+from fedlit.engine.stacked_ops import Stacked
 from fedlit.nn import GlobalLayers
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder

@@ -16,7 +16,8 @@ from fedlit.explain.judge import judge
 from fedlit.run.explanation import explain, read_corrections
 from fedlit.show.corrections import heatmap_figure, histogram_figure
 from fedlit.study.compare import compare
-from fedlit.study.study import Method, Study
+from fedlit.study.method import Method
+from fedlit.study.study import Study
 
 CLIENT = {
     "class_path": "fedlit.IFedAvg",
@@ -129,7 +130,9 @@ def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
     from fedlit.run.load import load
 
     table = load(str(run / "config.yaml")).data.table("site3")
-    figure = histogram_figure(table, ["b", "ward=north", "ward=west"], ["one", "two", "three"])
+    rows = [values.iloc[table.splits["train"]] for values in (table.features, table.target)]
+    notes = ["one", "two", "three"]
+    figure = histogram_figure("site3", *rows, ["b", "ward=north", "ward=west"], notes, table.categorical)
     assert [axes.get_title().splitlines() for axes in figure.axes] == [["b", "one"], ["ward", "two"]]
     train = table.features["b"].iloc[table.splits["train"]]
     heights = [sum(patch.get_height() for patch in bars) for bars in figure.axes[0].containers]  # type: ignore[attr-defined]
@@ -137,7 +140,7 @@ def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
     low = min(patch.get_x() for bars in figure.axes[0].containers for patch in bars)  # type: ignore[attr-defined]
     assert low == pytest.approx(train.min())
     with pytest.raises(ValueError, match="expected columns of client 'site3'"):
-        histogram_figure(table, ["age"])
+        histogram_figure("site3", *rows, ["age"])
 
 
 @pytest.mark.parametrize(
@@ -163,12 +166,11 @@ def test_a_run_that_corrects_nothing_says_so(tmp_path: Path, capsys: pytest.Capt
     assert "found no corrections.csv; see covertype_ifedavg.yaml" in capsys.readouterr().err
 
 
-def test_resumed_it_goes_on_behind_what_was_recorded(tmp_path: Path) -> None:
-    whole = fit(tmp_path / "a" if (tmp_path / "a").mkdir() is None else tmp_path)
-    part = fit(tmp_path / "b" if (tmp_path / "b").mkdir() is None else tmp_path, "--trainer.max_epochs", "3")
+def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) -> None:
+    part = fit(tmp_path, "--trainer.max_epochs", "3")
     config = str(part.parents[2] / "sites.yaml")
     assert main(["fit", "--config", config, "--ckpt_path", "last", "--trainer.max_epochs", "5"]) == 0
-    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(whole / "corrections.csv")
+    resumed, expected = pd.read_csv(part / "corrections.csv"), pd.read_csv(run / "corrections.csv")
     assert sorted(resumed["epoch"].unique()) == [2, 3, 4, 5]
     pd.testing.assert_frame_equal(resumed[resumed["epoch"] != 3].reset_index(drop=True), expected, check_exact=True)
 

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 from federations import Made
+from made_tables import encode
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 
-from fedlit.data.encoding import encode
 from fedlit.run.load import load
-from fedlit.study.baselines import GRIDS, fit_baseline, make_baseline
-from fedlit.study.runs import Job
+from fedlit.study.baselines import fit_baseline
+from fedlit.study.job import Job
+from fedlit.tasks import Classification
+
+MODELS = Classification.go_alone
 
 CONFIG = "quickstart.yaml"
 CLIENTS = '--data.source.init_args.clients=["wine", "breast_cancer"]'
@@ -22,7 +25,7 @@ CLIENTS = '--data.source.init_args.clients=["wine", "breast_cancer"]'
 
 def job(out: Path, method: str, grid: dict, seed: int = 1) -> Job:
     folder = str(out / "runs" / method / f"seed_{seed}")
-    return Job(method, seed, folder, "d", CONFIG, [CLIENTS], "auroc", "last", 0, False, grid)
+    return Job(method, seed, folder, "d", CONFIG, [CLIENTS], "auroc", "last", 0, False, {"classification": grid})
 
 
 def test_settings_are_chosen_on_validation_and_scored_on_the_same_rows(tmp_path: Path) -> None:
@@ -68,15 +71,15 @@ def test_categories_are_known_for_what_they_are() -> None:
     code = rng.integers(0, 6, 600)
     x = np.column_stack([rng.normal(size=600), code]).astype(np.float32)
     y = np.isin(code, [0, 2, 5]).astype(int)  # no order in the codes
-    codes = make_baseline("logistic_regression", {"C": 1.0, "categories": "codes"}, [1]).fit(x, y)
-    one_hot = make_baseline("logistic_regression", {"C": 1.0, "categories": "one_hot"}, [1]).fit(x, y)
+    codes = MODELS["logistic_regression"].make({"C": 1.0, "categories": "codes"}, [1], 0, 1, ()).fit(x, y)
+    one_hot = MODELS["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, [1], 0, 1, ()).fit(x, y)
     assert one_hot.score(x, y) == 1.0 and codes.score(x, y) < 0.8
     unseen = np.array([[0.0, -1.0]], np.float32)
     assert np.isfinite(one_hot.predict_proba(unseen)).all()
-    boosting = make_baseline("gradient_boosting", {"max_iter": 5}, [1]).fit(x, y)
+    boosting = MODELS["gradient_boosting"].make({"max_iter": 5}, [1], 0, 1, ()).fit(x, y)
     assert boosting.is_categorical_.tolist() == [False, True]
     assert np.isfinite(boosting.predict_proba(unseen)).all()
-    none = make_baseline("logistic_regression", {"C": 1.0, "categories": "one_hot"}, []).fit(x, y)
+    none = MODELS["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, [], 0, 1, ()).fit(x, y)
     assert none.n_features_in_ == 2
 
 
@@ -85,12 +88,12 @@ def test_encoded_clients_name_their_categories() -> None:
     assert [len(client.train) for client in encode(Made().tables(0))] and torch.get_num_threads() >= 1
 
 
-@pytest.mark.parametrize("name", list(GRIDS))
+@pytest.mark.parametrize("name", list(MODELS))
 def test_default_settings_are_accepted_by_scikit_learn(name: str) -> None:
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.integers(0, 3, 60)
     small = {"extra_trees": {"n_estimators": 3}, "gradient_boosting": {"max_iter": 3}}.get(name, {})
-    for key, values in GRIDS[name].items():
+    for key, values in MODELS[name].grid.items():
         for value in values:
-            model = make_baseline(name, {key: value, **small}, [2])
+            model = MODELS[name].make({key: value, **small}, [2], 0, 1, ())
             assert model.fit(x, y).predict_proba(x).shape == (60, 3)

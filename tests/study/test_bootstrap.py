@@ -8,12 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fedlit.run.predictions import prediction_frame
-from fedlit.study.bootstrap import bootstrap_scores, weighted_scores
-from fedlit.study.study import METRICS, TEST_ONLY
-from fedlit.tasks.metrics import classification_metrics
+from fedlit.study.bootstrap import bootstrap_scores
+from fedlit.tasks import Classification
 
 
 def made(classes: int, rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -24,35 +21,6 @@ def made(classes: int, rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.n
     return np.round(probabilities, 2), target  # rounded: many equal scores
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5])
-def test_weights_count_rows_as_often_as_they_say(classes: int) -> None:
-    probabilities, target = made(classes)
-    score = weighted_scores(probabilities, target)
-    for seed in range(5):
-        weights = np.bincount(np.random.default_rng(seed).integers(0, 400, 400), minlength=400).astype(float)
-        rows = np.repeat(np.arange(400), weights.astype(int))
-        expected = classification_metrics(torch.tensor(probabilities[rows]).float(), torch.tensor(target[rows]))
-        for metric, value in score(weights).items():
-            assert value == pytest.approx(float(expected[metric]), abs=2e-6), metric
-
-
-def test_ranking_is_scikit_learns_with_weights() -> None:
-    probabilities, target = made(2)
-    weights = np.random.default_rng(1).integers(0, 4, 400).astype(float)
-    found = weighted_scores(probabilities, target)(weights)
-    positive, score = target == 1, probabilities[:, 1]
-    assert found["auroc"] == pytest.approx(roc_auc_score(positive, score, sample_weight=weights), abs=1e-12)
-    assert found["auprc"] == pytest.approx(average_precision_score(positive, score, sample_weight=weights), abs=1e-12)
-
-
-def test_a_class_that_a_draw_misses_is_left_out() -> None:
-    probabilities, target = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 0])
-    found = weighted_scores(probabilities, target)(np.array([1.0, 2.0, 0.0, 1.0]))
-    assert found["auroc"] == found["auprc"] == found["balanced_accuracy"] == 1.0
-    alone = weighted_scores(probabilities, target)(np.array([1.0, 0.0, 0.0, 3.0]))
-    assert math.isnan(alone["auroc"]) and alone["balanced_accuracy"] == 1.0
-
-
 def predictions(seed: int, noise: float = 0.0) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     parts = []
@@ -61,7 +29,12 @@ def predictions(seed: int, noise: float = 0.0) -> pd.DataFrame:
         probabilities = probabilities + noise * rng.random(probabilities.shape)
         frame = pd.DataFrame(probabilities, columns=[f"probability_{label}" for label in labels])
         named = pd.array([labels[k] if k >= 0 else None for k in target], dtype="string")
-        parts.append(frame.assign(client=client, row=rng.permutation(200) if seed else range(200), target=named))
+        named_best = np.array(labels)[probabilities.argmax(1)]
+        parts.append(
+            frame.assign(
+                client=client, predicted=named_best, row=rng.permutation(200) if seed else range(200), target=named
+            )
+        )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -69,7 +42,8 @@ def test_two_models_are_scored_on_the_same_draws_whatever_the_order_of_their_row
     first = predictions(0)
     again = bootstrap_scores(first.sample(frac=1.0, random_state=3), 20)
     pd.testing.assert_frame_equal(bootstrap_scores(first, 20), again)
-    assert set(again.columns) == {(c, m) for c in ("ash", "birch") for m in METRICS if m not in TEST_ONLY}
+    metrics = set(Classification((0, 1)).evaluate(torch.eye(2), torch.tensor([0, 1]))) - {"classes"}
+    assert set(again.columns) == {(c, m) for c in ("ash", "birch") for m in metrics}
     # a model that is slightly worse on the same rows: differences vary less than either does
     other = bootstrap_scores(predictions(0, noise=0.05), 100)["birch", "auroc"]
     mine = bootstrap_scores(first, 100)["birch", "auroc"]
@@ -84,7 +58,9 @@ def test_the_spread_is_the_standard_error_of_a_share() -> None:
 
 
 def test_labels_that_are_numbers_stay_what_they_are_beside_unknown_ones() -> None:
-    frame = prediction_frame([3, 7], np.arange(3), [3, None, 7], torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]))
+    frame = Classification((3, 7)).frame(
+        np.arange(3), torch.tensor([0, -1, 1]), torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])
+    )
     own = frame.astype({"target": "string", "predicted": "string"}).assign(client="ash")
     assert own["target"].tolist() == ["3", pd.NA, "7"] and own["predicted"].tolist() == ["3", "3", "7"]
     assert bootstrap_scores(own, 50)["ash", "accuracy"].max() == 1.0

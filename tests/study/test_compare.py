@@ -18,17 +18,12 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, ro
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
-from fedlit.study.collect import best_on_validation
+from fedlit.study.choose import best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.runner import locked
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md"]
-
-
-def fedlit(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedlit", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_what_is_written(compared: Comparison) -> None:
@@ -132,7 +127,7 @@ def test_tables_say_what_they_hold(compared: Comparison) -> None:
 
 
 def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
-    compared: Comparison, study_file: Path, tmp_path: Path
+    compared: Comparison, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "killed"
     command = [sys.executable, "-m", "fedlit", "compare", str(study_file), "--out", str(out), "--jobs", "1"]
@@ -152,9 +147,8 @@ def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
     assert 0 < len(finished) < 8
     assert not (out / "results.csv").exists()
-    again = fedlit("compare", str(study_file), "--out", str(out), "--jobs", "1", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert f"{len(finished)} of 8 runs are done already" in again.stdout
+    assert main(["compare", str(study_file), "--out", str(out), "--jobs", "1"]) == 0
+    assert f"{len(finished)} of 8 runs are done already" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert (out / "results.csv").read_bytes() == (compared.folder / "results.csv").read_bytes()
     assert (out / "lift.csv").read_bytes() == (compared.folder / "lift.csv").read_bytes()
@@ -171,22 +165,26 @@ class Dying(FederatedClient):
 """
 
 
-def test_a_process_that_dies_takes_only_its_run_with_it(study_file: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("processes")
+def test_a_process_that_dies_takes_only_its_run_with_it(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "dying.py").write_text(DYING, encoding="utf-8")
-    text = study_file.read_text(encoding="utf-8").replace(
-        "methods:\n", "methods:\n  dying: {config: quickstart.yaml, set: {CLIENTS, model.client: dying.Dying}}\n", 1
-    )
-    text = text.replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
+    dying = "dying: {config: quickstart.yaml, set: {model.client: dying.Dying, CLIENTS}}"
+    dying = dying.replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
+    text = study_file.read_text(encoding="utf-8").replace("methods:\n", f"methods:\n  {dying}\n", 1)
     (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
     arguments = ["--seeds", "1", "--jobs", "1", "--baselines", "none", "--out", "out"]
-    done = fedlit("compare", "small.yaml", *arguments, cwd=tmp_path)
-    assert done.returncode == 1, done.stderr
-    assert "FAILED dying, seed 1: its process ended (signal 9); out of memory?" in done.stderr
+    assert main(["compare", "small.yaml", *arguments]) == 1
+    assert "FAILED dying, seed 1: its process ended (signal 9); out of memory?" in capsys.readouterr().err
     assert set(pd.read_csv(tmp_path / "out" / "results.csv")["method"]) == {"local", "gl", BEST_FEDERATED}
     assert (tmp_path / "out" / "runs" / "dying" / "seed_1.log").exists()
 
 
-def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, study_file: Path, tmp_path: Path) -> None:
+def test_a_run_that_fails_is_named_and_the_others_count(
+    compared: Comparison, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(compared.folder, tmp_path / "out")
     text = study_file.read_text(encoding="utf-8")
     text = text.replace(
@@ -203,9 +201,10 @@ def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, st
         "data.batches: 100000, data.source.init_args.clients: [wine, breast_cancer]",
     )
     study.write_text(text, encoding="utf-8")
-    done = fedlit("compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "FAILED broken, seed 1: DataError: data.batches" in done.stderr and "Traceback" not in done.stderr
+    capsys.readouterr()
+    assert main(["compare", str(study), "--out", str(tmp_path / "out"), "--seeds", "1"]) == 1
+    told = capsys.readouterr().err
+    assert "FAILED broken, seed 1: DataError: data.batches" in told and "Traceback" not in told
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
     assert set(results["method"]) == models
@@ -218,7 +217,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(compared: Comparison, st
 
 
 def test_another_configuration_is_run_again_and_rows_must_agree(
-    compared: Comparison, study_file: Path, tmp_path: Path
+    compared: Comparison, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(compared.folder, out)
@@ -226,8 +225,8 @@ def test_another_configuration_is_run_again_and_rows_must_agree(
     text, gl = study_file.read_text(encoding="utf-8"), 'gl: {label: "Shared <core>", config: quickstart.yaml, set: {'
     assert gl in text
     (tmp_path / "small.yaml").write_text(text.replace(gl, f"{gl}exchange.rate: 0.5, "), encoding="utf-8")
-    done = fedlit("compare", str(tmp_path / "small.yaml"), "--out", str(out), "--seeds", "1", cwd=tmp_path)
-    assert done.returncode == 0 and "1 runs were made with another configuration or data" in done.stdout
+    assert main(["compare", str(tmp_path / "small.yaml"), "--out", str(out), "--seeds", "1"]) == 0
+    assert "1 runs were made with another configuration or data" in capsys.readouterr().out
     changed = [path.parent for path, then in before.items() if path.stat().st_mtime_ns != then]
     assert changed == [out / "runs" / "gl" / "seed_1"]
     for change in ("data.source.init_args.test: 0.5, ", "data.source.init_args.validation: 0.5, "):
@@ -264,7 +263,8 @@ def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: py
 
     (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(
-        "seeds: 1\nmethods: {local: {config: own.yaml, set: {exchange.federated: []}}, gl: {config: own.yaml}}\n"
+        "seeds: 1\nbootstrap: 20\n"
+        "methods: {local: {config: own.yaml, set: {exchange.federated: []}}, gl: {config: own.yaml}}\n"
         "baselines: {logistic_regression: {C: [1.0]}, gradient_boosting: {max_iter: [3]}}\n",
         encoding="utf-8",
     )
@@ -290,10 +290,12 @@ def test_an_incomplete_record_is_no_record(compared: Comparison, study_file: Pat
     pd.testing.assert_frame_equal(found.collected.results, compared.collected.results)
 
 
-def test_two_studies_cannot_write_to_one_folder(study_file: Path, tmp_path: Path) -> None:
+def test_two_studies_cannot_write_to_one_folder(
+    study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with locked(tmp_path):
-        done = fedlit("compare", str(study_file), "--out", str(tmp_path), cwd=tmp_path)
-    assert done.returncode == 2 and "expected no other study at work there" in done.stderr
+        assert main(["compare", str(study_file), "--out", str(tmp_path)]) == 2
+    assert "expected no other study at work there" in capsys.readouterr().err
 
 
 def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedlit.study.job import Job
 from fedlit.study.runner import Progress, default_jobs, locked
-from fedlit.study.runs import Job
 
 
 def job(method: str, seed: int) -> Job:

@@ -26,8 +26,9 @@ from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_s
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.load import load
+from fedlit.study.parse import load_study
 from fedlit.study.search import Found, Trial, search
-from fedlit.study.study import Study, load_study
+from fedlit.study.study import Study
 
 SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "data.source.init_args.clients": ["wine", "iris"]}
 RATE = {"low": 0.25, "high": 1.0}

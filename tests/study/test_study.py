@@ -11,7 +11,11 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import known_configs
 from fedlit.run.load import load
 from fedlit.study.compare import compare
-from fedlit.study.study import Method, Scenario, Study, load_study, parse_seeds
+from fedlit.study.method import Method, Scenario
+from fedlit.study.parse import load_study
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import Study
+from fedlit.tasks import Classification
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
 
@@ -110,7 +114,7 @@ def test_a_restricted_study_keeps_its_reference() -> None:
 
 
 def test_who_is_alone_and_who_could_be_joined() -> None:
-    whole = load_study("heart")
+    whole = load_study("heart").for_tasks({"cleveland": Classification})
     assert whole.alone == ["local", "local_frozen", "extra_trees", "gradient_boosting", "logistic_regression"]
     assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
     assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]

@@ -14,9 +14,10 @@ import pytest
 
 from fedlit.explain.clusters import judged, read_clusters, read_pairs
 from fedlit.study.compare import Comparison, compare
+from fedlit.study.parse import load_study
+from fedlit.study.plan import plan_jobs
 from fedlit.study.report import write_report
-from fedlit.study.runs import execute, plan_jobs
-from fedlit.study.study import load_study
+from fedlit.study.runs import execute
 from fedlit.study.tables import cluster_table
 
 CONFIG = """\

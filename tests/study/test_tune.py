@@ -14,12 +14,16 @@ import pytest
 import yaml
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.study.collect import best_on_validation, collect
+from fedlit.study.choose import best_on_validation
+from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
+from fedlit.study.job import Job, title_of
+from fedlit.study.method import Method
+from fedlit.study.parse import load_study
+from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import run_jobs
-from fedlit.study.runs import Job, plan_jobs, spoken
 from fedlit.study.search import search
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Method, Study, load_study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 SMALL = {
     "data.batches": 2,
@@ -106,15 +110,16 @@ def test_combinations_are_no_methods(found: Comparison) -> None:
 def test_what_is_done_is_not_run_again(
     found: Comparison, jobs: list[Job], tuned: Study, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    said: list[str] = []
     done = {path: path.stat().st_mtime_ns for path in found.folder.glob("runs/*/*/DONE")}
-    again = compare(tuned, out=found.folder, jobs=1)
-    assert len(done) == 6 and "6 of 6 runs are done already" in capfd.readouterr().out
+    again = compare(tuned, out=found.folder, jobs=1, say=said.append)
+    assert len(done) == 6 and said == ["6 of 6 runs are done already"] and not capfd.readouterr().out
     pd.testing.assert_frame_equal(again.collected.results, found.collected.results)
     lost = next(path for path in done if "@" in path.parent.parent.name)
     lost.unlink()
-    assert run_jobs(jobs, 1, quiet=True, say=lambda _: None) == {}
+    assert run_jobs(jobs, 1, quiet=True) == {}
     assert [path for path, then in done.items() if path.stat().st_mtime_ns != then] == [lost]
-    pd.testing.assert_frame_equal(collect(tuned, jobs).results, found.collected.results)
+    pd.testing.assert_frame_equal(collect(found.study, jobs).results, found.collected.results)
 
 
 def test_a_seed_of_which_a_combination_is_missing_is_left_out(found: Comparison, jobs: list[Job]) -> None:
@@ -202,7 +207,7 @@ def test_values_are_put_into_configurations_as_they_stand(tmp_path: Path) -> Non
     values = ["torch.optim.Adam", own]
     assert study(tmp_path, tune={"model.optimizer": values}).methods["gl"].tune == {"model.optimizer": values}
     assert len(plan_jobs(study(tmp_path, tune={"exchange.federated": [["core"], ["core.0"]]}), [1], tmp_path)) == 3
-    assert spoken("gl", {"exchange.federated": ["core"]}) == 'gl (exchange.federated=["core"])'
+    assert title_of("gl", {"exchange.federated": ["core"]}) == 'gl (exchange.federated=["core"])'
 
 
 @pytest.mark.parametrize(
@@ -251,7 +256,7 @@ def test_a_search_has_nothing_to_do_with_it(tmp_path: Path, monkeypatch: pytest.
         planned.extend(jobs)
         return {job.name: "not trained" for job in jobs}
 
-    monkeypatch.setattr("fedlit.study.search.run_jobs", refuse)
+    monkeypatch.setattr("fedlit.study.trials.run_jobs", refuse)
     text = {**content(tune={LR: RATES}), "search": {"method": "gl", "space": {"exchange.rate": {"choices": [0.5, 1]}}}}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
     with pytest.raises(RunError, match="expected at least one trial"):

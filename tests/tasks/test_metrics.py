@@ -19,20 +19,26 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
+from torch import Tensor
 
 from fedlit.spec import Site
+from fedlit.tasks import Classification, Score
+from fedlit.tasks.classification import auroc_one_versus_one
 from fedlit.tasks.metrics import (
-    LOWER_IS_BETTER,
-    SCORES,
     ClientMetrics,
-    auroc_one_versus_one,
-    classification_metrics,
-    confusion_matrix,
     summarise,
 )
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
+
+
+def classification_metrics(probabilities: Tensor, target: Tensor) -> dict[str, Tensor]:
+    return Classification(tuple(range(probabilities.shape[1]))).evaluate(probabilities, target)
+
+
+def confusion_matrix(probabilities: Tensor, target: Tensor) -> Tensor:
+    return Classification(tuple(range(probabilities.shape[1]))).confusion(probabilities, target)
 
 
 def oracle(probabilities: np.ndarray, target: np.ndarray) -> dict[str, float]:
@@ -289,7 +295,7 @@ def test_restriction_to_the_sites_classes_equals_numpy(own: tuple[int, ...]) -> 
     mine /= mine.sum(1, keepdims=True)
     position = np.array([own.index(label) if label in own else -1 for label in target])
     computed = {name: value.item() for name, value in metrics.compute().items()}
-    assert set(computed) == {*SCORES, "classes"}
+    assert set(computed) == {*NAMES, "loss", "classes"}
     del computed["loss"]
     assert computed == pytest.approx(oracle(mine, position), abs=1e-6, nan_ok=True)
     expected = sklearn_confusion_matrix(
@@ -364,7 +370,6 @@ def test_summary_of_three_sites() -> None:
         "b": {"loss": 2.0, "auroc": 0.5},
         "c": {"loss": 0.125, "auroc": math.nan},
     }
-    assert {"loss"} == LOWER_IS_BETTER
     assert summarise(scores, sites("a", "b", "c")) == {
         "mean": {"loss": 2.625 / 3, "auroc": 0.625},
         "worst": {"loss": 2.0, "auroc": 0.5},
@@ -391,7 +396,10 @@ def test_metric_without_any_value() -> None:
 
 def test_metric_that_one_site_alone_has() -> None:
     summary = summarise({"a": {"f1": 0.5, "own": 3.0}, "b": {"f1": 1.0}}, sites("a", "b", "not scored"))
-    assert (summary["mean"]["own"], summary["counted"]["own"], summary["worst_client"]["own"]) == (3.0, 1, "a")
+    assert (summary["mean"]["own"], summary["counted"]["own"], summary["worst_client"]["own"]) == (3.0, 1, None)
+    known = {"own": Score("own", "Own", higher_is_better=False)}
+    summary = summarise({"a": {"own": 3.0}, "b": {"own": 2.0}}, sites("a", "b"), known)
+    assert (summary["worst"]["own"], summary["worst_client"]["own"]) == (3.0, "a")
 
 
 def test_a_client_whose_loss_is_infinite_is_the_worst() -> None:

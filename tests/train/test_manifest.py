@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from federations import make_run
 
-from fedlit.data.loader import Pace
+from fedlit.data.loader import Batching
 from fedlit.errors import ConfigError
 from fedlit.train.manifest import FORMAT, Manifest, read_checkpoint
 
@@ -68,6 +68,6 @@ def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
     ):
         other.test(quiet=True)
     fewer = make_run(tmp_path, epochs=2)
-    fewer.data.pace = Pace(batches=5)
+    fewer.data.batching = Batching(batches=5)
     with pytest.raises(ConfigError, match=r"found data: batches 4"):
         fewer.fit("last", quiet=True)

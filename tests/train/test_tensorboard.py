@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.util import tensor_util
 
-from fedlit.train.logger import Shown
+from fedlit.train.logger import BoardSettings
 
 
 def read(folder: Path) -> EventMultiplexer:
@@ -101,7 +101,7 @@ def test_pooled_rows_are_shown_per_former_client(tmp_path: Path) -> None:
 
 
 def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
-    run = alike(tmp_path, exchange={"federated": ["core"]}, board=Shown(clients=3, chosen=["site5"]))
+    run = alike(tmp_path, exchange={"federated": ["core"]}, board=BoardSettings(clients=3, chosen=["site5"]))
     results = run.fit(quiet=True)
     board = read(tmp_path)
     shown = {Path(name).name for name in board.Runs()} - {"federation"}
@@ -111,7 +111,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
         assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
-    everyone = alike(tmp_path / "all", board=Shown(clients=7))
+    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7))
     everyone.fit(quiet=True)
     assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
     assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

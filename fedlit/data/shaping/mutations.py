@@ -96,7 +96,7 @@ class Planted:
 
 
 def mutate(
-    tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int
+    tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int, names: Sequence[str] | None = None
 ) -> tuple[list[ClientTable], list[Planted]]:
     """Plant faults.
 
@@ -104,6 +104,7 @@ def mutate(
         tables: one per client; left as they are.
         mutations: in this order; what they leave open is drawn by (seed, position in this list).
         seed: the run's seed.
+        names: of all clients, where some are elsewhere: faults that these get are theirs to plant.
 
     Returns:
         The tables with their faults, and what was planted.
@@ -119,15 +120,23 @@ def mutate(
         (10.0, 'wine: a fault was planted: ash times 10')
     """
     original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
+    everyone, taken = sorted(names or original), {own.client for own in mutations}
     changed, planted = dict(original), list[Planted]()
     for position, mutation in enumerate(mutations):
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
-        named = {own.client for own in mutations} | {own.client for own in planted}
-        client = mutation.client or _draw(rng, [name for name in original if name not in named], "clients")
-        if client not in original:
+        client = mutation.client or _draw(rng, [name for name in everyone if name not in taken], "clients")
+        if client not in everyone:
             raise ConfigError(
-                f"data.mutations: expected one of the clients {', '.join(original)}, found {client!r}."
-                + did_you_mean(client, original)
+                f"data.mutations: expected one of the clients {', '.join(everyone)}, found {client!r}."
+                + did_you_mean(client, everyone)
+            )
+        taken.add(client)
+        if client not in original:
+            continue
+        if mutation.kind == "shift" and len(original) < len(everyone):
+            raise ConfigError(
+                "data.mutations: shift: expected the tables of all clients, by whose rows together it is measured, "
+                f"found those of {', '.join(original)}; take scale, or run where all tables are"
             )
         by = _DEFAULTS[mutation.kind] if mutation.by is None else mutation.by
         if mutation.kind == "flip":

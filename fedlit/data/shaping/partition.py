@@ -102,6 +102,11 @@ class Partition(Source):
                     f"partition: expected the target of {tables[0].name} at {table.name} ({tables[0].target.name}), "
                     f"found {table.target.name}; choose clients that have the same target"
                 )
+            if table.task != tables[0].task:
+                raise DataError(
+                    f"partition: expected the task of {tables[0].name} at {table.name} ({tables[0].task}), found "
+                    f"{table.task}; choose clients that have the same task"
+                )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
         if not features.index.is_unique:  # rows of several files

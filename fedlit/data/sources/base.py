@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.table import SPLITS, ClientTable, Split, TaskSettings
+from fedlit.data.target import is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "Source",
     "check_client_name",
     "check_fractions",
+    "check_names",
     "check_tables",
     "choose_clients",
     "class_labels",
@@ -36,6 +38,7 @@ _RESERVED = {
     **dict.fromkeys(("checkpoints", "predictions"), "a folder of each run"),
 }
 _LONGEST_NAME = 64
+_MOST_NUMBERS = 30  # that pass for classes where nobody says so
 
 
 class Source(ABC):
@@ -177,20 +180,35 @@ def random_split(
     return {"train": train, "validation": validation_rows, "test": test_rows}
 
 
-def class_labels(client: str, target: pd.Series) -> pd.Series:
-    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats.
+def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
+    another task as they are.
 
     Raises:
         DataError: numbers that are no classes.
     """
-    if target.dtype.kind == "f" and target.notna().all():
+    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         if (target % 1 != 0).any():
             raise DataError(
                 f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
-                f"{target[target % 1 != 0].iloc[0]}. Name another target, or cut this one into classes first."
+                f"{target[target % 1 != 0].iloc[0]}. Say task: regression to predict numbers; or name another target, "
+                "or cut this one into classes first."
             )
         return target.astype(np.int64)  # the label is 1, not 1.0
     return target
+
+
+def check_names(names: Sequence[str]) -> list[str]:
+    """Let names pass that are each one client's.
+
+    Raises:
+        ConfigError: two clients have one name.
+    """
+    # Compared without case: on some file systems a and A are one folder.
+    for name, times in Counter(map(str.casefold, names)).items():
+        if times > 1:
+            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+    return list(names)
 
 
 def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
@@ -207,13 +225,10 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         raise DataError("expected at least one client, found none. Name the clients to read.")
     for table in tables:
         check_client_name(table.name)
-    # Compared without case: on some file systems a and A are one folder.
-    for name, times in Counter(table.name.casefold() for table in tables).items():
-        if times > 1:
-            raise ConfigError(f"client {name!r}: {times} clients have this name. Give each client a name of its own.")
+    check_names([table.name for table in tables])
     for table in tables:
         _check_columns(table)
-        _check_target(table.name, table.target)
+        _check_target(table)
         _check_splits(table)
     return list(tables)
 
@@ -258,11 +273,18 @@ def _check_numbers(client: str, column: pd.Series) -> None:
         )
 
 
-def _check_target(client: str, target: pd.Series) -> None:
+def _check_target(table: ClientTable) -> None:
+    client, target = table.name, table.target
     if missing := int(target.isna().sum()):
         raise DataError(
             f"client {client!r}, target {target.name!r}: expected a label in every row, found {missing} rows without "
             f"one. Fill them in or drop those rows."
+        )
+    if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
+        raise DataError(
+            f"client {client!r}, target {target.name!r}: expected labels, or to be told what is meant by {values:,} "
+            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number) or task: "
+            "classification (each number is a class) in the source's init_args."
         )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.target import check_task, own_task
 
 __all__ = ["Bundled"]
 
-_CLIENTS = ("breast_cancer", "wine", "digits", "iris")
+_CLIENTS = ("breast_cancer", "wine", "digits", "iris", "diabetes")
 
 
 class Bundled(Source):
@@ -19,9 +20,11 @@ class Bundled(Source):
     Splits are random, drawn from the run's seed as :func:`~fedlit.data.sources.base.random_split` says.
 
     Args:
-        clients: the tables to use, among breast_cancer, wine, digits and iris.
+        clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
+        task: what is predicted, as :class:`~fedlit.data.sources.Tables` takes it; if None, a number of diabetes and
+            classes of the others.
 
     Example:
         >>> [(table.name, table.features.shape) for table in Bundled().tables(seed=0)]
@@ -31,9 +34,11 @@ class Bundled(Source):
     name: ClassVar[str] = "bundled"
     about: ClassVar[str] = "small tables that scikit-learn carries; they share neither columns nor classes"
     layout: ClassVar[str] = (
-        "Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) on request.\n"
-        "Columns: all are numbers.\n"
-        "Target: the class's name (digits: the digit); malignant is breast_cancer's positive class.\n"
+        "Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and "
+        "diabetes (10, a number) on request.\n"
+        "Columns: all are numbers, but for diabetes' sex.\n"
+        "Target: the class's name (digits: the digit); malignant is breast_cancer's positive class; diabetes: how far "
+        "it got in a year.\n"
         "Splits: random by the run's seed, 25 % test, then 20 % of the rest validation."
     )
     licence: ClassVar[str] = "UCI's sets, CC BY 4.0, as scikit-learn (BSD) passes them on."
@@ -44,11 +49,14 @@ class Bundled(Source):
         clients: Sequence[str] = ("breast_cancer", "wine", "digits"),
         test: float = 0.25,
         validation: float = 0.2,
+        task: TaskSettings | None = None,
     ) -> None:
         check_fractions(test, validation)
         self.clients = choose_clients(clients, _CLIENTS, self.name)
+        check_task(task, self.clients)
         self.test = test
         self.validation = validation
+        self.task = task
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Load the tables; ``seed`` draws the splits."""
@@ -58,11 +66,15 @@ class Bundled(Source):
         import pandas as pd
         from sklearn import datasets
 
-        bunch = getattr(datasets, f"load_{client}")(as_frame=True)
+        number = client == "diabetes"
+        bunch = getattr(datasets, f"load_{client}")(as_frame=True, **({"scaled": False} if number else {}))
+        labels = bunch.target if number else bunch.target_names[bunch.target]
         return ClientTable(
             name=client,
             features=bunch.data,
-            target=pd.Series(bunch.target_names[bunch.target], index=bunch.data.index, name="target"),
+            target=pd.Series(labels, index=bunch.data.index, name="progression" if number else "target"),
             splits=random_split(len(bunch.data), seed, self.test, self.validation, client),
+            categorical=("sex",) if number else (),
             positive="malignant" if client == "breast_cancer" else None,
+            task=own_task(self.task, client) or ("regression" if number else None),
         )

@@ -23,7 +23,8 @@ from fedlit.data.sources.base import (
     class_labels,
     random_split,
 )
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.target import check_task, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class OpenML(Source):
             holds what ``fetch_openml`` fetched elsewhere. What is there is read without a network.
         test: the share of the rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
+        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber}``. If None,
+            classification where OpenML calls the target nominal or it has few values.
 
     Example::
 
@@ -87,6 +90,7 @@ class OpenML(Source):
         root: str | Path | None = None,
         test: float = 0.2,
         validation: float = 0.25,
+        task: TaskSettings | None = None,
     ) -> None:
         check_fractions(test, validation)
         self.dataset = _identified(dataset)
@@ -108,6 +112,9 @@ class OpenML(Source):
         self.root = root
         self.test = test
         self.validation = validation
+        self.task = task
+        if not isinstance(task, dict) or "name" in task:
+            check_task(task, ())
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the table, fetched first if the cache does not hold it; ``seed`` draws the splits.
@@ -137,6 +144,8 @@ class OpenML(Source):
 
         (target,) = bunch.target_names
         client = _client_name(bunch.details)
+        check_task(self.task, [client])
+        nominal = "classification" if _is_category(bunch.target) else None
         for column in self.drop:
             if column == target:
                 raise ConfigError(
@@ -154,9 +163,10 @@ class OpenML(Source):
         return ClientTable(
             name=client,
             features=features,
-            target=class_labels(client, _plain(bunch.target)),
+            target=class_labels(client, _plain(bunch.target), self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
             categorical=tuple(c for c in kept if _is_category(bunch.data[c]) and features[c].notna().any()),
+            task=own_task(self.task, client) or nominal,
         )
 
     def _fetch(self, target: str | None) -> Any:

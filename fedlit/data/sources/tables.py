@@ -17,7 +17,8 @@ from fedlit.data.sources.base import (
     class_labels,
     random_split,
 )
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.target import check_task, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Tables(Source):
         encoding: how the text of the CSV files is encoded.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
+        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber, targets:
+            pooled}``; for all clients, or by client's name or pattern. Classification if None.
 
     Example::
 
@@ -76,6 +79,7 @@ class Tables(Source):
         encoding: str = "utf-8",
         test: float = 0.2,
         validation: float = 0.1,
+        task: TaskSettings | None = None,
     ) -> None:
         if not files:
             raise ConfigError("tables: files: expected a file for at least one client, found none.")
@@ -86,7 +90,9 @@ class Tables(Source):
         if isinstance(target, dict) and (without := [client for client in files if client not in target]):
             raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
         check_fractions(test, validation)
+        check_task(task, files)
         self.clients = dict(files)
+        self.task = task
         self.target = {client: target if isinstance(target, str) else target[client] for client in files}
         self.categorical = categorical
         self.drop = drop
@@ -117,6 +123,7 @@ class Tables(Source):
             return super().table(client, seed)  # says which there are
         frame = self._read(client, self._path(client, self.clients[client]))
         own = Tables({client: self.clients[client]}, self.target[client], test=self.test, validation=self.validation)
+        own.task = self.task
         known = {
             key: [
                 column
@@ -135,9 +142,10 @@ class Tables(Source):
         return ClientTable(
             name=client,
             features=features.astype(numeric),
-            target=class_labels(client, frame[self.target[client]]),
+            target=class_labels(client, frame[self.target[client]], self.task),
             splits=random_split(len(frame), seed, self.test, self.validation, client),
             categorical=tuple(c for c, kind in kinds.items() if kind == "category" or c in categorical),
+            task=own_task(self.task, client),
         )
 
     def _path(self, client: str, path: str | Path) -> Path:

@@ -225,8 +225,9 @@ class FedGMCC(Clustered):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Answers, if inputs are drawn from the range that clients tell."""
-        return super().needs | ({"answers"} if self.inputs == "range" else frozenset())
+        """The model; answers, if inputs are drawn from the range that clients tell."""
+        own: set[Need] = {"model", "answers"} if self.inputs == "range" else {"model"}
+        return super().needs | own
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse a federated part that is no function, too."""

@@ -58,8 +58,8 @@ class IFCA(Clustered):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Answers, too."""
-        return super().needs | {"answers"}
+        """The model and answers, too."""
+        return super().needs | {"model", "answers"}
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Draw the models, and let clients pick."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
+from fedlit.client.client import FederatedClient, main_score
 from fedlit.errors import ConfigError
+from fedlit.tasks.base import by_name
+from fedlit.train.loop import FederatedLoop
+from fedlit.train.manifest import LAST
 
-__all__ = ["LAST", "AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
 
-LAST = "last.ckpt"
+_log = logging.getLogger(__name__)
 
 
 class LastCheckpoint(Checkpoint):
@@ -35,11 +41,13 @@ class LastCheckpoint(Checkpoint):
         self.path, self.every, self.seconds = path, every, seconds
         self._written = -math.inf  # the first epoch's end is always written, so that there is something to resume
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write if it is time."""
         epochs = trainer.current_epoch + 1
         last = trainer.should_stop or epochs == trainer.max_epochs or trainer.global_step == trainer.max_steps
-        if last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds):
+        due = last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds)
+        # clocks differ: the first client's decides for all, so that all can be resumed from the same epoch
+        if next(iter(pl_module.federation.share("checkpoint", dict.fromkeys(pl_module.federation, due)).values())):
             trainer.save_checkpoint(self.path, weights_only=False)
             self._written = time.monotonic()
 
@@ -57,16 +65,17 @@ class Checkpoints:
             and at the end.
         best: how many of the best are kept besides; 0 for none.
         monitor: the score that says which are best: a mean over clients (``val/auroc``) or a client's
-            (``comanche/val/auroc``).
-        mode: whether a large score is good.
+            (``comanche/val/auroc``); if None, the main score of the clients' tasks (``val/auroc``, ``val/rmse``), and
+            ``val/loss`` where they have several.
+        mode: whether a large score is good; if None, what is known of the score.
         best_weights_only: whether the best ones leave out the optimizers' state.
     """
 
     every: int = 1
     seconds: float = 20.0
     best: int = 1
-    monitor: str = "val/auroc"
-    mode: Literal["min", "max"] = "max"
+    monitor: str | None = None
+    mode: Literal["min", "max"] | None = None
     best_weights_only: bool = True
 
     def __post_init__(self) -> None:
@@ -76,16 +85,26 @@ class Checkpoints:
                 f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def callbacks(self, folder: Path) -> list[Checkpoint]:
+    def watched(self, clients: Mapping[str, FederatedClient]) -> tuple[str, Literal["min", "max"]]:
+        """The score that says which are best, and whether a small or a large one is good."""
+        main = main_score(clients)
+        if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
+            _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
+        monitor = self.monitor or f"val/{main.name}"
+        known = by_name(score for client in clients.values() for score in client.scores).get(monitor.split("/")[-1])
+        return monitor, self.mode or ("max" if known is None or known.higher_is_better else "min")
+
+    def callbacks(self, folder: Path, clients: Mapping[str, FederatedClient]) -> list[Checkpoint]:
         """The Lightning callbacks that write into ``folder``."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
             return [last]
+        monitor, mode = self.watched(clients)
         best = ModelCheckpoint(
             folder,
             "best-{epoch:04d}",
-            monitor=self.monitor,
-            mode=self.mode,
+            monitor=monitor,
+            mode=mode,
             save_top_k=self.best,
             save_weights_only=self.best_weights_only,
             auto_insert_metric_name=False,

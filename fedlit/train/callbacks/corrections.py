@@ -49,7 +49,7 @@ class Corrections(Callback):
         self._record(trainer, pl_module, trainer.current_epoch)
 
     def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
-        values = corrections_frame(loop.federation)
+        values = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
         if not len(values) or self._last == epoch:
             return
         self._last = epoch

@@ -10,6 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
+from fedlit.client.client import main_score
 from fedlit.exchange.exchange import Exchange
 from fedlit.train.loop import FederatedLoop
 
@@ -17,7 +18,8 @@ __all__ = ["Progress"]
 
 
 class Progress(ProgressBar):
-    """A bar over aligned steps with round, mean training loss and mean validation AUROC; silent when not on a terminal.
+    """A bar over aligned steps with round, mean training loss and mean main score of validation; silent when not on a
+    terminal.
 
     Args:
         interval: least seconds between two redraws; the values are read from the device only then.
@@ -69,7 +71,7 @@ class Progress(ProgressBar):
             self._bar.set_postfix_str(self.describe(trainer, pl_module), refresh=False)
 
     def describe(self, trainer: Trainer, loop: FederatedLoop) -> str:
-        """Epoch, round, and the last epoch's mean training loss and mean validation AUROC."""
+        """Epoch, round, and the last epoch's mean training loss and mean of the main validation score."""
         epochs = trainer.max_epochs or -1
         epoch = trainer.current_epoch + 1
         parts = [f"epoch {min(epoch, epochs)}/{epochs}" if epochs > 0 else f"epoch {epoch}"]
@@ -80,8 +82,9 @@ class Progress(ProgressBar):
         ]
         if (loss := trainer.callback_metrics.get("train/loss")) is not None:
             parts.append(f"loss {float(loss):.3f}")
-        if (auroc := trainer.callback_metrics.get("val/auroc")) is not None:
-            parts.append(f"val auroc {float(auroc):.3f}")
+        main = main_score(loop.federation).name if loop.federation else ""
+        if (value := trainer.callback_metrics.get(f"val/{main}")) is not None:
+            parts.append(f"val {main} {float(value):.3f}")
         return ", ".join(parts)
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedlit.data.common import find_groups
+from fedlit.data.agree import Terms, negotiate
 from fedlit.data.shaping.column_split import ColumnSplit
 from fedlit.data.shaping.partition import Partition, Redraw
 from fedlit.data.sources import Bundled
@@ -21,7 +21,7 @@ def columns(tables: list[ClientTable]) -> list[tuple[str, ...]]:
 
 def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
     tables = ColumnSplit(DEALT, common=0.3).tables(seed=2)
-    (group,) = find_groups(tables, "all")
+    (group,) = negotiate(tables, Terms(common="all")).groups or ()
     assert len(group.columns) == 9
     own = [set(names) - set(group.columns) for names in columns(tables)]
     assert [len(names) for names in own] == [6, 5, 5, 5]
@@ -67,7 +67,7 @@ def test_by_correlation_common_columns_say_much_little_or_something_about_the_ot
 
     def told(by: str) -> float:
         tables = ColumnSplit(DEALT, common=0.3, by=by).tables(seed=0)  # type: ignore[arg-type]
-        common = list(find_groups(tables, "all")[0].columns)
+        common = list((negotiate(tables, Terms(common="all")).groups or ())[0].columns)
         return float(related.loc[common, [name for name in whole.features if name not in common]].to_numpy().sum())
 
     low, middle, high = told("minimum"), told("median"), told("maximum")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_tables import encode
 from openml_answers import described, path_of, recorded
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from fedlit import OpenML
-from fedlit.data.encoding import encode
 from fedlit.data.sources.base import check_tables
 from fedlit.errors import ConfigError, DataError
 
@@ -160,8 +160,19 @@ def test_classes_that_are_whole_numbers_are_numbers(tmp_path: Path, no_network: 
     root = recorded(tmp_path, GLASS)
     (table,) = OpenML(GLASS, root=root).tables(seed=0)
     assert (table.features.shape, sorted(set(table.target)), table.categorical) == ((163, 9), [0, 1], ())
-    (cpu,) = OpenML("cpu", 1, root=recorded(tmp_path, CPU)).tables(seed=0)
+    (cpu,) = OpenML("cpu", 1, root=recorded(tmp_path, CPU), task="classification").tables(seed=0)
     assert (cpu.target.dtype, cpu.categorical) == (np.int64, ("vendor",))
+
+
+@quiet
+def test_a_target_of_many_numbers_asks_which_is_meant(tmp_path: Path, no_network: None) -> None:
+    root = recorded(tmp_path, CPU)
+    with pytest.raises(DataError, match=r"'cpu', target 'class': .* 104 different .*task: regression .*classification"):
+        OpenML("cpu", 1, root=root).tables(seed=0)
+    (cpu,) = OpenML("cpu", 1, root=root, task={"name": "regression", "loss": "huber"}).tables(seed=0)
+    assert cpu.task == {"name": "regression", "loss": "huber"}
+    with pytest.raises(ConfigError, match="clients are cpu"):
+        OpenML("cpu", 1, root=root, task={"gpu": "regression"}).tables(seed=0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from federations import make_run
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import ClientLoader, Pace
+from fedlit.data.loader import Batching, ClientLoader
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 
@@ -27,26 +27,26 @@ def drawn(loader: ClientLoader, epoch: int) -> list[list[int] | None]:
 
 
 def test_a_batch_size_gives_each_client_its_own_number_of_steps() -> None:
-    batches = drawn(ClientLoader(numbered(37), Pace(batch_size=8), 1, "a"), 0)
+    batches = drawn(ClientLoader(numbered(37), Batching(batch_size=8), 1, "a"), 0)
     assert [len(batch or []) for batch in batches] == [8, 8, 8, 8]
     rows = [row for batch in batches for row in batch or []]
     assert len(set(rows)) == 32
-    small = ClientLoader(numbered(5), Pace(batch_size=8), 1, "a")
+    small = ClientLoader(numbered(5), Batching(batch_size=8), 1, "a")
     assert [len(batch or []) for batch in drawn(small, 0)] == [5]
 
 
 def test_more_steps_than_batches_go_through_the_rows_again_in_another_order() -> None:
-    loader = ClientLoader(numbered(24), Pace(batch_size=8, steps=7), 1, "a")
+    loader = ClientLoader(numbered(24), Batching(batch_size=8, steps=7), 1, "a")
     batches = [batch for batch in drawn(loader, 2) if batch is not None]
     passes = [sorted(row for batch in batches[at : at + 3] for row in batch) for at in (0, 3)]
     assert passes == [list(range(24))] * 2 and len(batches) == 7
     assert batches[:3] != batches[3:6]
-    once = ClientLoader(numbered(24), Pace(batch_size=8), 1, "a")
+    once = ClientLoader(numbered(24), Batching(batch_size=8), 1, "a")
     assert drawn(once, 2) == batches[:3]  # the first pass is that of a client with as many steps as batches
 
 
 def test_steps_drawn_by_client_and_epoch_alone() -> None:
-    pace = Pace(batch_size=4, steps={"a": [0, 6], "*": 2})
+    pace = Batching(batch_size=4, steps={"a": [0, 6], "*": 2})
 
     def counts(name: str, epochs: Any) -> list[int]:
         loader = ClientLoader(numbered(40), pace, 3, name)
@@ -58,7 +58,7 @@ def test_steps_drawn_by_client_and_epoch_alone() -> None:
 
 
 def test_resumed_behind_a_step_it_goes_on_with_the_next() -> None:
-    pace = Pace(batch_size=8, steps=7)
+    pace = Batching(batch_size=8, steps=7)
     whole = drawn(ClientLoader(numbered(24), pace, 1, "a"), 0)
     for stop in range(1, 7):
         stopped = ClientLoader(numbered(24), pace, 1, "a")
@@ -82,7 +82,7 @@ def test_resumed_behind_a_step_it_goes_on_with_the_next() -> None:
 )
 def test_what_is_refused(pace: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Pace(**pace)
+        Batching(**pace)
 
 
 class Counts(Callback):
@@ -115,7 +115,7 @@ def test_an_exchange_waits_for_the_client_with_most_batches(engine: str, tmp_pat
     batches = {name: len(loader.rows) // 8 for name, loader in run.data.train_loaders.items()}
     assert len(set(batches.values())) == 3
     assert counts.seen == [{name: round_ * own for name, own in batches.items()} for round_ in (1, 2, 3)]
-    assert run.loop.step == 3 * max(batches.values())
+    assert run.loop.federation.step == 3 * max(batches.values())
 
 
 def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path: Path) -> None:

@@ -1,0 +1,291 @@
+"""What clients tell each other before training, and what they agree on by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Kind, Scaling, categories_of, kind_of, plain_values
+from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
+from fedlit.data.moments import Moments
+from fedlit.data.table import ClientTable
+from fedlit.data.target import refuse_several_tasks, target_facts, told_of_targets
+from fedlit.errors import DataError
+from fedlit.sharing import Share, all_here
+
+__all__ = ["AgreedColumn", "Agreement", "Align", "Terms", "agree", "facts", "negotiate"]
+
+Align = Literal["none", "features", "classes", "both"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Settings that say what clients have to agree on.
+
+    Attributes:
+        align: whether clients get a common input space (``features``: the union of columns by name, 0 where a client
+            has no such column, category codes from the union), a common label encoder (``classes``), ``both`` or
+            ``none``.
+        scaling: whether numbers are standardised by each client's own training rows (``client``), by the count, mean
+            and variance that all clients who have the column tell of theirs (``pooled``), or stay what they are
+            (``none``; missing ones become the client's mean).
+        categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
+            for each category (``name=category``), a single one where there are two; 0.5 where missing.
+        pool: whether all rows go into one client, which can have one task only.
+        common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
+            alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
+
+    Raises:
+        ConfigError: ``common`` says nothing that is known.
+    """
+
+    align: Align = "none"
+    scaling: Scaling = "client"
+    categories: Categories = "codes"
+    common: Common | None = None
+    pool: bool = False
+
+    def __post_init__(self) -> None:
+        if self.common is not None:
+            check_common(self.common)
+
+    @property
+    def features(self) -> bool:
+        """Whether all columns are common."""
+        return self.align in ("features", "both")
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are common."""
+        return self.align in ("classes", "both")
+
+    @property
+    def alike(self) -> bool:
+        """Whether there are columns that mean the same at several clients, and so are coded alike."""
+        return self.features or self.common is not None
+
+    @property
+    def pooled(self) -> bool:
+        """Whether numbers are standardised together."""
+        return self.scaling == "pooled"
+
+    def tells(self, column: str) -> bool:
+        """Whether a client that has a column tells its name and kind."""
+        every = self.features or isinstance(self.common, str) or (self.pooled and self.common is None)
+        return every or is_listed(self.common, column)
+
+
+@dataclass(frozen=True)
+class AgreedColumn:
+    """A column in which clients meet.
+
+    Attributes:
+        clients: who, in the order of names.
+        kind: the one that it has at all of them; None where no training row has a value.
+        categories: of all of them, sorted; None where each has its own.
+        moments: of the numbers of all of them; None where each has its own.
+    """
+
+    clients: tuple[str, ...]
+    kind: Kind | None
+    categories: tuple[Any, ...] | None = None
+    moments: Moments | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What clients agreed on: with it, each encodes its table alone.
+
+    Attributes:
+        terms: by which settings.
+        names: of all columns that were told, sorted.
+        columns: those in which clients meet, by name.
+        groups: of clients that share columns; None if ``terms.common`` asks for none.
+        apart: for a person: which columns are not common, though of one name.
+        targets: client → what it told of its target, of those who did.
+    """
+
+    terms: Terms
+    names: tuple[str, ...] = ()
+    columns: Mapping[str, AgreedColumn] = field(default_factory=dict)
+    groups: tuple[CommonColumns, ...] | None = None
+    apart: tuple[str, ...] = ()
+    targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def met(self, client: str, column: str) -> AgreedColumn | None:
+        """What was agreed on a client's column, if anything."""
+        agreed = self.columns.get(column)
+        return agreed if agreed is not None and client in agreed.clients else None
+
+    def asks(self, column: str) -> Literal["categories", "moments"] | None:
+        """What the clients that meet in a column tell of its values."""
+        agreed, terms = self.columns[column], self.terms
+        if agreed.kind is None or agreed.kind == NUMBERS:
+            return "moments" if agreed.kind and terms.pooled else None
+        needed = len(agreed.clients) > 1 or (terms.features and terms.categories == "indicators")
+        return "categories" if terms.alike and needed else None
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """The inputs of all clients, sorted; None where each has its own."""
+        if not self.terms.features:
+            return None
+        made = (
+            ColumnEncoder(name, agreed.kind or NUMBERS, None, agreed.categories or ()).inputs(self.terms.categories)
+            for name, agreed in self.columns.items()
+        )
+        return tuple(sorted({name for names in made for name in names}))
+
+    def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
+        """What these clients tell before the first step, so that inputs and outputs fit.
+
+        Returns:
+            For each kind: ``what`` is told, by reason of which ``key``, of which ``columns``, and, where numbers are
+            sent, ``numbers``: client → how many.
+        """
+        terms, told = self.terms, list[dict[str, Any]]()
+        if terms.features:
+            what = "names of columns and categories"
+            told.append({"what": what, "key": f"data.align: {terms.align}", "columns": list(self.names)})
+        told += told_of_targets(self.targets, terms.align)
+        if self.groups is not None:
+            shared = sorted({column for group in self.groups for column in group.columns})
+            listed = not isinstance(terms.common, str)
+            what = "which of these columns it has, and their kinds" if listed else "names and kinds of its columns"
+            key = f"data.common: {'listed' if listed else terms.common}"
+            told.append({"what": what, "key": key, "columns": shared if listed else list(self.names)})
+            if coded := [column for column in shared if self.columns[column].kind not in (None, NUMBERS)]:
+                told.append({"what": "categories", "key": key, "columns": coded})
+        if terms.pooled:
+            own = {column: agreed for column, agreed in self.columns.items() if self.asks(column) == "moments"}
+            told.append(
+                {
+                    "what": "count, mean and variance",
+                    "key": "data.scaling: pooled",
+                    "columns": list(own),
+                    "numbers": {
+                        client: 3 * sum(client in agreed.clients for agreed in own.values()) for client in clients
+                    },
+                }
+            )
+        return told
+
+
+def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) -> dict[str, Any]:
+    """All that ever leaves a client before training: of training rows alone, and no more than the terms need.
+
+    Args:
+        table: the client's.
+        terms: what is to be agreed on.
+        agreement: on the facts of all clients as they are without this: it says in which columns they meet, and so
+            which values have to be told too.
+
+    Returns:
+        JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` where classes are common
+        (labels, the positive one) or a number is pooled (count, mean, variance); and with an agreement ``categories``
+        and ``moments`` (count, mean, variance) by column.
+
+    Raises:
+        DataError: labels of several types.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> rows = {"train": np.arange(2), "validation": np.array([2]), "test": np.array([3])}
+        >>> frame = pd.DataFrame({"age": [40.0, 60.0, 80.0, 20.0], "sex": [0, 1, 1, 0]})
+        >>> table = ClientTable("bern", frame, pd.Series([0, 1, 1, 0], name="ill"), rows, ("sex",))
+        >>> facts(table, Terms())
+        {}
+        >>> terms = Terms(align="features", scaling="pooled")
+        >>> first = facts(table, terms)
+        >>> first
+        {'columns': {'age': 'numbers', 'sex': 'numeric categories'}}
+        >>> facts(table, terms, agree({"bern": first, "thun": first}, terms))["categories"]
+        {'sex': [0.0, 1.0]}
+    """
+    train, told = table.features.iloc[table.splits["train"]], dict[str, Any]()
+    if names := [column for column in map(str, table.features) if terms.tells(column)]:
+        told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
+    target = target_facts(table)
+    if terms.pool or target["shared"] or (terms.classes and "labels" in target):
+        told["target"] = {**target, "shared": terms.pool or target["shared"]}
+    if agreement is not None:
+        for column in names:
+            met = agreement.met(table.name, column)
+            if met is not None and met.kind is not None and (asked := agreement.asks(column)):
+                told.setdefault(asked, {})[column] = (
+                    (Moments.of(plain_values(train[column], NUMBERS, column)) or Moments(0, 0.0, 0.0)).to_list()
+                    if asked == "moments"
+                    else categories_of(train[column], met.kind)
+                )
+    return told
+
+
+def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
+    """From the facts of all clients to what they agree on; a pure function.
+
+    Args:
+        told: client → its :func:`facts`.
+        terms: the settings, the same at all clients.
+        here: names of columns that a message may say.
+
+    Raises:
+        ConfigError: what ``terms.common`` asks for cannot be found.
+        DataError: columns that meet are of several kinds, or labels of several types.
+    """
+    told = dict(sorted(told.items()))
+    kinds = {client: own.get("columns", {}) for client, own in told.items()}
+    groups = None if terms.common is None else tuple(find_groups(kinds, terms.common, here))
+    targets = {client: own["target"] for client, own in told.items() if "target" in own}
+    if terms.pool:
+        refuse_several_tasks(targets)
+    names = sorted({column for own in kinds.values() for column in own})
+    columns = {}
+    for column in names:
+        if terms.features or (terms.pooled and groups is None):
+            if problem := two_kinds(kinds, column):
+                raise DataError(problem)
+            clients = tuple(client for client, own in kinds.items() if column in own)
+        else:
+            clients = tuple(sorted({own for g in groups or () if column in g.columns for own in g.clients}))
+        if clients:
+            columns[column] = _agree_on(column, {client: told[client] for client in clients})
+    return Agreement(
+        terms,
+        tuple(names),
+        columns,
+        groups,
+        tuple(of_several_kinds(kinds)) if isinstance(terms.common, str) else (),
+        targets,
+    )
+
+
+def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]]) -> AgreedColumn:
+    kind = next((kind for own in told.values() if (kind := own["columns"][column]) is not None), None)
+    categories = [own["categories"][column] for own in told.values() if column in own.get("categories", ())]
+    moments = [Moments(*own["moments"][column]) for own in told.values() if column in own.get("moments", ())]
+    return AgreedColumn(
+        tuple(told),
+        kind,
+        tuple(sorted({category for own in categories for category in own})) if categories else None,
+        Moments.pooled([own for own in moments if own.count]),
+    )
+
+
+def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_here) -> Agreement:
+    """Tell what has to be told and agree, in two rounds: columns (and labels) first, then values of those that meet.
+
+    Args:
+        tables: of the clients here.
+        terms: the settings, the same at all clients.
+        share: brings the facts of all clients.
+
+    Raises:
+        ConfigError: see :func:`agree`.
+        DataError: see :func:`agree`, :func:`facts`.
+    """
+    here = {str(column) for table in tables for column in table.features}
+    agreement = agree(share("columns", {table.name: facts(table, terms) for table in tables}), terms, here)
+    if any(map(agreement.asks, agreement.columns)):
+        agreement = agree(share("values", {table.name: facts(table, terms, agreement) for table in tables}), terms)
+    return agreement

@@ -1,0 +1,239 @@
+"""From a client's raw table to tensors, by what its training rows and an agreement with others say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pandas.api.types import is_numeric_dtype
+from torch import Tensor
+
+from fedlit.data.agree import Agreement, Terms
+from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Scaling, categories_of, kind_of, plain_values
+from fedlit.data.encoding import EncodedClient, Rows, moments_of
+from fedlit.data.moments import Moments
+from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.target import agree_on_task, target_facts
+from fedlit.errors import DataError, did_you_mean
+from fedlit.spec import ClientSpec, Site
+from fedlit.tasks import TASKS, Task
+
+__all__ = ["TableEncoder"]
+
+
+class TableEncoder:
+    """Encodes one client's rows; needs its own table and the agreement, and nothing of others.
+
+    Numbers are standardised over the observed training rows and missing ones set to the training mean (0); a column
+    without any observed number becomes 0 throughout. Categories become ordinal codes, −1 where missing or unseen in
+    training, or indicators. Labels become positions in the sorted list of training labels.
+
+    Args:
+        client: whose.
+        agreement: what clients agreed on; each is on its own if None.
+
+    Attributes:
+        columns: what was learnt of each, in the order of the table.
+        features: names of the inputs.
+        common: group of clients → the columns that this one shares in it; None if no columns are common.
+        target: what was learnt of the labels.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> (table,) = Bundled(clients=["wine"]).tables(seed=0)
+        >>> encoder = TableEncoder("wine").fit(table)
+        >>> shipped = TableEncoder("wine")
+        >>> shipped.load_state_dict(encoder.state_dict())
+        >>> tomorrow = table.features.tail(2)
+        >>> bool((shipped.transform(tomorrow) == encoder.transform(tomorrow)).all()), shipped.transform(tomorrow).shape
+        (True, (2, 13))
+    """
+
+    task: Task
+    seen: tuple[int, ...]
+
+    def __init__(self, client: str, agreement: Agreement | None = None) -> None:
+        self.client, self._agreement = client, agreement or Agreement(Terms())
+        self.scaling: Scaling = self._agreement.terms.scaling
+        self.categories: Categories = self._agreement.terms.categories
+        self.columns: dict[str, ColumnEncoder] = {}
+        self.features: tuple[str, ...] = ()
+        self.common: dict[str, list[str]] | None = None
+
+    def fit(self, table: ClientTable) -> TableEncoder:
+        """Learn from a table's training rows.
+
+        Raises:
+            DataError: one class alone, labels of several types, indicators of a name that a column has.
+        """
+        agreement, train = self._agreement, table.features.iloc[table.splits["train"]]
+        own = target_facts(table)
+        told = {**agreement.targets, self.client: agreement.targets.get(self.client, own)}
+        self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
+        self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
+        self.columns = {
+            column: self._fit(train[column], column in table.categorical) for column in map(str, table.features)
+        }
+        self._check_names()
+        groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
+        self.common = None if groups is None else {group.name: list(group.columns) for group in groups}
+        self.features = agreement.features or tuple(name for own in self._inputs().values() for name in own)
+        return self
+
+    def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
+        name, agreement = str(train.name), self._agreement
+        agreed, kind = agreement.met(self.client, name), kind_of(train, categorical)
+        if kind is None and agreed is not None and agreement.terms.alike:
+            kind = agreed.kind
+        if kind is None:
+            kind = "text categories" if categorical else NUMBERS
+        if kind != NUMBERS:
+            common = agreed.categories if agreed is not None else None
+            return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)) if common is None else common)
+        if agreed is not None and agreed.moments is not None:
+            return ColumnEncoder(name, kind, agreed.moments)
+        return ColumnEncoder(name, kind, Moments.of(plain_values(train, kind, name)))
+
+    def _inputs(self) -> dict[str, list[str]]:
+        return {name: column.inputs(self.categories) for name, column in self.columns.items()}
+
+    def _check_names(self) -> None:
+        taken = dict.fromkeys(self.columns, 1)
+        for column, names in self._inputs().items():
+            for name in names:
+                taken[name] = taken.get(name, 0) + (name != column)
+            if clash := sorted(name for name in names if taken[name] > 1):
+                raise DataError(
+                    f"client {self.client!r}: column {column!r}: expected indicators of names that no other column "
+                    f"has, found {clash[0]!r} twice; rename one of the two columns"
+                )
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Rows of a table with these columns, in any order, as (n, inputs) float32.
+
+        Raises:
+            DataError: a column is missing, has values of another type, or is not finite in float32.
+        """
+        position = {name: place for place, name in enumerate(self.features)}
+        x = np.zeros((len(frame), len(position)), np.float32)
+        for column, encoder in self.columns.items():
+            if column not in frame:
+                raise DataError(
+                    f"client {self.client!r}: expected the column {column!r}, found none of this name; add it (empty "
+                    "cells are allowed)." + did_you_mean(column, map(str, frame))
+                )
+            where = f"client {self.client!r}, column {column!r}"
+            made = encoder.transform(frame[column], self.scaling, self.categories, where)
+            for name, values in zip(encoder.inputs(self.categories), made, strict=True):
+                x[:, position[name]] = values
+        bad = ~np.isfinite(x).all(axis=0)
+        if bad.any():
+            raise DataError(
+                f"client {self.client!r}: column {self.features[int(bad.argmax())]!r} is not finite after "
+                "standardisation: expected numbers within the range of float32; rescale the column or mark the "
+                "outliers as missing"
+            )
+        return x
+
+    def encode(self, table: ClientTable) -> EncodedClient:
+        """The client's table as tensors, with what a network has to know of it."""
+        x, y = self.transform(table.features), self.target(table.target)
+        splits = {
+            split: Rows(torch.from_numpy(x[rows]), y[rows], table.features.index.to_numpy()[rows])
+            for split in SPLITS
+            for rows in [table.splits[split]]
+        }
+        sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
+        task, inputs = self.task.fit(splits["train"].y), self._inputs()
+        own = {name for names in inputs.values() for name in names}
+        spec = ClientSpec(
+            table.name,
+            self.features,
+            task.classes,
+            sizes,
+            (Site(table.name, self.seen, sizes),),
+            task.class_rows,
+            *moments_of(splits["train"].x),
+            absent=tuple(name for name in self.features if name not in own),
+            common=None
+            if self.common is None
+            else {group: tuple(n for column in names for n in inputs[column]) for group, names in self.common.items()},
+            concept=table.concept,
+            task=task,
+        )
+        notes = (*_notes(table), *_notes_of_target(table, task, splits["validation"].y))
+        coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
+        categorical = coded if self.categories == "codes" else ()
+        return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
+
+    def target(self, column: pd.Series) -> Tensor:
+        """The target (n,) as the client's task encodes it.
+
+        Raises:
+            DataError: values of another type than those that were trained on.
+        """
+        try:
+            return self.task.encode(column)
+        except DataError as error:
+            raise DataError(f"client {self.client!r}, {error}") from error
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was learnt, as plain data: JSON, or ``torch.save``."""
+        return {
+            "scaling": self.scaling,
+            "categories": self.categories,
+            "columns": {name: column.state_dict() for name, column in self.columns.items()},
+            "features": list(self.features),
+            "common": self.common,
+            "task": {"name": self.task.name, **self._task_state()},
+            "seen": list(self.seen),
+        }
+
+    def _task_state(self) -> dict[str, Any]:
+        own: dict[str, Any] = asdict(self.task)  # type: ignore[call-overload]  # tasks are dataclasses
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in own.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Be the encoder whose state it is."""
+        self.scaling, self.categories, self.common = state["scaling"], state["categories"], state["common"]
+        self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
+        self.features = tuple(state["features"])
+        task = {key: tuple(own) if isinstance(own, list) else own for key, own in state["task"].items()}
+        self.task, self.seen = TASKS[str(task.pop("name"))](**task), tuple(state["seen"])
+
+
+def _notes(table: ClientTable) -> list[str]:
+    """What a person should know about a table's columns."""
+    train, notes = table.features.iloc[table.splits["train"]], []
+    empty = [str(column) for column in train if train[column].isna().all()]
+    constant = [str(column) for column in train if column not in empty and train[column].nunique(dropna=False) == 1]
+    if empty:
+        notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
+    if constant:
+        notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
+    for column in train.columns.intersection(list(table.categorical)):
+        text = train[column].dropna().astype(str) if not is_numeric_dtype(train[column]) else train[column][:0]
+        odd = text[pd.to_numeric(text, errors="coerce").isna()]
+        if 0 < len(odd) < len(text) / 10:
+            notes.append(
+                f"{table.name}: {column} is taken for text, though all but {len(odd)} of its {len(text)} "
+                "training values are "
+                f"numbers ({odd.iloc[0]!r} is not)"
+            )
+    return notes
+
+
+def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
+    """What a person should know about a table's target; ``validation`` is that of validation rows."""
+    rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
+    if classes > 20 and classes > rows / 4:
+        notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
+    if unseen := int((~task.known(validation)).sum()):
+        notes.append(
+            f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
+        )
+    return notes

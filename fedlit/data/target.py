@@ -1,0 +1,150 @@
+"""What a client predicts: what a configuration says of it, what it tells of its target, the task that comes of it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.tasks import Task
+
+__all__ = [
+    "agree_on_task",
+    "check_task",
+    "is_classification",
+    "own_task",
+    "refuse_several_tasks",
+    "target_facts",
+    "told_of_targets",
+]
+
+
+def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
+    """Refuse a ``task`` that cannot be meant.
+
+    Args:
+        task: as in a configuration.
+        clients: whom it may name.
+
+    Raises:
+        ConfigError: an unknown task or choice, or a pattern that matches no client.
+    """
+    if task is None:
+        return
+    names = list(clients)
+    if isinstance(task, dict) and "name" not in task:
+        for pattern, own in task.items():
+            if not fnmatch.filter(names, pattern):
+                raise ConfigError(
+                    f"task: expected the name or pattern of a client, found {pattern!r}; clients are "
+                    f"{', '.join(names)}." + did_you_mean(pattern, names)
+                )
+            _checked(own)
+    else:
+        _checked(task)
+
+
+def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
+    """A client's task as ``{name: …}`` with its choices; None where nothing is said.
+
+    Example:
+        >>> own_task({"north": "regression", "*": {"name": "classification"}}, "north")
+        {'name': 'regression'}
+    """
+    if isinstance(task, dict) and "name" not in task:
+        task = next((own for pattern, own in task.items() if fnmatch.fnmatchcase(client, pattern)), None)
+    return None if task is None else _checked(task)
+
+
+def is_classification(task: Mapping[str, str] | None) -> bool:
+    """Whether a client's task, as :func:`own_task` gives it, is what it is where nothing is said."""
+    return task is None or task["name"] == "classification"
+
+
+def _checked(task: TaskSettings) -> dict[str, str]:
+    from fedlit.tasks import TASKS
+
+    own = {"name": task} if isinstance(task, str) else dict(task)
+    name = own.get("name")
+    if name not in TASKS:
+        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, found {name!r}." + did_you_mean(str(name), TASKS))
+    choices = TASKS[name].choices
+    for key, value in own.items():
+        if key != "name" and (key not in choices or value not in choices[key]):
+            known = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
+            raise ConfigError(f"task: {name} takes {known}; found {key}: {value}")
+    return own
+
+
+def target_facts(table: ClientTable) -> dict[str, Any]:
+    """All that a client may tell of its target before training: plain data, with ``shared``: whether it is told
+    whatever ``align`` says.
+
+    Raises:
+        DataError: a target that the task cannot predict.
+    """
+    from fedlit.tasks import TASKS
+
+    settings = own_task(table.task, table.name) or {"name": "classification"}
+    target: pd.Series = table.target.iloc[table.splits["train"]]
+    try:
+        facts = TASKS[settings["name"]].facts(target, settings, table.positive)
+    except FedlitError as error:
+        raise type(error)(f"client {table.name!r}, {error}") from error
+    return {**facts, "shared": settings.get("targets") == "pooled"}
+
+
+def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classes: bool = False) -> Task:
+    """A client's task, from what all tell of their targets.
+
+    Args:
+        client: its name.
+        facts: of each client, as :func:`target_facts` gives them; another's count only where they are shared.
+        classes: whether classifiers have their classes in common.
+
+    Raises:
+        DataError: nothing can be learnt of the target.
+    """
+    from fedlit.tasks import TASKS
+
+    return TASKS[facts[client]["task"]].agree(client, {name: facts[name] for name in _met(client, facts, classes)})
+
+
+def _met(client: str, facts: Mapping[str, Mapping[str, Any]], classes: bool) -> list[str]:
+    """The clients whose facts of the target reach a client, itself among them."""
+    task = facts[client]["task"]
+    alike = [name for name, own in facts.items() if own["task"] == task]
+    met = [name for name in alike if facts[name]["shared"] or (classes and "labels" in facts[name])]
+    return met if client in met else [client]
+
+
+def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse clients of several tasks where all their rows go into one.
+
+    Raises:
+        ConfigError: they have several.
+    """
+    kinds = {(own["task"], own.get("loss")): name for name, own in facts.items()}
+    if len(kinds) > 1:
+        found = " and ".join(f"{' of loss '.join(filter(None, kind))} at {name!r}" for kind, name in kinds.items())
+        raise ConfigError(f"pool: true puts all rows into one table and so needs one task, found {found}")
+
+
+def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
+    """What clients tell each other of their targets (see :meth:`fedlit.data.agree.Agreement.told`)."""
+    labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
+    told: list[dict[str, Any]] = []
+    if labels:
+        told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
+    pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
+    if pooled:
+        what, columns = "count, mean and variance", sorted(set(pooled.values()))
+        numbers = dict.fromkeys(pooled, 3)
+        told.append({"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers})
+    return told

@@ -1,0 +1,104 @@
+"""What a stack computes in place of some of PyTorch's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.overrides import TorchFunctionMode
+
+from fedlit.nn.native.build import stack_first
+from fedlit.nn.native.linear import StackedLinear
+from fedlit.nn.native.norm import StackedNorm
+from fedlit.seeding import GENERATORS
+
+__all__ = ["Stacked", "StackedDropout"]
+
+
+class Stacked(TorchFunctionMode):
+    """Has linear layers and normalisations of a stack computed by kernels of its own (:mod:`fedlit.nn.native`), and
+    dropout drawn for each client as it would be drawn alone.
+    """
+
+    def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.compiled = compiled
+        self._generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+
+    def __enter__(self) -> Stacked:
+        self._token = GENERATORS.set(self._generators)
+        entered: Stacked = super().__enter__()
+        return entered
+
+    def __exit__(self, *error: object) -> None:
+        GENERATORS.reset(self._token)
+        super().__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
+            return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
+        if func is nn.functional.batch_norm and self.compiled:
+            arguments = _batch_norm(*args, **kwargs)
+            if StackedNorm.fits(*arguments[:5]):
+                return StackedNorm.apply(*arguments)[0]
+        if func is nn.functional.dropout and self._generators:
+            x, share, training = _dropout(*args, **kwargs)
+            if training and 0 < share < 1 and x.device.type == "cpu":
+                return StackedDropout.apply(x, share, self._generators)[0]
+        return func(*args, **kwargs)
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> tuple[Tensor, float, bool]:
+    """What matters of the arguments of ``torch.nn.functional.dropout``."""
+    return input, p, training
+
+
+class StackedDropout(Function):
+    """Under ``vmap`` it takes the place of ``torch.nn.functional.dropout``, with a generator for each of the stack.
+
+    The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
+    """
+
+    @staticmethod
+    def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+        """(stack, …) → what remains of it, and by how much each number was multiplied."""
+        kept = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for own, generator in zip(kept, generators, strict=True):
+            own.bernoulli_(1 - p, generator=generator)
+        kept.div_(1 - p)
+        return x * kept, kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what backward needs."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradient of x."""
+        (kept,) = ctx.saved_tensors
+        return gradients[0] * kept, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
+        """The stack is the first dimension."""
+        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
+
+
+def _batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Any, ...]:
+    """The arguments of ``torch.nn.functional.batch_norm`` in their order."""
+    return input, running_mean, running_var, weight, bias, training, momentum, eps

@@ -1,0 +1,351 @@
+"""Federations of some clients each that know nothing of each other and exchange bytes: the proof that a client needs
+nothing but its own table, and the pattern for transports between institutions.
+
+A :class:`Hub` holds the rule; each site's :class:`Loopback` talks to it alone. All go in lockstep: the hub answers when
+every site has said the same kind of thing.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.errors import RunError
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.questions import Blueprint, Question
+from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.transport import Answer
+from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
+from fedlit.sharing import Sharing, sharing_of
+from fedlit.spec import ClientSpec
+
+__all__ = ["Channel", "Hub", "Loopback", "in_processes", "in_threads"]
+
+
+class Channel(Protocol):
+    """Carries bytes to one other side and back; ``multiprocessing.Pipe`` gives two."""
+
+    def send_bytes(self, content: bytes) -> None:
+        """Send a message."""
+
+    def recv_bytes(self) -> bytes:
+        """Wait for one; EOFError where the other side has left."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+class Loopback:
+    """A site's side: a transport for the clients here.
+
+    Args:
+        channel: to the hub.
+        rule: the federation's; says what it needs of clients.
+    """
+
+    everybody_here = False
+
+    def __init__(self, channel: Channel, rule: Rule) -> None:
+        self.channel, self.rule = channel, rule
+
+    def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        self.channel.send_bytes(pack(message))
+        return self._hear()
+
+    def _hear(self) -> dict[str, Any]:
+        try:
+            answer = unpack(self.channel.recv_bytes())
+        except (EOFError, OSError) as error:
+            raise RunError("expected the hub to answer, found that it has left; start the federation again") from error
+        if "failed" in answer:
+            raise RunError(answer["failed"])
+        return answer
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See :class:`~fedlit.exchange.transport.Transport`."""
+        facts: dict[str, Any] = self._ask({"share": topic, "facts": own})["facts"]
+        return facts
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """See :class:`~fedlit.exchange.transport.Transport`; the rule is applied at the hub."""
+        sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
+        heard = self._ask({"exchange": number, "measure": measure, "updates": sent})
+        while "ask" in heard:
+            asked = {name: question_from(own) for name, own in heard["ask"].items()}
+            heard = self._ask({"answers": {name: answer(name, question) for name, question in asked.items()}})
+        return Outcome(heard["received"], tuple(heard["lost"]), heard["records"], heard["bytes"])
+
+
+class Hub:
+    """Applies the rule for sites that do not know each other.
+
+    Args:
+        rule: the federation's.
+        seed: the run's.
+        minimum: see :class:`~fedlit.exchange.exchange.Exchange`.
+        client: makes a client from a description and a seed, for rules that must know the clients' networks; it is
+            described by its sizes alone.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        seed: int,
+        minimum: int = 1,
+        client: Callable[[ClientSpec, int], FederatedClient] | None = None,
+    ) -> None:
+        self.rule, self.seed, self.minimum, self._client = rule, seed, minimum, client
+        self.sharing = Sharing({}, {})
+        self._homes: dict[str, str] = {}
+        self._sizes: dict[str, Any] = {}
+        # what the rule remembered before each round: sites may resume from an earlier one
+        self._remembered: dict[int, Any] = dict.fromkeys((BEGIN, 0), deepcopy(rule.state_dict()))
+        self._next = BEGIN
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a hub that takes this one's place must know."""
+        return {"remembered": self._remembered, "next": self._next}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the place of another hub."""
+        self._remembered, self._next = dict(state["remembered"]), state["next"]
+        self.rule.load_state_dict(deepcopy(self._remembered[self._next]))
+
+    def serve(self, channels: Mapping[str, Channel]) -> None:
+        """Answer until all sites have left.
+
+        Args:
+            channels: by site.
+
+        Raises:
+            RunError: a site has left before the others, said what does not fit, or a round failed. The others are told.
+        """
+        try:
+            while (said := self._hear(channels)) is not None:
+                self._answer(channels, said)
+        except Exception as error:
+            for channel in channels.values():
+                with suppress(OSError, EOFError):
+                    channel.send_bytes(pack({"failed": str(error)}))
+            raise
+        finally:
+            for channel in channels.values():
+                channel.close()
+
+    def _hear(self, channels: Mapping[str, Channel]) -> dict[str, dict[str, Any]] | None:
+        """What each site says; None where all have left."""
+        said: dict[str, dict[str, Any]] = {}
+        for site, channel in channels.items():
+            with suppress(EOFError, OSError):
+                said[site] = unpack(channel.recv_bytes())
+        if not said:
+            return None
+        if left := [site for site in channels if site not in said]:
+            raise RunError(f"expected all sites to go on, found that {', '.join(left)} left; start all of them again")
+        kinds = {site: [own[key] for key in ("share", "exchange") if key in own] for site, own in said.items()}
+        first = next(iter(kinds))
+        for site, kind in kinds.items():
+            if kind != kinds[first]:
+                raise RunError(
+                    f"expected all sites to be at the same point, found {first} at {kinds[first]} and {site} at {kind}"
+                    "; give them the same configuration, and resume all or none"
+                )
+        return said
+
+    def _answer(self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]]) -> None:
+        first = next(iter(said.values()))
+        if "share" in first:
+            facts = self._merge(said)
+            if first["share"] == "federated":
+                self.sharing = sharing_of(facts)
+            if first["share"] == "model":
+                self._sizes = facts
+            for channel in channels.values():
+                channel.send_bytes(pack({"facts": facts}))
+            return
+        outcome = self._round(channels, said, first["exchange"], first["measure"])
+        records = {key: float(value) for key, value in outcome.records.items()}
+        for site, channel in channels.items():
+            mine = {name: own for name, own in outcome.received.items() if self._homes[name] == site}
+            answer = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
+            channel.send_bytes(pack(answer))
+
+    def _merge(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        for site, own in said.items():
+            for client, told in own["facts"].items():
+                home = self._homes.setdefault(client, site)
+                if home != site:
+                    raise RunError(
+                        f"client {client!r}: expected it at one site, found it at {home} and {site}; rename one"
+                    )
+                facts[client] = told
+        return dict(sorted(facts.items()))
+
+    def _round(
+        self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]], number: int, measure: bool
+    ) -> Outcome:
+        if number in self._remembered:
+            self.rule.load_state_dict(deepcopy(self._remembered[number]))
+        elif self.rule.state_dict():
+            raise RunError(
+                f"expected sites at round {self._next}, found them at {number}, before which nobody knows what the "
+                "rule remembered; resume from another checkpoint, or start anew"
+            )
+        sent = {name: own for told in said.values() for name, own in told["updates"].items()}
+        updates = {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
+        aggregation = Aggregation(
+            self.rule, self.seed, self.minimum, self.sharing, self._blueprint, torch.device("cpu")
+        )
+        outcome = aggregation(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
+        self._next = number + 1
+        self._remembered[self._next] = deepcopy(self.rule.state_dict())
+        return outcome
+
+    def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Tensor]:
+        answers: dict[str, Tensor] = {}
+        for site, channel in channels.items():
+            own = {name: question_to(asked) for name, asked in questions.items() if self._homes[name] == site}
+            if own:
+                channel.send_bytes(pack({"ask": own}))
+                answers |= unpack(channel.recv_bytes())["answers"]
+        return {name: answers[name] for name in questions}
+
+    def _blueprint(self, name: str) -> Blueprint | None:
+        if self._client is None or name not in self._sizes:
+            return None
+        inputs, outputs = self._sizes[name]
+        make, features = self._client, tuple(f"x{position}" for position in range(inputs))
+        spec = ClientSpec(name, features, tuple(range(2 if outputs == 1 else outputs)), {}, ())
+        return Blueprint(
+            lambda seed: make(spec, self.seed if seed is None else seed),
+            self.sharing.names[name],
+            self.sharing.parameters[name],
+            torch.device("cpu"),
+        )
+
+
+class _Turn:
+    """Lets one of several threads compute at a time: torch's default generators belong to all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def taken(self) -> Any:
+        with self._lock:
+            yield
+
+    @contextmanager
+    def given_up(self) -> Any:
+        """While waiting for others."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+
+
+class _Queues:
+    """One side of a channel between threads; ``None`` says that the other side has left."""
+
+    def __init__(self, out: queue.SimpleQueue[Any], into: queue.SimpleQueue[Any], turn: _Turn | None = None) -> None:
+        self._out, self._in, self._turn = out, into, turn
+
+    def send_bytes(self, content: bytes) -> None:
+        self._out.put(content)
+
+    def recv_bytes(self) -> bytes:
+        if self._turn is None:
+            found = self._in.get()
+        else:
+            with self._turn.given_up():
+                found = self._in.get()
+        if found is None:
+            self._in.put(None)
+            raise EOFError
+        return bytes(found)
+
+    def close(self) -> None:
+        self._out.put(None)
+
+
+def in_threads(hub: Hub, sites: Mapping[str, Callable[[Channel], Any]]) -> dict[str, Any]:
+    """Run sites in threads of this process, one computing at a time.
+
+    Args:
+        hub: of the federation.
+        sites: name → what a site does with its channel.
+
+    Returns:
+        What each site returned.
+
+    Raises:
+        Exception: of the first site that failed by itself, else the hub's.
+    """
+    turn, results, errors = _Turn(), dict[str, Any](), dict[str, BaseException]()
+
+    def live(name: str, mine: _Queues) -> None:
+        try:
+            with turn.taken():
+                results[name] = sites[name](mine)
+        except BaseException as error:
+            errors[name] = error
+        finally:
+            mine.close()
+
+    ends, threads = dict[str, _Queues](), []
+    for name in sites:
+        up, down = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+        ends[name] = _Queues(down, up)
+        threads.append(threading.Thread(target=live, args=(name, _Queues(up, down, turn)), daemon=True, name=name))
+        threads[-1].start()
+    failed: BaseException | None = None
+    try:
+        hub.serve(ends)
+    except Exception as error:
+        failed = error
+    for thread in threads:
+        thread.join()
+    by_itself = [own for own in errors.values() if str(own) != str(failed)]
+    for own in (*by_itself, *errors.values(), failed):
+        if own is not None:
+            raise own
+    return results
+
+
+def in_processes(hub: Hub, sites: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+    """Run sites in processes that are started anew and share no memory.
+
+    Args:
+        hub: of the federation.
+        sites: name → (a function of a module, its arguments behind the channel).
+
+    Raises:
+        RunError: a site ended before the others.
+    """
+    from multiprocessing import get_context
+
+    context = get_context("spawn")
+    ends, processes = {}, []
+    for name, (work, arguments) in sites.items():
+        here, there = context.Pipe()
+        processes.append(context.Process(target=work, args=(there, *arguments), name=name))
+        ends[name] = here
+        processes[-1].start()
+        there.close()
+    try:
+        hub.serve(ends)
+    finally:
+        for process in processes:
+            process.join()

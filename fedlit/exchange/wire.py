@@ -1,0 +1,100 @@
+"""Messages as bytes: JSON for what is said, safetensors for numbers; no pickle, so that reading one runs no code."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.exchange.questions import QUESTIONS, Question
+from fedlit.exchange.rule import Need, Update
+
+__all__ = ["pack", "question_from", "question_to", "unpack", "update_from", "update_to"]
+
+_PLACE = "__tensor__"
+
+
+def pack(message: Mapping[str, Any]) -> bytes:
+    """A message: text, numbers, lists, mappings with names as keys, and tensors, in any nesting.
+
+    Example:
+        >>> import torch
+        >>> unpack(pack({"round": 3, "states": [{"w": torch.ones(2)}]}))
+        {'round': 3, 'states': [{'w': tensor([1., 1.])}]}
+    """
+    tensors: dict[str, Tensor] = {}
+    places: dict[int, str] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if id(value) not in places:
+                places[id(value)] = str(len(places))
+                tensors[places[id(value)]] = value.detach().cpu().contiguous().clone()
+            return {_PLACE: places[id(value)]}
+        if isinstance(value, Mapping):
+            return {name: plain(own) for name, own in value.items()}
+        return [plain(own) for own in value] if isinstance(value, list | tuple) else value
+
+    head = json.dumps(plain(message)).encode()
+    return struct.pack(">Q", len(head)) + head + save(tensors)
+
+
+def unpack(content: bytes) -> dict[str, Any]:
+    """The inverse of :func:`pack`.
+
+    Raises:
+        RunError: these bytes are no message.
+    """
+    try:
+        (length,) = struct.unpack(">Q", content[:8])
+        tensors = load(content[8 + length :])
+        message = json.loads(content[8 : 8 + length])
+    except Exception as error:  # safetensors raises kinds of its own
+        raise RunError(
+            f"expected a message of fedlit, found {len(content)} bytes that are none ({type(error).__name__}); do all "
+            "sites run the same version?"
+        ) from error
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            return tensors[value[_PLACE]] if set(value) == {_PLACE} else {key: whole(own) for key, own in value.items()}
+        return [whole(own) for own in value] if isinstance(value, list) else value
+
+    found: dict[str, Any] = whole(message)
+    return found
+
+
+def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
+    """An update as a message, without what the rule does not need."""
+    rows = update.rows if "rows" in needs else 0
+    return {"state": update.state, "rows": rows, "published": update.published, "steps": update.steps}
+
+
+def update_from(message: Mapping[str, Any], parameters: tuple[str, ...]) -> Update:
+    """The inverse of :func:`update_to`."""
+    return Update(**message, parameters=parameters)
+
+
+def question_to(question: Question) -> dict[str, Any]:
+    """A question as a message."""
+    name = next(name for name, kind in QUESTIONS.items() if type(question) is kind)
+    return {"question": name, **vars(question)}
+
+
+def question_from(message: Mapping[str, Any]) -> Question:
+    """The inverse of :func:`question_to`.
+
+    Raises:
+        RunError: there is no such question.
+    """
+    own = dict(message)
+    name = own.pop("question")
+    if name not in QUESTIONS:
+        raise RunError(f"expected a question among {', '.join(QUESTIONS)}, found {name!r}; update fedlit")
+    question: Question = QUESTIONS[name](**own)
+    return question

@@ -1,0 +1,68 @@
+"""What a run asks of Lightning's Trainer, and what of the Trainer's options a federation cannot do."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fedlit.errors import ConfigError
+
+__all__ = ["check_options", "listed", "without_hints"]
+
+
+def listed(value: Any) -> list[Any]:
+    """None, one thing or several, as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse, all in one message, what a federation of several optimizers cannot do."""
+    problems = []
+    if options.get("devices") not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
+        problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
+    if options.get("barebones"):
+        problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
+    for split in ("val", "test", "predict"):
+        if options.get(f"limit_{split}_batches") not in (None, 1.0):
+            problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
+    if options.get("gradient_clip_val"):
+        problems.append(
+            "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
+        )
+    if options.get("accumulate_grad_batches") not in (None, 1):
+        problems.append("trainer.accumulate_grad_batches does not reach the clients; set model.accumulate")
+    if str(options.get("precision")) in ("16", "16-mixed"):
+        problems.append(
+            "trainer.precision 16-mixed scales all clients' losses by one factor, so that one client's overflow would "
+            "halve everyone's; use bf16-mixed or 32-true"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+@contextmanager
+def without_hints() -> Iterator[None]:
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
+    itself.
+    """
+    logger = logging.getLogger("lightning.pytorch")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    hints = (
+        "The `srun` command",
+        ".*does not have many workers",
+        ".*Checkpoint directory .* exists and is not empty",
+        "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
+        "The dirpath has changed from",
+        ".*LeafSpec.* is deprecated",
+    )
+    try:
+        with warnings.catch_warnings():
+            for hint in hints:
+                warnings.filterwarnings("ignore", hint)
+            yield
+    finally:
+        logger.setLevel(level)

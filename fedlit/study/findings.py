@@ -1,0 +1,60 @@
+"""What a study found: what its tables, words, figures and report are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fedlit.study.collect import Collected
+from fedlit.study.lift import MEAN, WORST, Answer
+from fedlit.study.study import Study
+from fedlit.tasks import SCORES, Score
+
+__all__ = ["Findings"]
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a study found.
+
+    Attributes:
+        study: what was compared.
+        seeds: with which seeds.
+        collected: results, records, curves.
+        estimates: one row per metric, method and client.
+        lift: one row per metric, reference, method and client.
+        answers: for each client, whether federation pays.
+        failures: run → its error.
+        folder: where the files are.
+    """
+
+    study: Study
+    seeds: list[int]
+    collected: Collected
+    estimates: pd.DataFrame
+    lift: pd.DataFrame
+    answers: list[Answer]
+    failures: dict[str, str]
+    folder: Path
+
+    @property
+    def clients(self) -> list[str]:
+        """Of tables: the clients, their mean, the worst."""
+        return [*self.collected.clients, MEAN, WORST]
+
+    @property
+    def scores(self) -> list[Score]:
+        """Those that tables show, the main one first."""
+        return [SCORES[name] for name in self.study.metrics or ()]
+
+    @property
+    def choices(self) -> list[Score]:
+        """Those by which clients choose."""
+        return [SCORES[name] for name in self.study.choices]
+
+    def clients_of(self, score: Score) -> list[str]:
+        """Those of :attr:`clients` that have a score; without their mean and worst, unless all have it."""
+        own = self.collected.clients_of(score.name)
+        return [*own, MEAN, WORST] if len(own) == len(self.collected.clients) else own

@@ -1,0 +1,178 @@
+"""A job of a study: one method, or go-alone model, with one seed; its folder, and what lies there when it is done.
+
+<study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
+                              /predictions.parquet   of validation and test rows
+                              /scores.csv            split, client, metric, value
+                              /bootstrap.parquet     test scores of resampled rows
+                              /curves.csv            validation scores over epochs
+                              /corrections.csv       what clients correct at the end, of methods that show it
+                              /clusters.csv          who is together, round by round, of methods that tell clients apart
+                              /pairs.csv             what they measured between clients, of methods that compare them
+                              /version_0/            what every run of fedlit has: configuration, events
+
+Of a tuned method each combination of settings has its own <study>/runs/<method>@<digest of the settings>/: where values
+are added to a grid, or it is put in another order, what was trained before still counts. ``DONE`` has the settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from fedlit.errors import ConfigError
+from fedlit.study.study import Study
+
+__all__ = [
+    "BOOTSTRAP",
+    "CURVES",
+    "DONE",
+    "FORMAT",
+    "PREDICTIONS",
+    "SCORE_FILE",
+    "Job",
+    "check_format",
+    "digest_of",
+    "each_variant",
+    "finished",
+    "is_free",
+    "score_rows",
+    "tidy",
+    "title_of",
+    "variant_name",
+]
+
+# Of what is written and how it is computed: results of different formats are not compared. Version 0.1 wrote none.
+FORMAT = 2
+DONE = "DONE"
+PREDICTIONS, SCORE_FILE, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
+
+# Keys that do not change what is computed, beyond rounding.
+_FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker process is asked to run.
+
+    Attributes:
+        method: name of the method, or of the baseline.
+        seed: the run's seed.
+        folder: where it goes.
+        digest: changes with whatever the run is computed from: a folder whose ``DONE`` has another one is no result.
+        config: the configuration's file; for a baseline, of the reference, whose data it gets.
+        arguments: changed keys, as command-line arguments.
+        choose: the metric to choose by, on validation, or client → its own.
+        checkpoint: which state is scored on the test split.
+        bootstrap: resamples of the test rows.
+        keep_checkpoints: whether they are kept.
+        grid: a go-alone model's settings by task (clients of other tasks go without it); None for a method.
+        test: whether the test split is scored; a search must not look at it.
+        settings: of a tuned method, the combination; None for any other.
+    """
+
+    method: str
+    seed: int
+    folder: str
+    digest: str
+    config: str
+    arguments: list[str]
+    choose: str | dict[str, str]
+    checkpoint: Literal["last", "best"]
+    bootstrap: int
+    keep_checkpoints: bool
+    grid: dict[str, dict[str, list[Any]]] | None = None
+    test: bool = True
+    settings: dict[str, Any] | None = None
+
+    @property
+    def variant(self) -> str:
+        """The method, with which of its combinations."""
+        return variant_name(self.method, self.settings)
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return f"{title_of(self.method, self.settings)}, seed {self.seed}"
+
+
+def variant_name(method: str, settings: Mapping[str, Any] | None) -> str:
+    """The folder of a method's runs with a combination of settings: no two have the same. No method has an ``@``."""
+    return f"{method}@{digest_of(settings)}" if settings else method
+
+
+def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
+    """How a combination of a tuned method is called where people read it.
+
+    Example:
+        >>> title_of("gl", {"exchange.rate": 0.5}), title_of("gl", None)
+        ('gl (exchange.rate=0.5)', 'gl')
+    """
+    own = ", ".join(f"{key}={json.dumps(value)}" for key, value in (settings or {}).items())
+    return f"{method} ({own})" if own else method
+
+
+def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
+    """All methods with each of their combinations of settings; of a method that is not tuned that is none."""
+    return [(name, tuned) for name, method in study.methods.items() for tuned in method.combinations]
+
+
+def is_free(key: str) -> bool:
+    """Whether a key of a configuration changes nothing that is computed, beyond rounding."""
+    return key.startswith(_FREE)
+
+
+def digest_of(value: Any) -> str:
+    """Changes with whatever the value is made of."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+
+
+def finished(job: Job) -> dict[str, Any] | None:
+    """What a job's ``DONE`` says, None if it has not been run to the end in this form."""
+    folder = Path(job.folder)
+    record: dict[str, Any] = _read(folder / DONE)
+    try:
+        complete = all((folder / name).stat().st_size == size for name, size in record["files"].items())
+        return record if complete and record["digest"] == job.digest else None
+    except (OSError, LookupError, TypeError, AttributeError):  # missing, or of another kind
+        return None
+
+
+def check_format(folder: Path) -> None:
+    """Refuse a study's folder in which runs of another format lie.
+
+    Raises:
+        ConfigError: there are; says which, and what to do.
+    """
+    for done in sorted(folder.glob(f"runs/*/*/{DONE}")):
+        record = _read(done)
+        if isinstance(record, dict) and "digest" in record and record.get("format") != FORMAT:
+            found = f"format {record['format']}" if "format" in record else "version 0.1, which had no format"
+            raise ConfigError(
+                f"{folder}: expected runs of format {FORMAT}, found {done.parent.relative_to(folder)} of {found}; "
+                "results of different formats are not compared. Give --out for another folder, or delete this one"
+            )
+
+
+def _read(done: Path) -> Any:
+    try:
+        return json.loads(done.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # missing, or cut short
+        return None
+
+
+def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
+    """A client's predictions on a split as rows of :data:`PREDICTIONS`; labels are text, for clients' types differ."""
+    predictions.insert(0, "client", client)
+    predictions.insert(1, "split", split)
+    return predictions.astype({"target": "string", "predicted": "string"})
+
+
+def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
+    """A client's scores on a split as rows of :data:`SCORE_FILE`."""
+    return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]

@@ -1,0 +1,153 @@
+"""The parts of a study: a method, published figures, a search's space, a scenario."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fedlit.errors import ConfigError, did_you_mean
+
+__all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known", "refuse_row_key"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Method:
+    """An experiment of a study.
+
+    Attributes:
+        config: its configuration: a name, or a path.
+        label: how it is called in tables.
+        set: keys of the configuration to change, by dotted name.
+        alone: whether each client trains by itself: it is then one of the go-alone models, and no lift is computed.
+        pooled: whether it needs all rows in one place: shown for comparison, but no answer to who should join.
+        reference: the method that its lift is over, if not the study's: the same network trained alone.
+        tune: dotted key → values. All combinations are trained, and per seed each client's results are those of the
+            one that is best on its own validation rows, the first of equals: as go-alone models choose theirs. Each
+            combination is a federation of its own: a client that chooses other settings than its neighbours chose
+            another federation than they did, not other settings within theirs. A seed for which a combination failed
+            is left out, a combination that failed for every seed is too.
+    """
+
+    config: str
+    label: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False
+    pooled: bool = False
+    reference: str | None = None
+    tune: dict[str, list[Any]] = field(default_factory=dict)
+
+    def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
+        """The changed keys as command-line arguments, with those of a combination."""
+        changed = {**self.set, **(settings or {})}
+        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()]
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """Of the values of ``tune``, the last key's changing fastest; an empty one where nothing is tuned.
+
+        Example:
+            >>> Method("quickstart", tune={"exchange.rate": [0.5, 1.0]}).combinations
+            [{'exchange.rate': 0.5}, {'exchange.rate': 1.0}]
+        """
+        return [dict(zip(self.tune, values, strict=True)) for values in itertools.product(*self.tune.values())]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Published figures to stand beside the study's own.
+
+    Attributes:
+        source: where they are from.
+        values: method → client → metric → value, in % where the metric is in percent.
+        remarks: method, or ``all`` → in what the figures' convention differs from fedlit's.
+    """
+
+    source: str
+    values: dict[str, dict[str, dict[str, float]]]
+    remarks: dict[str, str] = field(default_factory=dict)
+
+    def value(self, method: str, client: str, metric: str) -> float | None:
+        """A figure, None if there is none."""
+        return self.values.get(method, {}).get(client, {}).get(metric)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What ``fedlit search`` varies.
+
+    Attributes:
+        method: the study's method whose configuration is varied.
+        space: dotted key → ``{choices: [...]}`` or ``{low: a, high: b}``, with ``log: true`` for a logarithmic scale.
+            Whole numbers at both ends give whole numbers.
+        seeds: each trial is trained with these and judged by the mean over them.
+        sampler: ``bayesian`` (tree-structured Parzen estimator) or ``random``.
+        judge: judged by the mean over clients of the choice metric on validation, or by the ``worst`` client.
+    """
+
+    method: str
+    space: dict[str, dict[str, Any]]
+    seeds: list[int] = field(default_factory=lambda: [0])
+    sampler: Literal["bayesian", "random"] = "bayesian"
+    judge: Literal["mean", "worst"] = "mean"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Other circumstances for all methods of a study: other data, mostly.
+
+    Attributes:
+        config: the configuration that takes the place of the methods' own; a name, or a path.
+        set: keys of the configuration to change, by dotted name; what a method sets itself counts more.
+        about: what is different, in a sentence.
+    """
+
+    config: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+
+def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that nobody knows.
+
+    Raises:
+        ConfigError: one of them, with the key where it stands and what is known.
+    """
+    for name in found:
+        if name not in known:
+            raise ConfigError(
+                f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(name, known)
+            )
+
+
+def refuse_row_key(key: str) -> None:
+    """Refuse a key with which values could not be compared on validation.
+
+    Raises:
+        ConfigError: it draws or changes rows, or is none.
+    """
+    if not isinstance(key, str) or key.startswith(("seed", "data.source", "data.mutations", "data.pool")):
+        raise ConfigError(
+            "expected a key of the configuration that leaves the rows alone, found one that draws other validation "
+            f"rows, or none ({key!r}); drop it"
+        )
+
+
+def coded_choices(found: Any) -> list[str]:
+    """Values to choose from, as JSON.
+
+    Raises:
+        ConfigError: there are none, or one is there twice.
+    """
+    try:
+        coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
+    except TypeError as error:
+        raise ConfigError(f"expected numbers, text, lists and such, found {found!r} ({error})") from error
+    if not coded or len(set(coded)) < len(coded):
+        raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
+    return coded

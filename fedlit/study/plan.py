@@ -1,0 +1,163 @@
+"""All jobs of a study, each with what it is computed from; what cannot be run is refused before the first run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedlit.data.table import ClientTable
+from fedlit.data.target import own_task
+from fedlit.errors import ConfigError
+from fedlit.run.load import load
+from fedlit.run.run import Run
+from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
+from fedlit.study.study import Study
+from fedlit.tasks import TASKS, Task
+
+__all__ = ["plan_jobs", "reference_tables", "tasks_of"]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """What is run with every seed."""
+
+    method: str
+    config: str
+    arguments: list[str]
+    made_of: list[Any]
+    settings: dict[str, Any] | None = None
+    grid: dict[str, dict[str, list[Any]]] | None = None
+
+    @property
+    def title(self) -> str:
+        return title_of(self.method, self.settings)
+
+
+def reference_tables(study: Study) -> list[ClientTable]:
+    """The tables that all methods of a study are trained on, as a first seed deals them."""
+    return list(_loaded(study, study.reference, _first(study)).data.source.tables(0))
+
+
+def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
+    """Client → its task."""
+    said = {table.name: own_task(table.task, table.name) for table in tables}
+    return {name: TASKS[own["name"] if own else "classification"] for name, own in said.items()}
+
+
+def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[ClientTable] | None = None) -> list[Job]:
+    """All runs of a study, seed by seed, so that a study that is cut short has all methods of its first seeds.
+
+    Args:
+        study: what it leaves out is completed by the clients' tasks.
+        seeds: of the runs.
+        out: the study's folder.
+        tables: those of :func:`reference_tables`, if they are known already.
+
+    Raises:
+        ConfigError: a configuration is missing or not valid: refused before the first run.
+    """
+    tables = reference_tables(study) if tables is None else tables
+    tasks = tasks_of(tables)
+    study = study.for_tasks(tasks)
+    checkpoint = [study.checkpoint, study.choose if study.checkpoint == "best" else ""]
+    planned: list[_Planned] = []
+    for name, tuned in each_variant(study):
+        settings = _settings(study, name, tuned)
+        arguments = study.methods[name].arguments(tuned)
+        own = _Planned(name, str(study.config(name)), arguments, [settings, *checkpoint], tuned or None)
+        _refuse_alike(own, planned)
+        planned.append(own)
+    # Baselines get the data of the reference; where it is tuned, of its first combination: their rows are the same.
+    reference = next(own for own in planned if own.method == study.reference)
+    _refuse_other_rows(planned, reference)
+    data = {key: value for key, value in reference.made_of[0].items() if key.startswith("data.")}
+    for name, grid in (study.baselines or {}).items():
+        grids = {
+            task.name: dict(task.go_alone[name].grid) if grid is None else grid
+            for task in tasks.values()
+            if name in task.go_alone
+        }
+        planned.append(replace(reference, method=name, settings=None, grid=grids, made_of=[data, grids, study.choose]))
+    fingerprint = _fingerprint(tables)
+    return [
+        Job(
+            own.method,
+            seed,
+            str(out / "runs" / variant_name(own.method, own.settings) / f"seed_{seed}"),
+            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of]),
+            own.config,
+            own.arguments,
+            choose=study.choose or "",
+            checkpoint=study.checkpoint,
+            bootstrap=study.bootstrap,
+            keep_checkpoints=study.keep_checkpoints,
+            grid=own.grid,
+            settings=own.settings,
+        )
+        for seed in seeds
+        for own in planned
+    ]
+
+
+def _first(study: Study) -> dict[str, Any]:
+    return study.methods[study.reference].combinations[0]
+
+
+def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
+    try:
+        return load(str(study.config(name)), *study.methods[name].arguments(tuned))
+    except ConfigError as error:
+        if not tuned:
+            raise
+        raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
+
+
+def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration that say what is computed."""
+    own = _loaded(study, name, tuned).settings or {}
+    settings = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
+    method = study.methods[name]
+    if not settings.get("exchange.federated") and not (name == study.reference or method.alone or method.pooled):
+        raise ConfigError(
+            f"methods.{title_of(name, tuned)}: expected something in exchange.federated, found that nothing is shared; "
+            "set alone: true (each client by itself) or pooled: true (all rows in one place)"
+        )
+    return settings
+
+
+def _refuse_alike(own: _Planned, planned: Sequence[_Planned]) -> None:
+    for other in planned:
+        if other.method == own.method and other.made_of == own.made_of:  # 1 and 1.0, or a key that changes no result
+            raise ConfigError(
+                f"methods.{own.method}.tune: expected combinations that differ in what is trained, found "
+                f"{other.title} and {own.title} alike; drop one"
+            )
+
+
+def _refuse_other_rows(planned: Sequence[_Planned], reference: _Planned) -> None:
+    expected = reference.made_of[0]
+    for own in planned:
+        found = own.made_of[0]
+        different = [key for key in found if key.startswith("data.source") and found[key] != expected.get(key)]
+        if different:
+            raise ConfigError(
+                f"methods.{own.title}: expected the rows of {reference.method}, found another {', '.join(different)}; "
+                "methods are compared on the same rows"
+            )
+
+
+def _fingerprint(tables: Sequence[ClientTable]) -> str:
+    """Changes with any value, label or split: an answer must not outlive the data that it was computed from."""
+    digest = hashlib.blake2b(digest_size=8)
+    for table in tables:
+        digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
+        for values in (table.features, table.target):
+            digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
+        for split, rows in sorted(table.splits.items()):
+            digest.update(split.encode() + rows.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,50 @@
+"""Seeds as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from fedlit.errors import ConfigError
+
+__all__ = ["parse_seeds", "seed_words"]
+
+
+def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
+    """Seeds from ``a:b`` (both ends included), numbers divided by commas, or both.
+
+    Raises:
+        ConfigError: anything else, none at all, or one twice.
+
+    Example:
+        >>> parse_seeds("8:10,20")
+        [8, 9, 10, 20]
+    """
+    if isinstance(text, int):
+        seeds = [text]
+    elif isinstance(text, str):
+        seeds = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
+            if not match:
+                raise ConfigError(f"seeds: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
+            first, last = int(match[1]), int(match[2] or match[1])
+            seeds += range(first, last + 1)
+    else:
+        seeds = list(text)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int and 0 <= s < 2**32 for s in seeds):
+        raise ConfigError(f"seeds: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
+    return seeds
+
+
+def seed_words(seeds: Sequence[int]) -> str:
+    """``8:17`` for a run of numbers, else the numbers.
+
+    Example:
+        >>> seed_words([8, 9, 10]), seed_words([1, 5])
+        ('8:10', '1, 5')
+    """
+    own = sorted(seeds)
+    if len(own) > 1 and own == list(range(own[0], own[-1] + 1)):
+        return f"{own[0]}:{own[-1]}"
+    return ", ".join(map(str, own))

@@ -1,0 +1,78 @@
+"""How a score is read: in what unit, which way it counts, and what a difference of it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedlit.tasks import Score
+
+__all__ = ["choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "points", "printed"]
+
+
+def drawn(score: Score, value: Any) -> Any:
+    """A value, or several, on the scale on which people read it."""
+    return 100 * value if score.percent else value
+
+
+def printed(score: Score, value: float, signed: bool = False) -> str:
+    """A value that is on that scale already."""
+    return f"{value:{'+' if signed else ''}{'.2f' if score.percent else '.4g'}}"
+
+
+def heading(score: Score) -> str:
+    """Above what is about a score.
+
+    Example:
+        >>> heading(Score("mae", "MAE", higher_is_better=False, percent=False))
+        'MAE (lower is better)'
+    """
+    return score.label if score.higher_is_better else f"{score.label} (lower is better)"
+
+
+def in_unit(score: Score) -> str:
+    """On an axis, or above a table of its values.
+
+    Example:
+        >>> in_unit(Score("auroc", "AUROC")), in_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
+        ('AUROC, %', 'MAE, lower is better')
+    """
+    return score.label + ", %" * score.percent + ", lower is better" * (not score.higher_is_better)
+
+
+def lift_unit(score: Score) -> str:
+    """What a lift is counted in.
+
+    Example:
+        >>> lift_unit(Score("auroc", "AUROC")), lift_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
+        ('percentage points', 'by how much lower')
+    """
+    unit = "percentage points" if score.percent else ""
+    way = "" if score.higher_is_better else "by how much lower"
+    return ", ".join(part for part in (unit, way) if part) or "by how much higher"
+
+
+def points(score: Score) -> str:
+    """Behind a difference."""
+    return " points" if score.percent else ""
+
+
+def in_percent(scores: Sequence[Score]) -> str:
+    """Which of some scores are in percent.
+
+    Example:
+        >>> in_percent([Score("auroc", "AUROC"), Score("rmse", "RMSE", percent=False)])
+        'in % (but RMSE)'
+    """
+    others = [score.label for score in scores if not score.percent]
+    return "" if len(others) == len(scores) else f"in % (but {', '.join(others)})" if others else "in %"
+
+
+def choice_words(scores: Sequence[Score]) -> str:
+    """By what clients choose on validation rows.
+
+    Example:
+        >>> choice_words([Score("auroc", "AUROC")])
+        'the largest AUROC'
+    """
+    return " or ".join(f"the {'largest' if own.higher_is_better else 'smallest'} {own.label}" for own in scores)

@@ -1,0 +1,192 @@
+"""What is said of a study in sentences: each client's answer, what the words of its tables mean, how it was made."""
+
+from __future__ import annotations
+
+import math
+
+from fedlit.study.findings import Findings
+from fedlit.study.lift import Answer
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.units import choice_words, heading, in_percent, points
+from fedlit.tasks import SCORES
+
+__all__ = ["answer_words", "each_of", "paper_notes", "provenance", "words"]
+
+
+def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
+    """A client's answer as a title and a sentence."""
+    title = {
+        "helped": "Federation pays",
+        "harmed": "Better alone",
+        "unchanged": "No clear difference",
+        "unknown": "Not known",
+    }[answer.verdict]
+    if answer.verdict == "unknown":
+        title += f": {_why_unknown(answer)}"
+    score, (low, high) = SCORES[study.choice_of(answer.client)], answer.lift.interval
+    ends = f"{score.text(low, signed=True)} to {score.text(high, signed=True)}"
+    interval = f", interval {ends}" if math.isfinite(low + high) else ""
+    text = (
+        f"{heading(score)}: best federated{_mostly(study, answer.usual_federated)} "
+        f"{score.text(answer.federated.mean)}, best go-alone{_mostly(study, answer.usual_alone)} "
+        f"{score.text(answer.alone.mean)}; lift {score.text(answer.lift.mean, signed=True)}{points(score)}{interval}"
+    )
+    if answer.better_alone is not None:
+        name, value = answer.better_alone
+        text += f". Always {study.labels[name]}, alone, would have been {score.text(value)}"
+    return title, text
+
+
+def _mostly(study: Study, method: str | None) -> str:
+    return "" if method is None else f" (mostly {study.labels[method]})"
+
+
+def _why_unknown(answer: Answer) -> str:
+    if answer.lift.n == 0:
+        return "its validation rows allow no choice, or runs are missing"
+    if answer.lift.n == 1:
+        return "more than one seed is needed"
+    if not math.isfinite(answer.lift.mean):
+        return "predictions were not finite"
+    return "all seeds gave the same lift"
+
+
+def words(found: Findings) -> dict[str, str]:
+    """Word → what it means in this study."""
+    study, collected = found.study, found.collected
+    metric = " or ".join(score.label for score in found.choices)
+    state = "after the last epoch" if study.checkpoint == "last" else "at the best checkpoint"
+    dependent = "" if collected.fixed else ". Re-splits are not independent: take it for too small"
+    percent = in_percent(found.scores)
+    unit = percent and f", {percent}"
+    return {
+        "mean ± sd": f"mean and standard deviation over seeds{unit}; the best mean of a client is marked",
+        "interval": _interval_words(len(found.seeds), collected.fixed, bool(collected.bootstrap)),
+        study.labels[study.reference]: "each client's network trained on its own rows, without exchange",
+        **_choices(found),
+        "lift": _lift_words(found),
+        "helped, harmed": "the interval of the lift excludes zero. Harmed in comparison with the same network trained "
+        "alone is negative transfer: the others' influence does damage. Harmed in comparison with the best go-alone "
+        "model: this client does better by staying out. Each interval stands for itself: where nothing differs, about "
+        "one in twenty still excludes zero",
+        "unchanged": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
+        "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
+        "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
+        f"{dependent}",
+        "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in another "
+        "seed",
+        "n": "the number of seeds, where it is smaller than elsewhere: runs failed, or the score is undefined",
+        "not finite": "a run lost its numbers on the way (it diverged): it has no score, and so the mean has none",
+        "validation, test": f"settings, checkpoints and the best of each kind are chosen by {metric} on a run's "
+        f"validation rows; its test rows are scored once, {state}"
+        + ("" if collected.fixed else ". Validation rows of one seed are test rows of others"),
+    }
+
+
+def _lift_words(found: Findings) -> str:
+    percent = "" if not in_percent(found.scores) else ", in percentage points"
+    percent += " where scores are in %" if percent and not all(score.percent for score in found.scores) else ""
+    lower = [score.label for score in found.scores if not score.higher_is_better]
+    way = f". Of {' and '.join(lower)} lower is better; lift = by how much lower" if lower else ""
+    return f"a method's score minus another's, seed by seed{percent}{way}"
+
+
+def _choices(found: Findings) -> dict[str, str]:
+    """What is chosen on validation, and what came of it."""
+    study, best = found.study, choice_words(found.choices)
+    meaning = {}
+    if tuned := [name for name, method in study.methods.items() if method.tune]:
+        meaning["tuned"] = (
+            f"{', '.join(study.labels[name] for name in tuned)}: trained with every combination of settings; per seed, "
+            f"a client's results are those of the one that has {best} on its validation rows"
+        )
+        if set(tuned) & set(study.federated):
+            meaning["tuned"] += (
+                ". Each combination is a federation of its own: clients that chose different settings chose different "
+                "federations"
+            )
+    if BEST_ALONE in study.labels:
+        candidates = ", ".join(study.labels[name] for name in study.alone)
+        meaning["best go-alone"] = (
+            f"per seed and client the one of {candidates} that has {best} on validation rows: what a "
+            "client can have without asking anyone. Where validation rows are few, it can be worse than always taking "
+            "one"
+        )
+    if BEST_FEDERATED in study.labels:
+        candidates = ", ".join(study.labels[name] for name in study.candidates)
+        meaning["best federated"] = f"chosen in the same way, of {candidates}"
+    if len(found.collected.clusters):
+        meaning["who belongs together"] = (
+            "the clusters that most of a run's last 5 rounds had, of equals the latest. Adjusted Rand index against "
+            "the planted concepts: 1 for the same groups, about 0 for what chance gives; where all clients have the "
+            "same concept it is 1 if they stayed in one cluster, else 0; – where no concept is known. MB: million "
+            "bytes that all clients together sent and received in a round"
+        )
+    return meaning
+
+
+def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:
+    if seeds == 1:
+        return "one seed says nothing about how much another would differ: there is none"
+    if not fixed:
+        return (
+            "each seed draws its own test rows from the same table. Such re-splits share rows and are not independent, "
+            "so the 95 % interval is the corrected resampled t interval of Nadeau and Bengio (2003): the variance over "
+            "seeds times (1/n + test rows / training rows). It speaks of tables of this size from the same source"
+        )
+    if bootstrap:
+        return (
+            "all seeds have the same test rows and differ in training alone (initial values, order of rows). The 95 % "
+            "interval adds two variances: training noise over seeds (Student's t) and the choice of test rows "
+            "(bootstrap, paired between methods); lift.csv has both parts. It does not speak of other training rows"
+        )
+    return (
+        "all seeds have the same test rows and differ in training alone (initial values, order of rows): the 95 % "
+        "interval (Student's t) is of training noise only. Other test rows, or other training rows, could change more"
+    )
+
+
+def paper_notes(study: Study) -> list[str]:
+    """Where the paper's figures are from, and in what their convention differs from ours: all, then those marked †."""
+    if study.paper is None:
+        return []
+    remarks = study.paper.remarks
+    source = f"Paper: {study.paper.source}. In brackets: ours minus the paper's."
+    own = [f"† {label}: {remarks[method]}" for method, label in study.labels.items() if method in remarks]
+    return [source, *([remarks["all"]] if "all" in remarks else []), *own]
+
+
+def each_of(study: Study, method: str) -> str:
+    """What the mean time of a run is of, where a method's training takes several per seed."""
+    count = len(study.methods[method].combinations) if method in study.methods else 1
+    return f" for each of {count} combinations" if count > 1 else ""
+
+
+def provenance(found: Findings) -> list[str]:
+    """When, with what, on what, how long: one line each."""
+    records = found.collected.records
+    versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
+    machines = [
+        f"{own['processor']}, {own['cores']} cores" + "".join(f", {gpu}" for gpu in own["gpus"])
+        for own in records["machine"]
+    ]
+    first, last = min(records["finished"])[:10], max(records["finished"])[:10]
+    lines = [f"{len(records)} of {len(records) + len(found.failures)} runs, finished {first} to {last}"]
+    lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
+    lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
+    times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
+    shown = [
+        f"{found.study.labels[str(method)]} {seconds:.1f} s{each_of(found.study, str(method))}"
+        for method, seconds in times.items()
+        if math.isfinite(seconds)
+    ]
+    lines.append(
+        "Mean time of a run (training; for go-alone models fitting, choosing and scoring): " + ", ".join(shown)
+    )
+    if "without" in records:
+        without = records.dropna(subset="without").groupby("method", sort=False)["without"].first()
+        lines += [
+            f"{found.study.labels[str(name)]}: not for the task of {', '.join(own)}" for name, own in without.items()
+        ]
+    lines += [f"FAILED {name}: {error}" for name, error in found.failures.items()]
+    return lines

@@ -1,0 +1,396 @@
+"""Classification, and its metrics under one stated convention.
+
+Per client and split, on probabilities. One versus rest, macro over the classes that the *client's training split
+has*; a class without a positive and a negative row in the evaluated split has no AUROC or AUPRC and is left out of
+the mean, and the number of classes averaged is reported. With two classes AUROC, AUPRC and F1 are those of the
+positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the classes present in the
+split; weighted F1 is their mean weighted by rows, also where there are two classes. Exact, not binned. A row whose
+label the client has never seen in training counts as a negative of every class and as wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.errors import DataError
+from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Classification", "auroc_one_versus_one", "balanced", "restrict"]
+
+_PROBABILITY = "probability_"
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One of several labels.
+
+    Attributes:
+        classes: labels in the source's own values, in the order of the class indices. With two, the second is the
+            positive class, and the network has one output.
+        class_rows: training rows of each class.
+
+    Example:
+        A perfect predictor on a split that has two of four classes scores 1, not 0.5:
+
+        >>> task = Classification(("a", "b", "c", "d"))
+        >>> scores = task.evaluate(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 1]))
+        >>> {name: value.item() for name, value in scores.items() if name != "auprc"}
+        {'auroc': 1.0, 'balanced_accuracy': 1.0, 'accuracy': 1.0, 'f1': 1.0, 'weighted_f1': 1.0, 'classes': 2.0}
+        >>> task.evaluate(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 0]), torch.tensor([1, 1, 2]))["accuracy"].item()
+        0.5
+    """
+
+    classes: tuple[Any, ...]
+    class_rows: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "classification"
+    scores: ClassVar[tuple[Score, ...]] = (
+        Score("auroc", "AUROC", low=0.0, high=1.0),
+        Score("auprc", "AUPRC", low=0.0, high=1.0),
+        Score("balanced_accuracy", "Balanced accuracy", low=0.0, high=1.0),
+        Score("accuracy", "Accuracy", low=0.0, high=1.0, always=True),
+        Score("f1", "F1", low=0.0, high=1.0),
+        Score("weighted_f1", "Weighted F1", low=0.0, high=1.0),
+        Score("auroc_ovo", "AUROC, one versus one", low=0.0, high=1.0, test_only=True),
+        Score("classes", "Classes averaged", percent=False, low=0.0, context=True),
+        LOSS,
+    )
+    go_alone: ClassVar[Mapping[str, GoAlone]] = CLASSIFIERS
+
+    # ------------------------------------------------------------------ the target
+
+    @classmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """The sorted labels; where there are two, the positive one last."""
+        where, types = f"target {target.name!r}", _types(target)
+        if len(types) > 1:
+            found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
+            raise DataError(f"{where}: expected labels of one type, found a mixture of {found}; convert the column")
+        if odd := types.keys() - {"true/false", "numbers", "text"}:
+            raise DataError(
+                f"{where}: expected numbers, text or true/false as labels, found {odd.pop()}; convert the column"
+            )
+        labels = _sorted_labels(where, map(_plain, target.unique().tolist()), positive)
+        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": _plain(positive)}
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Of the labels of all."""
+        where, first = f"target {facts[client]['target']!r}", dict[str, str]()
+        for name, own in facts.items():
+            first.setdefault(_type_of(own["labels"][0]), name)
+        if len(first) > 1:
+            found = " and ".join(
+                f"{type_} ({', '.join(map(repr, facts[name]['labels'][:3]))}) at {name!r}"
+                for type_, name in first.items()
+            )
+            raise DataError(
+                f"{where}: expected labels of one type at all clients, found a mixture: {found}; write the same labels "
+                "in both tables, or leave classes apart with data.align: none or features"
+            )
+        positives = {own["positive"] for own in facts.values()} - {None}
+        union = (label for own in facts.values() for label in own["labels"])
+        classes = _sorted_labels(where, union, positives.pop() if len(positives) == 1 else None)
+        if len(classes) < 2:
+            raise DataError(
+                f"client {client!r}: expected at least two classes in its training rows, found one "
+                f"({classes[0]!r}); a classifier cannot be trained on it alone. Leave the client out, or give all "
+                "clients the common classes with align: classes"
+            )
+        return cls(tuple(classes))
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """(n,) int64, positions among the classes; −1 for a label that is not one of them."""
+        expected, types = _type_of(self.classes[0]), _types(target)
+        if odd := [label for type_, label in types.items() if type_ != expected]:
+            raise DataError(
+                f"target {target.name!r}: expected {expected} as labels, found {odd[0]!r}; write them as those that "
+                f"were trained on ({', '.join(map(repr, self.classes[:3]))})"
+            )
+        index = {label: position for position, label in enumerate(self.classes)}
+        return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
+
+    def fit(self, y: Tensor) -> Self:
+        """Counts the training rows of each class."""
+        return replace(self, class_rows=tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist()))
+
+    def known(self, y: Tensor) -> Tensor:
+        """Those whose label is one of the classes."""
+        return y >= 0
+
+    # ------------------------------------------------------------------ outputs
+
+    @property
+    def outputs(self) -> int:
+        """A logit per class, or a single one (of the positive class) where there are two."""
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels; the positive one where there are two."""
+        return tuple(map(str, self.classes if self.outputs > 1 else self.classes[-1:]))
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The labels."""
+        return tuple(map(str, self.classes))
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The labels."""
+        return {"classes": list(self.classes)}
+
+    def balance(self) -> Tensor:
+        """See :func:`balanced`."""
+        return balanced(self.class_rows)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy; rows weigh as their class does, scaled to sum to the number of rows."""
+        if outputs.shape[1] > 1:
+            return functional.cross_entropy(outputs, y, weight)
+        if weight is not None:
+            weight = weight[y]
+            weight = weight / weight.mean()  # normalised as cross_entropy does it
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype), weight)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Probabilities (n, classes) float32, each row sums to 1."""
+        outputs = outputs.float()
+        if outputs.shape[1] == 1:
+            positive = outputs[:, 0].sigmoid()
+            return torch.stack([1 - positive, positive], 1)
+        return outputs.softmax(1)
+
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """Its probabilities."""
+        return torch.from_numpy(model.predict_proba(x)).float()
+
+    @property
+    def input_width(self) -> int:
+        """A probability of each class."""
+        return max(2, self.outputs)
+
+    # ------------------------------------------------------------------ scores
+
+    def at(self, classes: Sequence[int]) -> Classification:
+        """With these classes only."""
+        rows = tuple(self.class_rows[position] for position in classes) if self.class_rows else ()
+        return Classification(tuple(self.classes[position] for position in classes), rows)
+
+    def narrow(
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Restricted to the site's classes and renormalised. Where the model has outputs for others, the loss is the
+        cross-entropy of what remains: the model's own counts classes that the site does not have.
+        """
+        position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
+        position[list(classes)] = torch.arange(len(classes), device=y.device)
+        mine, y = restrict(predictions, classes), position[y]  # position[-1] is -1
+        if len(classes) < predictions.shape[1]:
+            loss = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log().mean()
+        return mine, y, loss
+
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """See the convention on top of this module."""
+        return _Scorer(predictions, y)
+
+    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+        """:func:`auroc_one_versus_one`."""
+        return {"auroc_ovo": auroc_one_versus_one(predictions, y)}
+
+    def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
+        """(classes + 1, classes) int64; the class of largest probability is predicted, the first among equals.
+
+        Example:
+            >>> Classification((0, 1)).confusion(
+            ...     torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), torch.tensor([0, 1, -1])
+            ... )
+            tensor([[1, 0],
+                    [0, 1],
+                    [1, 0]])
+        """
+        width = predictions.shape[1]
+        return torch.bincount(_cells(predictions, y), minlength=(width + 1) * width).view(-1, width)
+
+    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
+        """``row``, ``target`` (None where it is not among the classes), ``probability_<label>``, ``predicted``."""
+        import pandas as pd
+
+        frame = pd.DataFrame(predictions.numpy(), columns=[f"{_PROBABILITY}{label}" for label in self.classes])
+        target = [self.classes[position] if position >= 0 else None for position in y.tolist()]
+        frame.insert(0, "row", row)
+        frame.insert(1, "target", pd.Series(target, dtype=object))  # numbers stay what they are beside a None
+        frame["predicted"] = [self.classes[position] for position in predictions.argmax(1).tolist()]
+        return frame
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+        """Labels are text then; a class whose probability is missing in every row is not the client's."""
+        columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
+        found = columns[frame[columns].notna().any()]
+        labels = found.str.removeprefix(_PROBABILITY)
+        if not len(found):  # predictions that are not finite, of whatever classes, or of another task
+            labels = columns.str.removeprefix(_PROBABILITY)
+            if not len(columns) or not frame["predicted"].isin(labels).all():
+                return None
+            found = columns
+        task = cls(tuple(labels))
+        return task, torch.tensor(frame[found].to_numpy(np.float32)), task.encode(frame["target"])
+
+
+class _Scorer:
+    """Scores of probabilities (n, C) and positions (n,); the order of rows by probability is found once per class."""
+
+    def __init__(self, probabilities: Tensor, y: Tensor) -> None:
+        self.probabilities, self.y = probabilities, y
+        self.finite = len(y) > 0 and bool(torch.isfinite(probabilities).all())
+        self.cells = _cells(probabilities, y) if self.finite else None
+        self._curves: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def __call__(self, counts: Tensor | None = None) -> dict[str, Tensor]:
+        width = self.probabilities.shape[1]
+        nan = self.probabilities.new_tensor(math.nan)
+        if self.cells is None or (counts is not None and not int(counts.sum())):
+            names = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1")
+            return {**dict.fromkeys(names, nan), "classes": torch.zeros_like(nan)}
+        weights = None if counts is None else counts.cpu().double()
+        confusion = torch.bincount(self.cells, weights, minlength=(width + 1) * width).double().view(-1, width)
+        hits, support, predicted = confusion.diagonal(), confusion.sum(1)[:width], confusion.sum(0)
+        present, rows = support > 0, confusion.sum()
+        f1 = 2 * hits / (support + predicted).clamp_min(1)
+        ranked = [1] if width == 2 else range(width)
+        curves = [self._areas(c, counts) for c in ranked if 0 < support[c] < rows]
+        auroc, auprc = (torch.stack(areas).mean() for areas in zip(*curves, strict=True)) if curves else (nan, nan)
+        return {
+            "auroc": auroc,
+            "auprc": auprc,
+            "balanced_accuracy": (hits / support)[present].mean().float(),
+            "accuracy": (hits.sum() / rows).float(),
+            "f1": (f1[1] if width == 2 and present[1] else nan if width == 2 else f1[present].mean()).float(),
+            "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float() if present.any() else nan,
+            "classes": torch.full_like(nan, len(curves)),
+        }
+
+    def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Areas under the ROC curve and under the steps of precision by recall, of one class versus the rest: in
+        whole numbers up to the last division, so that they do not depend on the order of equal scores.
+        """
+        if position not in self._curves:
+            score, order = self.probabilities[:, position].sort(descending=True)
+            ends = functional.pad(torch.where(score[1:] != score[:-1])[0], [0, 1], value=len(score) - 1)
+            self._curves[position] = order, (self.y[order] == position).long(), ends  # ends: the last of equal scores
+        order, positive, ends = self._curves[position]
+        counts = torch.ones_like(positive) if counts is None else counts
+        own = counts.index_select(0, order)
+        hits, found = ((own * positive).cumsum(0).index_select(0, ends), own.cumsum(0).index_select(0, ends))
+        # A score that no counted row has is none: it gets the place of the one above, whose numbers it repeats.
+        place = (found.diff(prepend=found.new_zeros(1)) != 0).cumsum(0)
+        hits, found = (x.new_zeros(int(place[-1]) + 1).scatter_(0, place, x) for x in (hits, found))
+        missed, recall = found - hits, hits / hits[-1]
+        auroc = torch.trapz(recall, missed / missed[-1])
+        backwards, precision = recall.flip(0), (hits[1:] / found[1:]).flip(0)
+        return auroc, -torch.sum(backwards.diff() * precision)
+
+
+def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
+    """(n,) int64 on the CPU: the cell of the confusion matrix, row by row, that each row falls into."""
+    width = probabilities.shape[1]
+    return (torch.where(y < 0, width, y) * width + probabilities.argmax(1)).cpu()
+
+
+def _type_of(label: Any) -> str:
+    if isinstance(label, bool | np.bool_):
+        return "true/false"
+    return "numbers" if isinstance(label, Real) else "text" if isinstance(label, str) else type(label).__name__
+
+
+def _types(target: pd.Series) -> dict[str, Any]:
+    """Type → the first label of it. Python takes True for 1: of equal labels, each type counts."""
+    labels = target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
+    first = {type(label): label for label in reversed(labels)}
+    return {_type_of(label): label for label in first.values()}
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any]:
+    """Each once, sorted; where there are two, the positive one last."""
+    found = sorted(dict.fromkeys(labels))
+    if len(found) == 2 and positive is not None:
+        if positive not in found:
+            raise DataError(f"{where}: expected the positive label to be one of {found}, found {positive!r}")
+        found.sort(key=lambda label: bool(label == positive))
+    return found
+
+
+def balanced(rows: Sequence[int]) -> Tensor:
+    """Weights of classes by which all count alike: the inverse of each one's share, scaled to sum to the number of
+    classes; 0 for one without rows.
+
+    Args:
+        rows: training rows of each class.
+
+    Example:
+        >>> balanced([30, 10, 0])
+        tensor([0.5000, 1.5000, 0.0000])
+    """
+    count = torch.tensor(rows, dtype=torch.float32)
+    present = count > 0
+    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
+    return inverse * present.sum() / inverse.sum()
+
+
+def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
+    """Probabilities of some classes only, renormalised.
+
+    Shape:
+        - probabilities: (n, C), float in [0, 1]
+        - output: (n, len(columns)), each row sums to 1
+
+    Example:
+        >>> restrict(torch.tensor([[0.2, 0.6, 0.2]]), [0, 2])
+        tensor([[0.5000, 0.5000]])
+    """
+    mine = probabilities[:, list(columns)]
+    return mine / mine.sum(1, keepdim=True).clamp_min(torch.finfo(mine.dtype).tiny)
+
+
+def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:
+    """Mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), by scikit-learn, over the
+    classes present in the split; with two classes the AUROC. NaN where fewer are present.
+
+    Args:
+        probabilities: (n, C) float in [0, 1], each row sums to 1.
+        target: (n,) int64 in [−1, C); rows of −1 belong to no pair.
+
+    Example:
+        >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))
+        1.0
+    """
+    from sklearn.metrics import roc_auc_score
+
+    known = target >= 0
+    present = torch.unique(target[known]).tolist()
+    if len(present) < 2 or not torch.isfinite(probabilities).all():
+        return math.nan
+    mine = restrict(probabilities[known].cpu().double(), present).numpy()
+    rank = {position: place for place, position in enumerate(present)}
+    labels = [rank[position] for position in target[known].tolist()]
+    if len(present) == 2:
+        return float(roc_auc_score(labels, mine[:, 1]))
+    return float(roc_auc_score(labels, mine, multi_class="ovo"))

@@ -1,0 +1,281 @@
+"""Scores of which less is better, from a choice on validation to the report: numbers made by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+
+from fedlit.errors import ConfigError
+from fedlit.study.baselines import fit_baseline
+from fedlit.study.choose import best_on_validation
+from fedlit.study.collect import Collected
+from fedlit.study.compare import Comparison
+from fedlit.study.figures import curves_figure
+from fedlit.study.job import Job
+from fedlit.study.lift import MEAN, WORST, Scores, answers, estimates, lifts
+from fedlit.study.markdown import markdown_tables
+from fedlit.study.method import Method, Search
+from fedlit.study.report import write_report
+from fedlit.study.runs import _best
+from fedlit.study.search import Found, Trial, search
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.tables import lift_table, score_table
+from fedlit.study.words import provenance
+from fedlit.tasks import SCORES, Classification, Regression
+
+# RMSE on validation and on test, by method, seed and client
+VALUES = {
+    ("local", 1, "a"): (5.0, 4.0), ("local", 1, "b"): (9.0, 10.0), ("local", 2, "a"): (5.0, 5.0),
+    ("local", 2, "b"): (8.0, 9.0), ("gl", 1, "a"): (3.0, 3.0), ("gl", 1, "b"): (9.5, 10.5),
+    ("gl", 2, "a"): (3.0, 3.0), ("gl", 2, "b"): (8.5, 9.0),
+    ("other", 1, "a"): (4.0, 2.0), ("other", 1, "b"): (7.0, 9.0), ("other", 2, "a"): (4.0, 1.0),
+    ("other", 2, "b"): (7.0, 9.0),
+}  # fmt: skip
+
+
+def tidy(values: dict[tuple[str, int, str], tuple[float, float]], metric: str = "rmse") -> pd.DataFrame:
+    rows = [
+        ("made", *key, split, metric, value)
+        for key, both in values.items()
+        for split, value in zip(("validation", "test"), both, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["study", "method", "seed", "client", "split", "metric", "value"])
+
+
+def made() -> Study:
+    local = Method("quickstart.yaml", label="Local")
+    methods = {"local": local, "other": Method("quickstart.yaml", label="Other", alone=True)}
+    methods["gl"] = Method("quickstart.yaml", label="Shared")
+    return Study(methods, seeds=[1, 2], baselines={}, bootstrap=0, name="made").for_tasks(
+        dict.fromkeys("ab", Regression)
+    )
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    study = replace(made(), metrics=["rmse"])
+    results = tidy(VALUES)
+    chosen = []
+    for best, among in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)):
+        own = best_on_validation(tidy(VALUES), among, "rmse")
+        results = pd.concat([results, tidy(VALUES).merge(own, on=["seed", "client", "method"]).assign(method=best)])
+        chosen.append(own.assign(best=best))
+    curves = tidy(VALUES).query("split == 'validation'").assign(metric="val/rmse", step=10)
+    records = [
+        {"method": name, "seed": 1, "seconds": 1.0, "versions": {"fedlit": "0"}, "finished": "2026-01-01",
+         "machine": {"processor": "P", "cores": 1, "gpus": []}}
+        for name in ("local", "gl", "other")
+    ]  # fmt: skip
+    empty = pd.DataFrame(columns=["method", "seed", "client", "settings"])
+    collected = Collected(
+        results, pd.concat(chosen), pd.DataFrame(records), {}, curves, True, {"a": 0.5, "b": 0.5}, empty, empty
+    )
+    scores = Scores(collected)
+    return Comparison(
+        study, [1, 2], collected, estimates(study, scores), lifts(study, scores), answers(study, scores), {},
+        tmp_path_factory.mktemp("made"),
+    )  # fmt: skip
+
+
+def test_the_smallest_is_chosen_on_validation(found: Comparison) -> None:
+    chosen = best_on_validation(tidy(VALUES), ["local", "gl", "other"], "rmse").set_index(["seed", "client"])["method"]
+    assert chosen.to_dict() == {(1, "a"): "gl", (1, "b"): "other", (2, "a"): "gl", (2, "b"): "other"}
+    lost = {key: (np.nan, 1.0) if key[0] == "gl" else both for key, both in VALUES.items()}
+    assert set(best_on_validation(tidy(lost), ["gl", "local"], "rmse")["method"]) == {"local"}
+
+
+def test_a_lift_is_by_how_much_lower(found: Comparison) -> None:
+    lift = found.lift.set_index(["reference", "method", "client"])
+    # a: 4 - 3 and 5 - 3; b: 10 - 10.5 and 9 - 9; mean over clients: 7 - 6.75 and 7 - 6; worst: 10 - 10.5 and 9 - 9
+    for client, mean in (("a", 1.5), ("b", -0.25), (MEAN, 0.625), (WORST, -0.25)):
+        assert lift.loc[("local", "gl", client), "mean"] == mean, client
+    # over the best alone, which is `other` for both: 2 - 3 and 1 - 3; 9 - 10.5 and 9 - 9
+    assert lift.loc[(BEST_ALONE, "gl", "a"), "mean"] == -1.5 and lift.loc[(BEST_ALONE, "gl", "b"), "mean"] == -0.75
+    table = lift_table(found.study, found.lift, SCORES["rmse"], "local", found.clients)
+    label, cells = table.rows[0]
+    assert label == "Shared" and [cell.value for cell in cells[:4]] == ["+1.5", "-0.25", "+0.625", "-0.25"]
+    # a: 1 and 2, b: -0.5 and 0: of two seeds neither interval excludes zero
+    assert cells[4].value == "0 / 2 / 0" and cells[0].spread.startswith("(-4.853 to +7.853)")
+
+
+def test_the_worst_client_has_the_largest_and_the_best_method_the_smallest(found: Comparison) -> None:
+    own = found.estimates.set_index(["method", "client"])
+    assert own.loc[("local", WORST), "mean"] == 9.5 and own.loc[("local", "a"), "mean"] == 4.5
+    assert (own["low"].dropna() >= 0).all() and own["high"].max() > 10.5  # an interval is cut at 0 only
+    rows = dict(score_table(found.study, found.estimates, SCORES["rmse"], found.clients).rows)
+    assert [cell.value for cell in rows["Other"]] == ["1.5", "9", "5.25", "9"]
+    marked = {label: [cell.marked for cell in cells] for label, cells in rows.items()}
+    assert marked["Other"] == [True] * 4 and not any(marked["Local"]) and not any(marked["Shared"])
+
+
+def test_resamples_count_the_same_way(found: Comparison) -> None:
+    drawn = {("a", "rmse"): [1.0, 5.0], ("b", "rmse"): [2.0, 3.0]}
+    columns = pd.MultiIndex.from_tuples(list(drawn))
+    first = pd.DataFrame(np.array(list(drawn.values())).T, columns=columns)
+    scores = Scores(replace(found.collected, bootstrap={("gl", 1): first, ("local", 1): first + 1}))
+    assert scores.resamples("gl", WORST, "rmse", [1]).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
+    assert scores.resamples("gl", MEAN, "rmse", [1]).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
+
+
+def test_a_client_is_told_who_would_have_been_better_alone(found: Comparison) -> None:
+    first, second = found.answers
+    assert (first.client, first.usual_alone, first.lift.mean) == ("a", "other", -1.5) and first.better_alone is None
+    assert second.lift.mean == -0.75
+    # chosen on validation: local; better on test: other
+    values = {key: (1.0 if key[0] == "local" else both[0], both[1]) for key, both in VALUES.items()}
+    best = tidy(values).query("method == 'local'").assign(method=BEST_ALONE)
+    joined = tidy(values).query("method == 'gl'").assign(method=BEST_FEDERATED)
+    results = pd.concat([tidy(values), best, joined])
+    own = answers(found.study, Scores(replace(found.collected, results=results)))
+    assert own[0].lift.mean == 1.5 and own[0].better_alone == ("other", 1.5)
+    assert own[1].better_alone is None or own[1].lift.mean >= 0
+
+
+def test_everything_that_is_read_says_so(found: Comparison, tmp_path: Path) -> None:
+    text = str(found)
+    assert text.startswith("RMSE, lower is better:\n") and "Lift over Local, by how much lower:" in text
+    assert (
+        "RMSE (lower is better): best federated (mostly Shared) 3, best go-alone (mostly Other) 1.5; lift -1.5" in text
+    )
+    tables = markdown_tables(found, provenance(found))
+    assert "## RMSE (lower is better)" in tables and "## Lift over Local: RMSE, by how much lower" in tables
+    assert "Of RMSE lower is better; lift = by how much lower" in tables and "the smallest RMSE on validation" in tables
+    assert "percentage" not in tables and "in %" not in tables and "Scores on test rows." in tables
+    write_report(found, tmp_path / "report.html", [])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    figures = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))
+    for words in (
+        "RMSE, lower is better, test",
+        "RMSE, lower is better, validation",
+        "lift in RMSE, by how much lower",
+    ):
+        assert words in figures, words
+    assert "%," not in figures and "Scores are on test rows" in page and "percentage points" not in page
+    assert "RMSE, lower is better" in curves_figure(found.study, found.collected.curves, SCORES["rmse"], "a", 1.5)
+
+
+def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
+    methods = {"local": Method("a.yaml"), "gl": Method("b.yaml")}
+    whole = Study(methods, seeds=[1])
+    alike = whole.for_tasks({"a": Classification, "b": Classification})
+    assert (alike.choose, alike.metrics) == ("auroc", ["auroc", "balanced_accuracy", "auprc"])
+    assert list(alike.baselines or ()) == ["extra_trees", "gradient_boosting", "logistic_regression"]
+    numbers = whole.for_tasks({"a": Regression})
+    assert (numbers.choose, numbers.metrics) == ("rmse", ["rmse", "mae", "r2"])
+    assert list(numbers.baselines or ()) == ["extra_trees", "gradient_boosting", "ridge"]
+    both = whole.for_tasks({"a": Classification, "b": Regression})
+    assert both.choose == {"a": "auroc", "b": "rmse"} and both.choices == ["auroc", "rmse"]
+    assert both.metrics == ["auroc", "balanced_accuracy", "auprc", "rmse", "mae", "r2"]
+    assert both.labels["ridge"] == "Ridge" and both.for_tasks({"a": Classification, "b": Regression}) == both
+    named = replace(whole, choose="rmse", metrics=["r2"], baselines={})
+    assert named.for_tasks({"a": Regression}) == named
+    for study, message in (
+        (replace(whole, choose="auroc"), "choose: expected some of rmse, mae, r2, found 'auroc'"),
+        (replace(whole, metrics=["f1"]), "metrics: expected some of rmse, mae, r2, found 'f1'"),
+        (replace(whole, baselines={"logistic_regression": None}), "boosting, ridge, found 'logistic_regression'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            study.for_tasks({"a": Regression})
+    with pytest.raises(ConfigError, match=r"checkpoint: expected last, .*auroc, rmse.*name one metric"):
+        replace(whole, checkpoint="best").for_tasks({"a": Classification, "b": Regression})
+
+
+def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(found: Comparison) -> None:
+    right = {key: (1 - both[0] / 10, 1 - both[1] / 20) for key, both in VALUES.items() if key[2] == "b"}
+    results = pd.concat([tidy(VALUES).query("client == 'a'"), tidy(right, "accuracy")])
+    results = results[~((results["method"] == "local") & (results["client"] == "b"))]  # no model for its task
+    choose = {"a": "rmse", "b": "accuracy"}
+    chosen = best_on_validation(results, ["local", "gl", "other"], choose).set_index(["seed", "client"])["method"]
+    assert chosen.to_dict() == {(1, "a"): "gl", (1, "b"): "other", (2, "a"): "gl", (2, "b"): "other"}
+    study = replace(found.study, choose=choose, metrics=["rmse", "accuracy"])
+    scores = Scores(replace(found.collected, results=results))
+    own = estimates(study, scores)
+    for metric, cells in (("rmse", ["3", "–", "–", "–"]), ("accuracy", ["–", "51.25", "–", "–"])):
+        rows = dict(score_table(study, own, SCORES[metric], found.clients).rows)
+        assert [cell.value for cell in rows["Shared"]] == cells
+    mixed = replace(found, study=study, collected=scores.collected)
+    assert mixed.clients_of(SCORES["rmse"]) == ["a"] and found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
+
+
+def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
+    clients = '--data.source.init_args.clients=["diabetes", "breast_cancer"]'
+    folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
+    job = Job("extra_trees", 1, folder, "d", "quickstart.yaml", [clients], "auroc", "last", 0, False, grid)
+    predictions, _, details = fit_baseline(job)
+    assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
+    records = found.collected.records.assign(without=[None, ["wine"], None])
+    lines = provenance(replace(found, collected=replace(found.collected, records=records)))
+    assert "Shared: not for the task of wine" in lines
+
+
+def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
+    job = Job("gl", 1, "", "", "", [], "rmse", "best", 0, False)
+    assert _best(job) == ["--checkpoint.monitor=val/rmse", "--checkpoint.mode=min", "--checkpoint.best=1"]
+    assert "--checkpoint.mode=max" in _best(replace(job, choose="r2")) and _best(replace(job, checkpoint="last")) == []
+
+
+def test_a_search_looks_for_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "accuracy", replace(SCORES["rmse"], name="accuracy"))
+
+    def run(jobs: list[Job], *_: Any, **__: Any) -> dict[str, str]:
+        for job in jobs:
+            rate = float(re.findall(r"exchange.rate=([\d.]+)", " ".join(job.arguments))[0])
+            rows = [("validation", client, "accuracy", 10 * rate + more) for client, more in (("wine", 0), ("iris", 1))]
+            Path(job.folder).mkdir(parents=True)
+            frame = pd.DataFrame(rows, columns=["split", "client", "metric", "value"])
+            frame.to_csv(Path(job.folder) / "scores.csv", index=False)
+        return {}
+
+    monkeypatch.setattr("fedlit.study.trials.run_jobs", run)
+    space = {"exchange.rate": {"choices": [0.5, 0.2, 1.0]}}
+    method = Method("quickstart.yaml", set={"data.source.init_args.clients": ["wine", "iris"]})
+    study = Study(
+        {"gl": method},
+        seeds=[1],
+        reference="gl",
+        baselines={},
+        choose="accuracy",
+        search=Search("gl", space, [1], "random", "worst"),
+    )
+    own = search(study, trials=6, jobs=1, out=tmp_path, quiet=True)
+    journal = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
+    assert optuna.load_study(study_name="search", storage=journal).direction.name == "MINIMIZE"
+    for trial in own.ranked:  # the worst client is the one of the larger error
+        assert trial.value == pytest.approx(10 * trial.params["exchange.rate"] + 1)
+    values = [trial.value for trial in own.ranked]
+    assert values == sorted(values) and own.own is not None and own.own.value == 11
+    text = str(own)
+    assert "RMSE (lower is better) on validation rows, worst client:" in text
+    assert own.best.own or f"the best trial is {11 - values[0]:.4g} lower." in text
+    first = Trial(0, {}, 3.0, {}, True, "")
+    ranked = Found(study, [1], [first, replace(first, number=1, value=2.0, own=False)], tmp_path).ranked
+    assert [trial.number for trial in ranked] == [1, 0]
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
+    from fedlit.study.compare import compare
+
+    done = tmp_path / "runs" / "local" / "seed_1" / "DONE"
+    done.parent.mkdir(parents=True)
+    old = {"digest": "0123", "method": "local", "seed": 1, "rows": {}, "files": {}, "versions": {"fedlit": "0.1.0"}}
+    study = Study({"local": Method("quickstart.yaml", set={"exchange.federated": []})}, seeds=[1], baselines={})
+    for record, words in ((old, "of version 0.1, which had no format"), ({**old, "format": 7}, "of format 7")):
+        done.write_text(json.dumps(record), encoding="utf-8")
+        with pytest.raises(ConfigError) as caught:
+            compare(study, out=tmp_path, quiet=True)
+        assert str(caught.value) == (
+            f"{tmp_path}: expected runs of format 2, found runs/local/seed_1 {words}; results of different formats are "
+            "not compared. Give --out for another folder, or delete this one"
+        )
+    searched = replace(study, search=Search("local", {"exchange.rate": {"choices": [0.5]}}))
+    with pytest.raises(ConfigError, match="expected runs of format 2, found runs/local/seed_1 of format 7"):
+        search(searched, trials=1, out=tmp_path, quiet=True)

@@ -1,0 +1,130 @@
+"""Ranking metrics bit for bit as torchmetrics has them, and rows that count several times or not at all."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from torch import Tensor
+from torch.nn import functional
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+
+from fedlit.spec import ClientSpec
+from fedlit.tasks import TASKS, Classification, Score, Task
+from fedlit.tasks.go_alone import CLASSIFIERS
+
+PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
+
+
+def drawn(seed: int, rows: int, classes: int, levels: int | None) -> tuple[Task, Tensor, Tensor]:
+    """Probabilities with as many different values as there are levels (any if None), and labels, some unknown."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(-1, classes, rows)
+    logits = rng.normal(size=(rows, classes)) + 1.5 * (y[:, None] == np.arange(classes))
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    if levels is not None:
+        probabilities = np.round(probabilities * levels) / levels
+    return (
+        Classification(tuple(range(classes))),
+        torch.from_numpy(probabilities.astype(np.float32)),
+        torch.from_numpy(y),
+    )
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Whether scores have the same names and bits."""
+    pairs = [(first[name], second[name]) for name in first]
+    equal = all(torch.equal(a, b) or bool(a.isnan() and b.isnan()) for a, b in pairs)
+    return first.keys() == second.keys() and equal and [a.dtype for a, _ in pairs] == [b.dtype for _, b in pairs]
+
+
+@PROPERTY
+@given(st.integers(0, 9999), st.integers(2, 300), st.sampled_from([2, 3, 6]), st.sampled_from([None, 2, 7, 40]))
+def test_ranking_metrics_have_the_bits_of_torchmetrics(seed: int, rows: int, classes: int, levels: int | None) -> None:
+    task, probabilities, y = drawn(seed, rows, classes, levels)
+    found = task.evaluate(probabilities, y)
+    ranked = [c for c in ([1] if classes == 2 else range(classes)) if 0 < (y == c).sum() < rows]
+    for name, oracle in (("auroc", binary_auroc), ("auprc", binary_average_precision)):
+        each = [oracle(probabilities[:, c], (y == c).long()) for c in ranked]
+        assert torch.equal(found[name], torch.stack(each).mean()) if each else found[name].isnan()
+
+
+@PROPERTY
+@given(st.integers(0, 9999), st.integers(1, 80), st.sampled_from([2, 5]), st.sampled_from([None, 3]))
+def test_counts_are_repeated_rows_bit_for_bit(seed: int, rows: int, classes: int, levels: int | None) -> None:
+    task, probabilities, y = drawn(seed, rows, classes, levels)
+    counts = torch.from_numpy(np.random.default_rng(seed + 1).integers(0, 4, rows))
+    scorer = task.scorer(probabilities, y)
+    assert same(scorer(torch.ones(rows, dtype=torch.long)), scorer(None))
+    repeated = task.evaluate(probabilities.repeat_interleave(counts, 0), y.repeat_interleave(counts))
+    assert same(scorer(counts), repeated)
+
+
+def test_counts_are_scikit_learns_weights() -> None:
+    task, probabilities, y = drawn(1, 400, 2, 20)
+    counts = torch.from_numpy(np.random.default_rng(1).integers(0, 4, 400))
+    found = task.evaluate(probabilities, y, counts)
+    positive, score, weight = (y == 1).numpy(), probabilities[:, 1].numpy(), counts.numpy()
+    predicted = probabilities.argmax(1).numpy() == 1
+    assert float(found["auroc"]) == pytest.approx(roc_auc_score(positive, score, sample_weight=weight), abs=1e-6)
+    expected = average_precision_score(positive, score, sample_weight=weight)
+    assert float(found["auprc"]) == pytest.approx(expected, abs=1e-6)
+    assert float(found["f1"]) == pytest.approx(f1_score(positive, predicted, sample_weight=weight), abs=1e-6)
+
+
+def test_a_class_that_counts_miss_is_left_out() -> None:
+    task, rows, y = Classification((0, 1, 2)), torch.eye(3)[[0, 1, 2, 0]], torch.tensor([0, 1, 2, 0])
+    found = task.evaluate(rows, y, torch.tensor([1, 2, 0, 1]))
+    assert found["auroc"] == found["auprc"] == found["balanced_accuracy"] == 1 and found["classes"] == 2
+    alone = task.evaluate(rows, y, torch.tensor([1, 0, 0, 3]))
+    assert alone["auroc"].isnan() and alone["balanced_accuracy"] == 1
+    assert all(value.isnan() for name, value in task.evaluate(rows, y, y * 0).items() if name != "classes")
+
+
+def test_loss_is_the_weighted_cross_entropy_of_one_output_too() -> None:
+    logits, y = torch.randn(9, 1), torch.tensor([0, 1, 1, 0, 1, 0, 0, 0, 1])
+    task = Classification(("no", "yes"), (30, 10))
+    both = torch.cat([torch.zeros_like(logits), logits], 1)
+    for weight in (None, task.balance()):
+        torch.testing.assert_close(task.loss(logits, y, weight), functional.cross_entropy(both, y, weight))
+
+
+def test_predictions_are_read_as_they_were_written() -> None:
+    task, probabilities, y = drawn(3, 30, 4, None)
+    frame = task.frame(np.arange(30), y, probabilities).astype({"target": "string", "predicted": "string"})
+    again, read, target = Classification.read(frame) or pytest.fail("not read")
+    assert torch.equal(read, probabilities) and torch.equal(target, y) and again.classes == ("0", "1", "2", "3")
+    beside = frame.assign(probability_other=math.nan)  # another client's class
+    assert (Classification.read(beside) or pytest.fail("not read"))[0].classes == again.classes
+    numbers = pd.DataFrame({"target": ["1.5"], "predicted": ["2.5"], "probability_a": [math.nan]})
+    assert Classification.read(numbers) is None
+
+
+def test_scores_say_what_they_are() -> None:
+    for task in TASKS.values():
+        assert {"loss"} <= {score.name for score in task.scores} and task.scores[0].name != "loss"
+    auroc = Classification.scores[0]
+    assert (auroc.worst({"a": 0.5, "b": 0.9}), auroc.best({"a": 0.5, "b": math.nan})) == ("a", "a")
+    assert auroc.text(0.5) == "50.00" and Score("x", "X", percent=False).text(1234.56) == "1235"
+
+
+def test_a_description_without_a_task_is_of_a_classifier() -> None:
+    spec = ClientSpec("a", ("x",), (0, 1, 2), {}, (), (5, 3, 2))
+    assert spec.task == Classification((0, 1, 2), (5, 3, 2)) and spec.num_outputs == 3
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_go_alone_models_learn(name: str) -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=120), rng.integers(0, 4, 120)])
+    y = (x[:, 0] > 0).astype(int)
+    model = CLASSIFIERS[name]
+    chosen = {key: values[-1] for key, values in model.grid.items()} | ({"n_estimators": 9} if "trees" in name else {})
+    fitted = model.make(chosen, [1]).fit(x, y)
+    assert fitted.score(x, y) > 0.9
