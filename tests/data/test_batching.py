@@ -115,7 +115,7 @@ def test_an_exchange_waits_for_the_client_with_most_batches(engine: str, tmp_pat
     batches = {name: len(loader.rows) // 8 for name, loader in run.data.train_loaders.items()}
     assert len(set(batches.values())) == 3
     assert counts.seen == [{name: round_ * own for name, own in batches.items()} for round_ in (1, 2, 3)]
-    assert run.loop.step == 3 * max(batches.values())
+    assert run.loop.federation.step == 3 * max(batches.values())
 
 
 def test_gradients_accumulated_at_a_clients_own_last_batch_are_not_lost(tmp_path: Path) -> None:

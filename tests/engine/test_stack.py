@@ -52,7 +52,7 @@ def test_a_stack_agrees_with_one_after_another(method: str, tmp_path: Path) -> N
     assert expected.scores.keys() == found.scores.keys()
     for name, scores in expected.scores.items():
         assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
-    assert stacked.loop.step == plain.loop.step
+    assert stacked.loop.federation.step == plain.loop.federation.step
 
 
 def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_failure_gives_idle_clients_their_memory_back(tmp_path: Path) -> None:
     runs = [alike(tmp_path, seed=seed, **options, exchange=Look(["core"], participation=0.4)) for seed in (1, 2)]
     with pytest.raises(RunError, match="step 10: ValueError: enough"):
         fit_together(runs)
-    assert len(lent) == 2 * 9 and max(lent) >= 4  # of seven
+    assert len(lent) == 2 * 9 and max(lent) >= 2  # they shared what they received
     for run in runs:
         found = places(run)
         assert len(set(found)) == len(found) == 7 * 3

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedlit.client.build import ClientOverride, build_clients
 from fedlit.client.client import FederatedClient
-from fedlit.data.loader import Batch, Batching
+from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.nn import MLP, GlobalLayers
@@ -281,21 +281,6 @@ def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path)
     assert second.scores == first.scores and run.exchange.rounds == 3
     assert different(weights, dict(run.loop.state_dict())) == []
     assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
-
-
-def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
-    other = make_run(tmp_path, epochs=1)
-    other.data.source.test = 0.5  # type: ignore[attr-defined]
-    with pytest.raises(
-        ConfigError, match=r"found other rows or splits of ash, birch, cedar; rows that it was trained on"
-    ):
-        other.test(quiet=True)
-    fewer = make_run(tmp_path, epochs=2)
-    fewer.data.batching = Batching(batches=5)
-    with pytest.raises(ConfigError, match=r"found data: batches 4"):
-        fewer.fit("last", quiet=True)
 
 
 @pytest.mark.parametrize("name", ["type", "keys", "cpu", "training"])
