@@ -71,7 +71,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         for scenario in chosen or [None]:
             if scenario is not None:
                 print(f"\n=== {scenario} ===")
-            found = compare(**arguments, scenario=scenario, say=print)
+            found = compare(**arguments, scenario=scenario)
             print(f"\n{found}\n")
             print(f"Report: {found.folder / 'report.html'}")
             for name, error in found.failures.items():

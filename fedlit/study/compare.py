@@ -56,7 +56,7 @@ def compare(
     jobs: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
-    say: Callable[[str], None] = nothing,
+    say: Callable[[str], None] = print,
 ) -> Comparison:
     """Train every method with every seed, fit every go-alone model, and say what federation gained.
 
@@ -70,8 +70,8 @@ def compare(
         baselines: these only.
         jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
-        quiet: no progress bar.
-        say: where messages about what is done already go.
+        quiet: print nothing.
+        say: where messages go, unless ``quiet``.
 
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
@@ -102,7 +102,7 @@ def compare(
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
         planned = plan_jobs(study, numbers, folder, tables)
-        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=say)
+        failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")

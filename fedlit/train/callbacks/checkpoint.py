@@ -92,7 +92,13 @@ class Checkpoints:
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
         monitor = self.monitor or f"val/{main.name}"
         known = by_name(score for client in clients.values() for score in client.scores).get(monitor.split("/")[-1])
-        return monitor, self.mode or ("max" if known is None or known.higher_is_better else "min")
+        mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
+        if self.monitor is not None and self.mode is None and mode == "min":
+            _log.warning(
+                "checkpoint.mode: min, for less is better of %s (0.1 took max; checkpoint.mode: max restores that)",
+                monitor,
+            )
+        return monitor, self.mode or mode
 
     def callbacks(self, folder: Path, clients: Mapping[str, FederatedClient]) -> list[Checkpoint]:
         """The Lightning callbacks that write into ``folder``."""
