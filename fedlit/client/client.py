@@ -98,7 +98,8 @@ class FederatedClient(LightningModule):
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
         self._federated: dict[str, Tensor] = {}
-        self.steps_taken = 0  # optimizer steps since the last exchange; set by the federation
+        # Set by the federation: optimizer steps since the last exchange, and whether the last batch was skipped.
+        self.steps_taken, self.skipped = 0, False
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     @property

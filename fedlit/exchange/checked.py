@@ -46,7 +46,8 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
     problem = _problem(round, received, forms, begin=begin, masked=rule.takes_masks)
     if problem:
         where = "before training" if begin else f"exchange {round.number + 1}"
-        raise RunError(f"exchange.rule: {type(rule).__name__}, {where}: {problem}; mend the rule")
+        advice = " Mend" if problem.endswith("?") else "; mend"
+        raise RunError(f"exchange.rule: {type(rule).__name__}, {where}: {problem}{advice} the rule")
 
 
 def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool, masked: bool) -> str:
@@ -75,7 +76,7 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
                 continue
             if not isinstance(value, Tensor):
                 return f"client {client!r}: {name}: expected a tensor, found {type(value).__name__}"
-            if name in names and form_of(value) != (known[name][0], tuple(known[name][1])):
+            if name in known and form_of(value) != (known[name][0], tuple(known[name][1])):
                 (dtype, shape), found = known[name], form_of(value)
                 return (
                     f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found {found[0]} of "

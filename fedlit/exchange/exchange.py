@@ -24,10 +24,11 @@ from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
+from fedlit.exchange.sending import collect, federated_tensors, planned
 from fedlit.exchange.transport import InProcess, Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, form_of, named_tensors, resolve, split
+from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve, split
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
 
@@ -141,7 +142,7 @@ class Exchange(Callback):
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
         self._take_hold(members)
-        self.published = {name: dict(own.publish()) if self.federated else {} for name, own in clients.items()}
+        self.published = {name: planned(own, members.seed) if self.federated else {} for name, own in clients.items()}
         return self.sharing
 
     def _take_hold(self, members: Members) -> None:
@@ -208,7 +209,7 @@ class Exchange(Callback):
 
     @torch.no_grad()
     def _begin(self, members: Members) -> None:
-        collected = {name: self.collect(members, client) for name, client in members.clients.items()}
+        collected = {name: self.collect(members, client, begin=True) for name, client in members.clients.items()}
         outcome = self._round(members, BEGIN, collected, measure=False)
         for name, state in outcome.received.items():
             self._write_back(members.clients[name], state, 1.0)
@@ -292,30 +293,19 @@ class Exchange(Callback):
                 f"found that {changed} was changed in place; work on a copy (tensor.clone())"
             )
 
-    def collect(self, members: Members, client: FederatedClient) -> Update:
-        """What a client sends: its federated tensors, and no others (checked against the plan at every exchange)."""
+    def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
+        """What a client sends (see :func:`fedlit.exchange.sending.collect`)."""
         name = client.spec.name
-        # on_send may change what is sent; both hooks may draw
-        with isolated_rng(derive_seed(members.seed, "send", name, self.rounds), members.device):
-            client.on_send(client.steps_taken)
-            published = client.publish()
-        state = self._federated(client)
-        allowed = set(self.sharing.names[name])
-        private = [key for key in state if key.partition("@")[0] not in allowed]
-        if private:
-            raise RunError(
-                f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
-                "defect, please report it"
-            )
-        _check_published(name, published, self.published[name])
-        self.sent[name] = self.sent.get(name, frozenset()) | state.keys() | {f"published/{key}" for key in published}
-        parameters = self.sharing.parameters[name]
-        return Update(state, client.spec.rows["train"], published, parameters=parameters, steps=client.steps_taken)
+        seed, optimizer = derive_seed(members.seed, "send", name, self.rounds), self.optimizer_state == "average"
+        update = collect(client, self.sharing, self.published[name], seed, optimizer=optimizer, begin=begin)
+        known = self.sent.get(name, frozenset())
+        self.sent[name] = known | update.state.keys() | {f"published/{key}" for key in update.published}
+        return update
 
     @torch.no_grad()
     def _write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on; ω_k ← ω̄_k where ``finite`` is false."""
-        own = self._federated(client)
+        own = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
         names = [name for name in received if name in own]
         mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
         if not names:
@@ -326,19 +316,6 @@ class Exchange(Callback):
         if finite is not None:
             torch._foreach_copy_(mine, [torch.where(finite, a, b) for a, b in zip(mine, theirs, strict=True)])
         torch._foreach_lerp_(mine, theirs, rate)
-
-    def _federated(self, client: FederatedClient) -> dict[str, Tensor]:
-        """A client's federated tensors; with those of its optimizers that belong to federated parameters and have their
-        shape, as ``<parameter>@<name>``, if their state is averaged too.
-        """
-        found = dict(client.federated)
-        parameters = dict(client.named_parameters()) if self.optimizer_state == "average" else {}
-        for name in self.sharing.parameters[client.spec.name] if parameters else ():
-            for optimizer in client._optimizers:
-                for key, value in optimizer.state.get(parameters[name], {}).items():
-                    if isinstance(value, Tensor) and value.shape == parameters[name].shape:
-                        found[f"{name}@{key}"] = value
-        return found
 
     def deferred(self, members: Members) -> bool:
         """Whether clients that are not finite are found on the device and reported later."""
@@ -357,21 +334,6 @@ class Exchange(Callback):
             setattr(self, name, state_dict[name])
         self._lost.counts = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
-
-
-def _check_published(client: str, found: State, planned: State) -> None:
-    """What leaves a client is what the plan lists, to the byte."""
-    for key, value in found.items():
-        if not value.is_floating_point():
-            raise RunError(
-                f"client {client!r}: expected floating-point tensors from publish, found {key} of {value.dtype}"
-            )
-    forms = [{key: form_of(value) for key, value in own.items()} for own in (found, planned)]
-    if forms[0] != forms[1]:
-        raise RunError(
-            f"client {client!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; "
-            "give tensors of the same names, types and shapes each time"
-        )
 
 
 def _is_of(key: str, members: Members) -> bool:

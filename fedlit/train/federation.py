@@ -241,6 +241,7 @@ class Federation(Mapping[str, FederatedClient]):
         """Loss, gradient, clipping, optimizer."""
         client.accumulate, client.steps_now = self.training.accumulate, self._updates(client.spec.name, moment)
         loss = client.training_step(batch, moment.batch)
+        client.skipped = loss is None
         if loss is None:
             return  # the client skips this batch, as in Lightning, or has nothing to say
         client.log("loss", loss)
@@ -253,7 +254,7 @@ class Federation(Mapping[str, FederatedClient]):
         for name, client in self.active.items():
             own = batch[name]
             updated = own is not None and self._updates(name, moment)
-            client.steps_taken += updated
+            client.steps_taken += updated and not client.skipped
             for config in client._scheduler_configs:
                 if not config.reduce_on_plateau and (updated if config.interval == "step" else moment.last):
                     count = moment.step if config.interval == "step" else moment.epoch + 1

@@ -1,0 +1,88 @@
+"""What a client sends: its federated tensors and what it publishes, and nothing else."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedlit.client import FederatedClient
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.rule import Update
+from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.sharing import Sharing, State, form_of
+
+__all__ = ["collect", "federated_tensors", "planned"]
+
+
+def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: bool) -> dict[str, Tensor]:
+    """A client's federated tensors by name (live).
+
+    Args:
+        client: whose.
+        sharing: which these are.
+        optimizer: whether those of its optimizers that belong to federated parameters and have their shape come too, as
+            ``<parameter>@<name>``.
+    """
+    found = dict(client.federated)
+    parameters = dict(client.named_parameters()) if optimizer else {}
+    for name in sharing.parameters[client.spec.name] if optimizer else ():
+        for own in client._optimizers:
+            for key, value in own.state.get(parameters[name], {}).items():
+                if isinstance(value, Tensor) and value.shape == parameters[name].shape:
+                    found[f"{name}@{key}"] = value
+    return found
+
+
+def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
+    """What a client publishes, as it is before training.
+
+    Raises:
+        ConfigError: tensors that are not of floating point.
+    """
+    with isolated_rng(derive_seed(seed, "publish", client.spec.name)):
+        published = dict(client.publish())
+    for key, value in published.items():
+        if not value.is_floating_point():
+            raise ConfigError(
+                f"client {client.spec.name!r}: expected floating-point tensors from publish, found {key} of "
+                f"{value.dtype}; convert it"
+            )
+    return published
+
+
+def collect(
+    client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, optimizer: bool, begin: bool
+) -> Update:
+    """What a client sends, checked against the plan.
+
+    Args:
+        client: it.
+        sharing: what of it is federated.
+        expected: what it publishes, as the plan has it.
+        seed: of what its hooks may draw.
+        optimizer: whether its optimizers' state travels.
+        begin: whether training has not begun.
+
+    Raises:
+        RunError: a private tensor, or other tensors published than were planned.
+    """
+    name = client.spec.name
+    with isolated_rng(seed, client.device):
+        if not begin:
+            client.on_send(client.steps_taken)
+        published = client.publish()
+    state = federated_tensors(client, sharing, optimizer=optimizer)
+    allowed = set(sharing.names[name])
+    private = [key for key in state if key.partition("@")[0] not in allowed]
+    if private:
+        raise RunError(
+            f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
+            "defect, please report it"
+        )
+    forms = [{key: form_of(value) for key, value in own.items()} for own in (published, expected)]
+    if forms[0] != forms[1]:
+        raise RunError(
+            f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; give "
+            "tensors of the same names, types and shapes each time"
+        )
+    rows, parameters = client.spec.rows["train"], sharing.parameters[name]
+    return Update(state, rows, published, parameters=parameters, steps=client.steps_taken)
