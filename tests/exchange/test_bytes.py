@@ -11,7 +11,7 @@ import torch
 from federations import CLUSTERED, FEDERATED, METHODS, make_run
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.rules import Mean
 from fedlit.exchange.transport import InProcess
@@ -83,7 +83,7 @@ class Changes(FederatedClient):
         ({"note": torch.zeros(2, 3, dtype=torch.float64)}, r"found {'note': \('float64', \(2, 3\)\)}"),
         (
             {"note": torch.zeros(2, 3, dtype=torch.int64)},
-            r"floating-point tensors from publish, found note of torch.int64",
+            r"found {'note': \('int64', \(2, 3\)\)}",
         ),
     ],
 )
@@ -101,3 +101,13 @@ def test_publishing_something_else_than_planned_is_refused(other: State, found: 
     with pytest.raises(RunError, match=rf"client 'birch': expected .*{found}"):
         run.fit(quiet=True)
     assert seen == [] and run.exchange.rounds == 0  # it never left the client
+
+
+def test_whole_numbers_are_refused_before_the_plan(tmp_path: Path) -> None:
+    class Counts(FederatedClient):
+        def publish(self) -> State:
+            return {"count": torch.tensor([3])}
+
+    run = make_run(tmp_path, client=Counts, exchange={"federated": ["core"]})
+    with pytest.raises(ConfigError, match="client 'ash': expected floating-point tensors from publish, found count"):
+        run.describe()

@@ -135,13 +135,18 @@ MISTAKES: dict[str, tuple[Callable[[Received], Any], str]] = {
 }
 
 
+def told(problem: str) -> str:
+    """The message's end, which begins anew behind a question."""
+    return f"{problem} Mend the rule" if problem.endswith("?") else f"{problem}; mend the rule"
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_of_a_rule_is_named_and_nothing_is_written(mistake: str, tmp_path: Path) -> None:
     make, problem = MISTAKES[mistake]
     run = make_run(tmp_path, epochs=1, client=Remembers, exchange={"federated": ["core"], "rule": Wrong(make)})
     with pytest.raises(RunError) as error:
         run.fit(quiet=True)
-    assert str(error.value) == f"exchange.rule: Wrong, exchange 1: {problem}; mend the rule"
+    assert str(error.value) == f"exchange.rule: Wrong, exchange 1: {told(problem)}"
     for client in run.loop.federation.values():
         assert isinstance(client, Remembers) and client.state["received"] == 1  # what it started from
         after = client.state_dict()
@@ -158,7 +163,7 @@ def test_what_clients_start_from_is_checked_too(mistake: str, tmp_path: Path) ->
     before = {name: value.clone() for name, value in run.loop.federation["ash"].state_dict().items()}
     with pytest.raises(RunError) as error:
         run.fit(quiet=True)
-    assert str(error.value) == f"exchange.rule: Wrong, before training: {problem}; mend the rule"
+    assert str(error.value) == f"exchange.rule: Wrong, before training: {told(problem)}"
     assert all(torch.equal(value, before[name]) for name, value in run.loop.federation["ash"].state_dict().items())
 
 
