@@ -42,7 +42,7 @@ class FederatedLoop(LightningModule):
 
     Lightning's Trainer sees one module with manual optimization; the clients are its children. The loop builds them
     once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores
-    them, and logs. When they exchange is the matter of :class:`~fedlit.train.callbacks.Exchange`.
+    them, and logs. When they exchange is the matter of :class:`~fedlit.exchange.exchange.Exchange`.
 
     Args:
         client: makes a client from its description, for instance ``functools.partial(FederatedClient, network=MLP)``.
