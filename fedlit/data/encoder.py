@@ -55,6 +55,7 @@ class TableEncoder:
 
     task: Task
     seen: tuple[int, ...]
+    target_name: str
 
     def __init__(self, client: str, agreement: Agreement | None = None) -> None:
         self.client, self._agreement = client, agreement or Agreement(Terms())
@@ -75,6 +76,7 @@ class TableEncoder:
         told = {**agreement.targets, self.client: agreement.targets.get(self.client, own)}
         self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
         self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
+        self.target_name = str(table.target.name)
         self.columns = {
             column: self._fit(train[column], column in table.categorical) for column in map(str, table.features)
         }
@@ -177,7 +179,7 @@ class TableEncoder:
             DataError: values of another type than those that were trained on.
         """
         try:
-            return self.task.encode(column)
+            return self.task.encode(column.rename(self.target_name))
         except DataError as error:
             raise DataError(f"client {self.client!r}, {error}") from error
 
@@ -191,6 +193,7 @@ class TableEncoder:
             "common": self.common,
             "task": {"name": self.task.name, **self._task_state()},
             "seen": list(self.seen),
+            "target": self.target_name,
         }
 
     def _task_state(self) -> dict[str, Any]:
@@ -204,6 +207,7 @@ class TableEncoder:
         self.features = tuple(state["features"])
         task = {key: tuple(own) if isinstance(own, list) else own for key, own in state["task"].items()}
         self.task, self.seen = TASKS[str(task.pop("name"))](**task), tuple(state["seen"])
+        self.target_name = state["target"]
 
 
 def _notes(table: ClientTable) -> list[str]:

@@ -22,7 +22,7 @@ from fedlit.explain.judge import read_records
 from fedlit.run.load import load
 from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
 from fedlit.study.study import choice_of
-from fedlit.tasks import SCORES, Task
+from fedlit.tasks import COMPARED, Task
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 __all__ = ["fit_baseline"]
@@ -88,7 +88,7 @@ def _read(folder: Path) -> Fitted:
 def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]]) -> Fitted:
     """The model with the settings that are best on validation, the first of equals."""
     site = client.spec.name
-    task, score = client.spec.task, SCORES[choice_of(job.choose, site)]
+    task, score = client.spec.task, COMPARED[choice_of(job.choose, site)]
     categorical = [position for position, name in enumerate(client.spec.features) if name in client.categorical]
     wide = [position for position in categorical if client.train.x[:, position].max() >= MOST_CATEGORIES]
     validation = client.sites[site]["validation"]

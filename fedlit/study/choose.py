@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.study.study import choice_of
-from fedlit.tasks import SCORES
+from fedlit.tasks import COMPARED
 
 __all__ = ["best_on_validation", "bootstrap_of", "scores_of"]
 
@@ -40,7 +40,7 @@ def best_on_validation(
     own = results[(results["split"] == "validation") & (results["metric"] == metric)]
     for name in own["metric"].unique():
         chosen = own["metric"] == name
-        own = own.assign(value=own["value"].where(~chosen, SCORES[name].gain(own["value"], 0.0)))
+        own = own.assign(value=own["value"].where(~chosen, COMPARED[name].gain(own["value"], 0.0)))
     if undecided == "first":  # also for clients that have no validation rows
         own = results[keys].drop_duplicates().merge(own, on=keys, how="left")
     present = [name for name in candidates if (own["method"] == name).any()]

@@ -10,7 +10,7 @@ import pandas as pd
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, WORST, Answer
 from fedlit.study.study import Study
-from fedlit.tasks import SCORES, Score
+from fedlit.tasks import COMPARED, Score
 
 __all__ = ["Findings"]
 
@@ -47,12 +47,12 @@ class Findings:
     @property
     def scores(self) -> list[Score]:
         """Those that tables show, the main one first."""
-        return [SCORES[name] for name in self.study.metrics or ()]
+        return [COMPARED[name] for name in self.study.metrics or ()]
 
     @property
     def choices(self) -> list[Score]:
         """Those by which clients choose."""
-        return [SCORES[name] for name in self.study.choices]
+        return [COMPARED[name] for name in self.study.choices]
 
     def clients_of(self, score: Score) -> list[str]:
         """Those of :attr:`clients` that have a score; without their mean and worst, unless all have it."""

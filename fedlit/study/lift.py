@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
-from fedlit.study.job import BESIDE
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.tasks import SCORES
+from fedlit.tasks import COMPARED
 
 __all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "client_label", "count_verdicts", "estimates", "lifts"]
 
@@ -40,7 +39,7 @@ class Scores:
         self.clients = [*collected.clients, MEAN, WORST]
         self._values: dict[str, pd.DataFrame] = {}
         own = collected.results
-        own = own[(own["split"] == "test") & own["metric"].isin(set(SCORES).difference(BESIDE))]
+        own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
         # Where there is no score at all, predictions were not finite.
         without = own["value"].isna().groupby([own["seed"], own["method"], own["client"]]).all()
         self._lost = without.unstack(["method", "client"], fill_value=False)
@@ -56,7 +55,7 @@ class Scores:
         own = [(method, name) for name in names]
         if not set(own) <= set(wide.columns):
             return pd.Series(dtype=float)
-        score = SCORES[metric]
+        score = COMPARED[metric]
         # the gain over nothing: the worst has the least, whichever way the score counts
         values = score.gain(score.gain(wide[own], 0.0).min(axis=1), 0.0) if client == WORST else wide[own].mean(axis=1)
         lost = self._lost.reindex(index=wide.index, columns=own, fill_value=False).any(axis=1)
@@ -77,7 +76,7 @@ class Scores:
         own = [frame.get((name, metric)) for name in self.collected.clients]
         if any(part is None for part in own):
             return None
-        score, drawn = SCORES[metric], np.array(own)
+        score, drawn = COMPARED[metric], np.array(own)
         worst: NDArray[np.float64] = score.gain(np.min(score.gain(drawn, 0.0), axis=0), 0.0)
         return worst if client == WORST else np.mean(drawn, axis=0)
 
@@ -98,7 +97,7 @@ class Scores:
 
     def lift(self, method: str, reference: str, client: str, metric: str) -> tuple[Estimate, NDArray[np.float64]]:
         """Of the differences by seed (how much better the method is than the reference), and these."""
-        score = SCORES[metric]
+        score = COMPARED[metric]
         first, second = self.values(method, client, metric), self.values(reference, client, metric)
         seeds = first.index.intersection(second.index)
         differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
@@ -116,7 +115,7 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
             for client in scores.clients:
                 own = scores.estimate(method, client, metric)
                 if own.n:
-                    row, score = _flat(own), SCORES[metric]
+                    row, score = _flat(own), COMPARED[metric]
                     # a score cannot leave its range, a symmetric interval can
                     cut = (name for name in row if name.endswith(("low", "high")))
                     ends = {name: min(max(row[name], score.low), score.high) for name in cut}
@@ -193,9 +192,9 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
         lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
         mine = scores.estimate(BEST_FEDERATED, client, metric)
         single = {name: scores.estimate(name, client, metric).mean for name in study.alone}
-        best = SCORES[metric].best(single)
+        best = COMPARED[metric].best(single)
         theirs = scores.estimate(study.best_alone, client, metric)
-        hidden = best is not None and SCORES[metric].gain(single[best], mine.mean) > 0 and not lift.mean < 0
+        hidden = best is not None and COMPARED[metric].gain(single[best], mine.mean) > 0 and not lift.mean < 0
         found.append(
             Answer(
                 client,

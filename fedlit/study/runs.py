@@ -42,7 +42,7 @@ from fedlit.study.job import (
     score_rows,
     tidy,
 )
-from fedlit.tasks import SCORES
+from fedlit.tasks import COMPARED
 
 __all__ = ["execute"]
 
@@ -133,7 +133,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():
             predictions.append(tidy(frame, client, results.split))
         for client, own in results.scores.items():
-            known = {metric: own[metric] for metric in own if metric in SCORES or metric in BESIDE}
+            known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
             scores += score_rows(known, client, results.split)
     curves = _keep(run, folder, list(splits[-1].scores))
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
@@ -151,7 +151,7 @@ def _best(job: Job) -> list[str]:
     """What makes a run keep its best checkpoint, where that is scored."""
     if job.checkpoint != "best":
         return []
-    mode = "max" if SCORES[str(job.choose)].higher_is_better else "min"
+    mode = "max" if COMPARED[str(job.choose)].higher_is_better else "min"
     return [f"--checkpoint.monitor=val/{job.choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
 
 

@@ -30,7 +30,7 @@ from fedlit.study.space import distributions
 from fedlit.study.study import Study
 from fedlit.study.trials import Trial, Trials, search_of, text
 from fedlit.study.units import heading, points
-from fedlit.tasks import SCORES, Score
+from fedlit.tasks import COMPARED, Score
 
 __all__ = ["Found", "Trial", "search"]
 
@@ -56,7 +56,7 @@ class Found:
     @property
     def score(self) -> Score:
         """By which trials are judged."""
-        return SCORES[self.study.choices[0]]
+        return COMPARED[self.study.choices[0]]
 
     @property
     def ranked(self) -> list[Trial]:

@@ -11,7 +11,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import find_config
 from fedlit.study.method import NAME, Method, Paper, Scenario, Search, coded_choices, must_be_known, refuse_row_key
 from fedlit.study.seeds import parse_seeds
-from fedlit.tasks import SCORES, TASKS, Task
+from fedlit.tasks import COMPARED, TASKS, Task
 
 __all__ = ["BEST_ALONE", "BEST_FEDERATED", "Study", "choice_of"]
 
@@ -92,10 +92,10 @@ class Study:
                 except ConfigError as error:
                     raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
         must_be_known("baselines", self.baselines or (), LABELS)
-        must_be_known("choose", self.choices, [name for name, score in SCORES.items() if not score.test_only])
-        must_be_known("metrics", self.metrics or (), SCORES)
+        must_be_known("choose", self.choices, [name for name, score in COMPARED.items() if not score.test_only])
+        must_be_known("metrics", self.metrics or (), COMPARED)
         if self.metrics == []:
-            raise ConfigError(f"metrics: expected at least one of {', '.join(SCORES)}, found none")
+            raise ConfigError(f"metrics: expected at least one of {', '.join(COMPARED)}, found none")
         if self.bootstrap < 0:
             raise ConfigError(f"bootstrap: expected a number of resamples, 0 for none, found {self.bootstrap}")
         if self.search is not None:
@@ -115,7 +115,7 @@ class Study:
                 different metrics.
         """
         kinds = {task.name: task for task in tasks.values()}
-        scores = {score.name: score for task in kinds.values() for score in task.scores if score.name in SCORES}
+        scores = {score.name: score for task in kinds.values() for score in task.scores if score.name in COMPARED}
         models = dict.fromkeys(name for task in kinds.values() for name in task.go_alone)
         shown = [
             name

@@ -24,13 +24,13 @@ from fedlit.errors import ConfigError, FedlitError
 from fedlit.explain.judge import read_records
 from fedlit.run.load import load
 from fedlit.seeding import derive_seed
-from fedlit.study.job import BESIDE, SCORE_FILE, Job
+from fedlit.study.job import SCORE_FILE, Job
 from fedlit.study.method import Search
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import run_jobs
 from fedlit.study.space import inside, look_up
 from fedlit.study.study import Study
-from fedlit.tasks import SCORES
+from fedlit.tasks import COMPARED
 
 __all__ = ["Trial", "Trials", "search_of", "text"]
 
@@ -98,7 +98,7 @@ class Trials:
         tables: Sequence[ClientTable],
     ) -> None:
         self.study, self.seeds, self.space, self.folder, self.tables = study, seeds, space, folder, tables
-        self.score = SCORES[study.choices[0]]
+        self.score = COMPARED[study.choices[0]]
         self.search = search_of(study)
         self.method = study.methods[self.search.method]
         untouched = self.plan("own", {})
@@ -194,7 +194,7 @@ class Trials:
             scores = read_records(Path(job.folder) / SCORE_FILE)
             own = scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]
             # where there is no score at all, predictions were not finite: then there is no value, as for a run
-            judged = own[own["metric"].isin(set(SCORES).difference(BESIDE))]
+            judged = own[own["metric"].isin(list(COMPARED))]
             lost = bool(judged.groupby("client")["value"].count().eq(0).any())
             of_clients = own[own["metric"] == self.score.name].set_index("client")["value"].sort_index()
             known = {str(name): float(value) for name, value in of_clients.dropna().items()}

@@ -8,7 +8,7 @@ from fedlit.study.findings import Findings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, heading, in_percent, points
-from fedlit.tasks import SCORES
+from fedlit.tasks import COMPARED
 
 __all__ = ["answer_words", "each_of", "paper_notes", "provenance", "words"]
 
@@ -23,7 +23,7 @@ def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
     }[answer.verdict]
     if answer.verdict == "unknown":
         title += f": {_why_unknown(answer)}"
-    score, (low, high) = SCORES[study.choice_of(answer.client)], answer.lift.interval
+    score, (low, high) = COMPARED[study.choice_of(answer.client)], answer.lift.interval
     ends = f"{score.text(low, signed=True)} to {score.text(high, signed=True)}"
     interval = f", interval {ends}" if math.isfinite(low + high) else ""
     text = (

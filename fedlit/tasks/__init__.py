@@ -13,15 +13,16 @@ from fedlit.tasks.regression import Regression
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCORES", "TASKS", "Classification", "Regression", "Score", "Task", "read_predictions"]
+__all__ = ["COMPARED", "SCORES", "TASKS", "Classification", "Regression", "Score", "Task", "read_predictions"]
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression)}
 """By the name that configurations use."""
 
-SCORES: dict[str, Score] = by_name(
-    score for task in TASKS.values() for score in task.scores if score.name != "loss" and not score.context
-)
-"""By which predictions of some task are judged, by name."""
+SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)
+"""Of all tasks, by name."""
+
+COMPARED: dict[str, Score] = {name: own for name, own in SCORES.items() if name != "loss" and not own.context}
+"""Those by which models of different kinds can be compared."""
 
 
 def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:

@@ -95,6 +95,8 @@ class Manifest:
             ConfigError: other clients, another seed, other rows or splits, other steps of an epoch; when resuming,
                 another configuration of data, clients or optimizers.
         """
+        if resume and self.settings and now.settings:
+            self._refuse_changes(now.settings)
         if set(self.data) != set(now.data):
             raise ConfigError(
                 f"checkpoint: expected the clients {', '.join(sorted(now.data))}, found "
@@ -104,8 +106,6 @@ class Manifest:
             raise ConfigError(
                 f"checkpoint: expected seed {now.seed}, found {self.seed}; set seed: {self.seed} or start a new run"
             )
-        if resume and self.settings and now.settings:
-            self._refuse_changes(now.settings)
         changed = [name for name in now.data if now.data[name] != self.data[name]]
         if changed or dict(self.pace) != dict(now.pace):
             pace = ", ".join(f"{name} {value}" for name, value in self.pace.items() if value is not None)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
-from fedlit.exchange.rules import Mean
+from fedlit.exchange.rules import Mean, Round
 from fedlit.methods import CHFL
 from fedlit.run.run import Run
 from fedlit.seeding import initialise
@@ -209,10 +209,10 @@ def test_nothing_of_the_own_part_and_no_columns_name_is_in_an_exchange(tmp_path:
     seen: dict[str, dict[str, Tensor]] = {}
 
     class Watch(Mean):
-        def __call__(self, updates: Any, receivers: Any) -> Any:
-            for name, update in updates.items():
+        def __call__(self, round: Round) -> Any:
+            for name, update in round.updates.items():
                 seen.setdefault(name, {}).update({**update.state, **update.published})
-            return super().__call__(updates, receivers)
+            return super().__call__(round)
 
     # even if all is asked for, with the optimizers' states, and with listed columns
     exchange = {"federated": ["*", "!common.*.head"], "optimizer_state": "average", "rule": Watch()}
@@ -238,7 +238,9 @@ def test_the_plan_says_where_heads_of_different_classes_are_federated(tmp_path: 
     made_alike = make_run(tmp_path, exchange={"federated": ["common"]}, data={"common": "all"}, **options)
     made_alike.data.setup()
     own = made_alike.data.clients[1]
-    made_alike.data.clients[1] = replace(own, spec=replace(own.spec, classes=("a", "b", "c")))  # as many as at ash
+    made_alike.data.clients[1] = replace(
+        own, spec=replace(own.spec, classes=("a", "b", "c"), task=None)
+    )  # as many as at ash
     (note,) = [note for note in made_alike.describe().notes if "heads" in note]
     assert "0, 1, 2 at ash, a, b, c at cedar" in note
 

@@ -30,7 +30,7 @@ from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
 from fedlit.study.words import provenance
-from fedlit.tasks import SCORES, Classification, Regression
+from fedlit.tasks import COMPARED, SCORES, Classification, Regression
 
 # RMSE on validation and on test, by method, seed and client
 VALUES = {
@@ -224,7 +224,7 @@ def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
 
 
 def test_a_search_looks_for_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCORES, "accuracy", replace(SCORES["rmse"], name="accuracy"))
+    monkeypatch.setitem(COMPARED, "accuracy", replace(SCORES["rmse"], name="accuracy"))
 
     def run(jobs: list[Job], *_: Any, **__: Any) -> dict[str, str]:
         for job in jobs:

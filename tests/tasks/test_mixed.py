@@ -23,7 +23,7 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
-from fedlit.engine.stack import stack_key
+from fedlit.engine.alike import stack_key
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn import MLP
 from fedlit.run.predictions import scored_predictions
