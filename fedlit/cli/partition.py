@@ -45,6 +45,9 @@ def main(argv: Sequence[str]) -> int:
     described = describe(data.tables(), data.seed, _measure(data.source))
     print(described)
     name = Path(arguments.config).stem
+    if not described.classes:
+        print("\nNo picture: it would show the shares of classes.")
+        return 0
     folder = Path(arguments.out or Path("lightning_logs", "partition", name))
     folder.mkdir(parents=True, exist_ok=True)
     files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")

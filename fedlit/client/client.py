@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -21,6 +22,8 @@ from fedlit.tasks.base import LOSS, Score
 from fedlit.tasks.metrics import SiteMetrics
 
 __all__ = ["FederatedClient", "main_score"]
+
+_log = logging.getLogger(__name__)
 
 
 class FederatedClient(LightningModule):
@@ -85,6 +88,8 @@ class FederatedClient(LightningModule):
             )
         self.state: dict[str, Any] = {}
         weight = spec.task.balance() if class_weights == "balanced" else None
+        if class_weights == "balanced" and weight is None:
+            _log.warning("%s: class_weights: balanced changes nothing, for its target is a number", spec.name)
         self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW

@@ -236,6 +236,8 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
     rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
     if classes > 20 and classes > rows / 4:
         notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
+    if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
+        notes.append(f"{table.name}: {table.target.name!r} is the same in all training rows: there is nothing to learn")
     if unseen := int((~task.known(validation)).sum()):
         notes.append(
             f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"

@@ -70,15 +70,18 @@ def is_classification(task: Mapping[str, str] | None) -> bool:
 def _checked(task: TaskSettings) -> dict[str, str]:
     from fedlit.tasks import TASKS
 
+    known = ", ".join(TASKS)
+    if not isinstance(task, str) and not (isinstance(task, dict) and "name" in task):
+        raise ConfigError(f"task: expected one of {known}, or {{name: one of them, …}}, found {task!r}")
     own = {"name": task} if isinstance(task, str) else dict(task)
-    name = own.get("name")
+    name = own["name"]
     if name not in TASKS:
-        raise ConfigError(f"task: expected one of {', '.join(TASKS)}, found {name!r}." + did_you_mean(str(name), TASKS))
+        raise ConfigError(f"task: expected one of {known}, found {name!r}." + did_you_mean(str(name), TASKS))
     choices = TASKS[name].choices
     for key, value in own.items():
         if key != "name" and (key not in choices or value not in choices[key]):
-            known = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
-            raise ConfigError(f"task: {name} takes {known}; found {key}: {value}")
+            takes = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "nothing else"
+            raise ConfigError(f"task: {name} takes {takes}; found {key}: {value}")
     return own
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.checked import Unchanged, check_received
+from fedlit.exchange.checked import Unchanged, check_received, failed
 from fedlit.exchange.questions import Blueprint, Losses, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
 from fedlit.names import Clustering
@@ -82,7 +82,10 @@ class Aggregation:
         sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
         unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
         with torch.no_grad(), isolated_rng(round.seed, self.device):
-            received = self.rule.begin(round) if begin else self.rule(round)
+            try:
+                received = self.rule.begin(round) if begin else self.rule(round)
+            except Exception as error:
+                raise failed(self.rule, round, error, begin=begin) from error
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if changed := unchanged.changed():
             raise RunError(

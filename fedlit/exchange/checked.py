@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import RunError, did_you_mean
+from fedlit.errors import FedlitError, RunError, did_you_mean
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
-__all__ = ["Unchanged", "check_received"]
+__all__ = ["Unchanged", "check_received", "failed"]
 
 
 class Unchanged:
@@ -48,6 +50,18 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
         where = "before training" if begin else f"exchange {round.number + 1}"
         advice = " Mend" if problem.endswith("?") else "; mend"
         raise RunError(f"exchange.rule: {type(rule).__name__}, {where}: {problem}{advice} the rule")
+
+
+def failed(rule: Rule, round: Round, error: Exception, *, begin: bool) -> Exception:
+    """What to raise where a rule raises: its own error if it is fedlit's, else one that names the rule and the line."""
+    if isinstance(error, FedlitError):
+        return error
+    where = "before training" if begin else f"exchange {round.number + 1}"
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return RunError(
+        f"exchange.rule: {type(rule).__name__}, {where}: expected an answer, found {type(error).__name__}: {error} "
+        f"({Path(at.filename).name}, line {at.lineno}); mend the rule"
+    )
 
 
 def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool, masked: bool) -> str:

@@ -172,11 +172,12 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
     if classes is None:
         return []
     found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
-    all_classes = all(client.spec.classes for client in federation.clients.values())
-    what, key = ("classes", "data.align: classes") if all_classes else ("targets", "the task's targets: pooled")
+    classified = [bool(client.spec.classes) for client in federation.clients.values()]
+    what = "classes" if all(classified) else "targets"
+    key = "" if len(set(classified)) > 1 else "data.align: classes" if all(classified) else "the task's targets: pooled"
     return [
         f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
-        f"another there; keep them private (!*head) or set {key}"
+        f"another there; keep them private (!*head)" + (f" or set {key}" if key else "")
     ]
 
 

@@ -40,7 +40,7 @@ class Regression(Task):
         >>> y = task.encode(pd.Series([10.0, 14.0]))
         >>> y, task.predict(torch.tensor([[0.0], [1.0]]))
         (tensor([0., 2.]), tensor([[10.],
-                [12.]]))
+                [12.]], dtype=torch.float64))
         >>> {name: value.item() for name, value in task.evaluate(torch.tensor([[10.0], [12.0]]), y).items()}
         {'rmse': 1.4142135623730951, 'mae': 1.0, 'r2': 0.5}
     """
@@ -63,17 +63,7 @@ class Regression(Task):
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
         """Count, mean and variance of the target."""
-        if target.dtype.kind not in "iuf":
-            raise DataError(
-                f"target {target.name!r}: expected numbers for task: regression, found values such as "
-                f"{target.iloc[0]!r}; name another target, or task: classification"
-            )
-        values = target.to_numpy(np.float64)
-        if not np.isfinite(values).all() or not np.isfinite(values.var()):
-            raise DataError(
-                f"target {target.name!r}: expected finite numbers within the range of float32, found others; "
-                "rescale the target or drop those rows"
-            )
+        values = _numbers(target)
         return {
             "task": cls.name,
             "target": target.name,
@@ -95,8 +85,12 @@ class Regression(Task):
         return cls(facts[client]["loss"], float(mean), scale, str(facts[client]["target"]))
 
     def encode(self, target: pd.Series) -> Tensor:
-        """(n,) float32, standardised."""
-        return torch.from_numpy(((target.to_numpy(np.float64) - self.mean) / self.scale).astype(np.float32))
+        """(n,) float32, standardised.
+
+        Raises:
+            DataError: values that are no finite numbers.
+        """
+        return torch.from_numpy(((_numbers(target, self.mean, self.scale) - self.mean) / self.scale).astype(np.float32))
 
     @property
     def outputs(self) -> int:
@@ -129,8 +123,8 @@ class Regression(Task):
         return measure(outputs[:, 0], y.to(outputs.dtype))
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """(n, 1) float32, in the user's units."""
-        return (outputs.double() * self.scale + self.mean).float()
+        """(n, 1) float64, in the user's units: beside a large mean, float32 would lose what is predicted."""
+        return outputs.double() * self.scale + self.mean
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Its number: it was fitted to the standardised target."""
@@ -168,12 +162,15 @@ class Regression(Task):
         return score
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """``row``, ``target``, ``predicted``; the target to the six digits that a float32 has beside its scale."""
+        """``row``, ``target``, ``predicted``: the target to a millionth of the scale, as a standardised float32 has it;
+        what is predicted to a thousandth of that.
+        """
         import pandas as pd
 
-        digits = 6 - math.ceil(math.log10(max(abs(self.mean), self.scale)))
+        digits = 6 - math.ceil(math.log10(self.scale))
         target = np.round(y.double().numpy() * self.scale + self.mean, digits) + 0.0
-        return pd.DataFrame({"row": row, "target": target, "predicted": predictions[:, 0].numpy()})
+        predicted = np.round(predictions[:, 0].double().numpy(), digits + 3) + 0.0
+        return pd.DataFrame({"row": row, "target": target, "predicted": predicted})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
@@ -181,3 +178,33 @@ class Regression(Task):
         target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
         task = cls()
         return task, torch.tensor(predicted)[:, None], torch.tensor(target)
+
+
+_FURTHEST = 1e15
+"""How many scales a target may be from the mean: sums of its squares are still within float32."""
+
+
+def _numbers(target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
+    """As float64.
+
+    Raises:
+        DataError: not numbers, or not finite; with one that is at fault.
+    """
+    import pandas as pd
+
+    if target.dtype.kind not in "iuf":
+        no_number = pd.to_numeric(target.astype(str), errors="coerce").isna()
+        found = [target[no_number].iloc[0], int(no_number.sum())] if no_number.any() else [target.iloc[0], len(target)]
+        raise DataError(
+            f"target {target.name!r}: expected numbers for task: regression, found {found[1]} others of {len(target)}, "
+            f"such as {str(found[0])!r}; mend them, name another target, or task: classification"
+        )
+    values = target.to_numpy(np.float64)
+    wrong = ~(np.abs(values - mean) <= _FURTHEST * scale)
+    if wrong.any():
+        raise DataError(
+            f"target {target.name!r}: expected finite numbers within {_FURTHEST * scale:g} of {mean:g}, found "
+            f"{int(wrong.sum())} others of {len(values)}, such as {values[wrong][0]:g} in row "
+            f"{target.index[wrong][0]}; mend or drop those rows"
+        )
+    return values

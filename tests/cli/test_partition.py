@@ -9,10 +9,11 @@ import pytest
 from fedlit.__main__ import main
 from fedlit.cli.partition import figure_of
 from fedlit.data.shaping.concept import ConceptShift
-from fedlit.data.shaping.dealing import Distance
+from fedlit.data.shaping.dealing import Dirichlet, Distance, Shards
 from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled
+from fedlit.errors import ConfigError
 
 DEALT = """
 data:
@@ -78,3 +79,15 @@ def test_a_wrong_action(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "descrbe", "--config", "quickstart.yaml"]) == 2
     assert "expected describe, found 'descrbe'. Did you mean 'describe'?" in capsys.readouterr().err
     assert main(["partition", "describe"]) == 2
+
+
+def test_a_number_to_predict_has_no_classes_to_deal_or_compare_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["partition", "describe", "--config", "diabetes", "--seed", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "mean of target" in told and "No earth mover's distance" in told and "No picture" in told
+    for deal in (Dirichlet(), Shards(), Distance(least=5)):
+        with pytest.raises(ConfigError, match=r"a number to predict .task: regression"):
+            Partition(Bundled(clients=["diabetes"]), 3, deal=deal).tables(2)

@@ -155,6 +155,12 @@ def test_a_mistake_of_a_rule_is_named_and_nothing_is_written(mistake: str, tmp_p
     assert run.exchange.rounds == 0 and run.exchange.bytes == 0
 
 
+def test_a_rule_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, exchange={"federated": ["core"], "rule": Wrong(lambda received: {}["foo"])})
+    with pytest.raises(RunError, match=r"exchange.rule: Wrong, exchange 1: .* KeyError: 'foo' \(test_checked.py, line"):
+        run.fit(quiet=True)
+
+
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "a missing client"])
 def test_what_clients_start_from_is_checked_too(mistake: str, tmp_path: Path) -> None:
     make, problem = MISTAKES[mistake]

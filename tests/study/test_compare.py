@@ -302,8 +302,8 @@ def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pyte
     for arguments, message in (
         (
             ["nosuch"],
-            "known by name are chfl_covertype.yaml, clusters.yaml, covertype.yaml, heart.yaml, heart_chfl.yaml, "
-            "quickstart.yaml",
+            "known by name are chfl_covertype.yaml, clusters.yaml, covertype.yaml, diabetes.yaml, heart.yaml, "
+            "heart_chfl.yaml, quickstart.yaml",
         ),
         ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
         ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),

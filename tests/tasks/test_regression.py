@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,36 @@ def test_predictions_are_in_the_users_units_and_read_as_written() -> None:
     assert isinstance(read, Regression)
     for name, score in read.evaluate(again, target).items():
         assert float(score) == pytest.approx(float(task.evaluate(predicted, y)[name]), rel=1e-6)
+
+
+def test_a_small_spread_beside_a_large_mean_is_kept() -> None:
+    x = np.random.default_rng(0).normal(size=50)
+    value, near = pd.Series(2_459_000 + 10 * x, name="date"), pd.Series(10 * x, name="date")
+    far, by_zero = (Regression.agree("a", {"a": Regression.facts(own, {})}) for own in (value, near))
+    outputs = torch.linspace(-1, 1, 50)[:, None]
+    y = far.encode(value)
+    frame = far.frame(np.arange(50), y, far.predict(outputs))
+    assert np.abs(frame["target"] - value).max() < 1e-5 * far.scale
+    again = read_predictions(frame.astype({"target": "string", "predicted": "string"}))
+    expected = by_zero.evaluate(by_zero.predict(outputs), by_zero.encode(near))
+    for read in (far.evaluate(far.predict(outputs), y), again[0].evaluate(again[1], again[2])):
+        assert {name: float(own) for name, own in read.items()} == pytest.approx(
+            {name: float(own) for name, own in expected.items()}, rel=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([1.0, math.inf], "1 others of 2, such as inf in row 1"),
+        ([1.0, 1e39], "such as 1e+39 in row 1"),
+        ([1.0, "oops"], "found 1 others of 2, such as 'oops'"),
+        ([True, False], "such as 'True'"),
+    ],
+)
+def test_rows_of_any_split_have_numbers_for_targets(values: list[object], found: str) -> None:
+    with pytest.raises(DataError, match=re.escape(found)):
+        Regression(mean=1.0, scale=2.0, target="length").encode(pd.Series(values, name="length"))
 
 
 def test_a_constant_target_keeps_its_unit() -> None:

@@ -242,6 +242,13 @@ class StopWhenGood(Callback):
         trainer.should_stop = float(trainer.callback_metrics["ash/val/auroc"]) > 0
 
 
+def test_a_score_that_no_client_has_is_refused_before_training(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, checkpoints=Checkpoints(monitor="val/rmse"))
+    with pytest.raises(ConfigError, match=r"checkpoint.monitor: expected a score .*auroc.*found val/rmse"):
+        run.fit(quiet=True)
+    assert run.loop.global_step == 0
+
+
 def test_scores_of_clients_and_means_can_be_monitored(tmp_path: Path) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 

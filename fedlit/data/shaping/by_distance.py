@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedlit.data.shaping.deal import Deal, Hand, Whole, at_least_one, check_enough, client_names, hands
+from fedlit.data.shaping.deal import Deal, Hand, Whole, at_least_one, check_enough, client_names, hands, refuse_number
 from fedlit.data.shaping.distance import Features, Measure, Space
 from fedlit.data.table import SPLITS
 from fedlit.errors import ConfigError
@@ -64,6 +64,7 @@ class Distance(Deal):
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         names = client_names(clients)
+        refuse_number(whole, "distance, of which labels are a part")
         check_enough(whole, len(names), self.least)
         used = np.sort(np.concatenate(list(whole.splits.values())))
         splits = {

@@ -16,7 +16,17 @@ from fedlit.seeding import derive_seed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Deal", "Hand", "Whole", "at_least_one", "check_enough", "client_names", "hands", "places_by_label"]
+__all__ = [
+    "Deal",
+    "Hand",
+    "Whole",
+    "at_least_one",
+    "check_enough",
+    "client_names",
+    "hands",
+    "places_by_label",
+    "refuse_number",
+]
 
 Hand = Mapping[Split, np.ndarray]
 """What a client gets: positions of rows, by split."""
@@ -31,12 +41,14 @@ class Whole:
         target: their labels.
         splits: positions, by split, in an order drawn by the seed.
         categorical: columns that hold categories.
+        number: whether the target is a number to predict, and so has no classes to deal by.
     """
 
     features: pd.DataFrame
     target: pd.Series
     splits: Mapping[Split, np.ndarray]
     categorical: tuple[str, ...] = ()
+    number: bool = False
 
 
 class Deal(ABC):
@@ -99,10 +111,27 @@ def check_enough(whole: Whole, clients: int, least: int) -> None:
             )
 
 
+def refuse_number(whole: Whole, what: str) -> None:
+    """Refuse to deal by classes where there are none.
+
+    Raises:
+        ConfigError: the target is a number to predict.
+    """
+    if whole.number:
+        raise ConfigError(
+            f"partition: deal: expected classes to deal by {what}, found {whole.target.name!r}, a number to predict "
+            "(task: regression); deal by something else, with fedlit.Iid or fedlit.ByColumn"
+        )
+
+
 def places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split, tuple[np.ndarray, np.ndarray]]]:
     """The labels, and by split for each row, in the order of positions, its label's place among them and its own in a
     random order of the split's rows of this label, in (0, 1).
+
+    Raises:
+        ConfigError: the target is a number to predict.
     """
+    refuse_number(whole, "labels")
     used = np.concatenate(list(whole.splits.values()))
     labels = sorted(whole.target.iloc[used].unique().tolist())
     code = {label: place for place, label in enumerate(labels)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from fedlit.data.shaping.dealing import NORMAL
 from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.target import is_classification, own_task
 
 __all__ = ["Described", "describe"]
 
@@ -30,6 +31,7 @@ class Described:
         measure: how distances were measured.
         distances: None where they cannot be.
         reason: why not.
+        numbers: client → mean and standard deviation of its training rows' target, where that is a number to predict.
     """
 
     rows: Mapping[str, Mapping[str, int]]
@@ -39,11 +41,13 @@ class Described:
     measure: Measure
     distances: Distances | None
     reason: str = ""
+    numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         head = ["client", *SPLITS, *(["concept"] if self.concepts else [])]
         wide = len(self.classes) > _MOST_COLUMNS
         head += ["classes", "most frequent"] if wide else [str(label) for label in self.classes]
+        head += ["mean of target", "standard deviation"] if self.numbers else []
         head += ["EMD"] if self.distances else []
         lines = [head]
         for (name, rows), shares in zip(self.rows.items(), self.shares, strict=True):
@@ -55,6 +59,8 @@ class Described:
                 line += [str(np.count_nonzero(shares)), ", ".join(named)]
             else:
                 line += [f"{100 * share:.0f} %" if share else "·" for share in shares]
+            if self.numbers:
+                line += [f"{value:.4g}" for value in self.numbers[name]] if name in self.numbers else ["·", "·"]
             line += [f"{self.distances.to_whole[name]:.4g}"] if self.distances else []
             lines.append(line)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -64,7 +70,9 @@ class Described:
             )
             for line in lines
         ]
-        return "\n".join([*table, "", "Classes: shares of a client's training rows.", *self._told()])
+        shown = ["Classes: shares of a client's training rows."] if self.classes else []
+        shown += ["Targets that are numbers: mean and standard deviation of training rows."] if self.numbers else []
+        return "\n".join([*table, "", *shown, *self._told()])
 
     def _told(self) -> list[str]:
         if self.distances is None:
@@ -107,13 +115,20 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
     tables = sorted(tables, key=lambda table: table.name)
     measure = measure or Measure()
     targets = [table.target.iloc[table.splits["train"]] for table in tables]
-    labels = {label for target in targets for label in target.unique().tolist()}
+    number = {table.name: not is_classification(own_task(table.task, table.name)) for table in tables}
+    labels = {
+        label
+        for target, own in zip(targets, number.values(), strict=True)
+        for label in ([] if own else target.unique().tolist())
+    }
     classes = tuple(sorted(labels, key=lambda label: (isinstance(label, str), label)))
     shares = np.stack([target.value_counts(normalize=True).reindex(classes, fill_value=0) for target in targets])
     distances, reason = None, ""
     columns, categorical = list(tables[0].features), set(tables[0].categorical)
     other = [t.name for t in tables if set(t.features) != set(columns) or set(t.categorical) != categorical]
-    if other:
+    if any(number.values()):
+        reason = f"it compares classes, and the target of {next(n for n, own in number.items() if own)} is a number"
+    elif other:
         reason = f"{other[0]} has other columns than {tables[0].name}"
     elif len(tables) < 2:
         reason = "there is one client"
@@ -131,4 +146,9 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
         measure=measure,
         distances=distances,
         reason=reason,
+        numbers={
+            table.name: (float(target.mean()), float(target.std(ddof=0)))
+            for table, target in zip(tables, targets, strict=True)
+            if number[table.name]
+        },
     )

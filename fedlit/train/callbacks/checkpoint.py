@@ -17,8 +17,9 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from fedlit.client.client import FederatedClient, main_score
-from fedlit.errors import ConfigError
-from fedlit.tasks.base import by_name
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.tasks import SCORES
+from fedlit.tasks.base import LOSS, by_name
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST
 
@@ -91,9 +92,17 @@ class Checkpoints:
         if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
         monitor = self.monitor or f"val/{main.name}"
-        known = by_name(score for client in clients.values() for score in client.scores).get(monitor.split("/")[-1])
+        scores = by_name(score for client in clients.values() for score in client.scores)
+        *where, name = monitor.split("/")
+        # what else is logged by whom is not known before training
+        if "val" in where and name not in scores and (name in SCORES or did_you_mean(name, scores)):
+            raise ConfigError(
+                f"checkpoint.monitor: expected a score of these clients' tasks ({', '.join(scores)}), found {monitor}."
+                + did_you_mean(name, scores)
+            )
+        known = scores.get(name)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
-        if self.monitor is not None and self.mode is None and mode == "min":
+        if self.monitor is not None and self.mode is None and known == LOSS:  # no other score of 0.1 is better if less
             _log.warning(
                 "checkpoint.mode: min, for less is better of %s (0.1 took max; checkpoint.mode: max restores that)",
                 monitor,
