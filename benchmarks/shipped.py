@@ -62,7 +62,7 @@ def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) ->
     clients = [(client.spec, sum(p.numel() for p in client.parameters())) for client in run.loop.federation.values()]
     return {
         "epochs": [end - start for start, end in pairwise(noted.marks)],
-        "work": work(clients, run.data.batches),
+        "work": work(clients, run.data.batching.batches),
         "before_mib": noted.before,
         "auroc": noted.auroc if noted.auroc is None else float(noted.auroc),
         "kernels": run.loop.kernels,
