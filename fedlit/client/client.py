@@ -149,7 +149,7 @@ class FederatedClient(LightningModule):
         return self.loss(self(x), y)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width) float32: probabilities, each row sums to 1, or a number in the user's units."""
+        """What is predicted, (n, width): probabilities, each row sums to 1, or a number in the user's units."""
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:

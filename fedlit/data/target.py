@@ -19,6 +19,7 @@ __all__ = [
     "check_task",
     "is_classification",
     "own_task",
+    "predicts_number",
     "refuse_several_tasks",
     "target_facts",
     "told_of_targets",
@@ -65,6 +66,11 @@ def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
 def is_classification(task: Mapping[str, str] | None) -> bool:
     """Whether a client's task, as :func:`own_task` gives it, is what it is where nothing is said."""
     return task is None or task["name"] == "classification"
+
+
+def predicts_number(table: ClientTable) -> bool:
+    """Whether a client's target has no classes."""
+    return not is_classification(own_task(table.task, table.name))
 
 
 def _checked(task: TaskSettings) -> dict[str, str]:

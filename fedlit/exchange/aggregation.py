@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlit.errors import RunError
+from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.checked import Unchanged, check_received, failed
 from fedlit.exchange.questions import Blueprint, Losses, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
@@ -84,6 +84,8 @@ class Aggregation:
         with torch.no_grad(), isolated_rng(round.seed, self.device):
             try:
                 received = self.rule.begin(round) if begin else self.rule(round)
+            except FedlitError:
+                raise
             except Exception as error:
                 raise failed(self.rule, round, error, begin=begin) from error
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlit.errors import FedlitError, RunError, did_you_mean
+from fedlit.errors import RunError, did_you_mean
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
@@ -47,19 +47,19 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
     """
     problem = _problem(round, received, forms, begin=begin, masked=rule.takes_masks)
     if problem:
-        where = "before training" if begin else f"exchange {round.number + 1}"
         advice = " Mend" if problem.endswith("?") else "; mend"
-        raise RunError(f"exchange.rule: {type(rule).__name__}, {where}: {problem}{advice} the rule")
+        raise RunError(f"{_where(rule, round, begin)}: {problem}{advice} the rule")
 
 
-def failed(rule: Rule, round: Round, error: Exception, *, begin: bool) -> Exception:
-    """What to raise where a rule raises: its own error if it is fedlit's, else one that names the rule and the line."""
-    if isinstance(error, FedlitError):
-        return error
-    where = "before training" if begin else f"exchange {round.number + 1}"
+def _where(rule: Rule, round: Round, begin: bool) -> str:
+    return f"exchange.rule: {type(rule).__name__}, {'before training' if begin else f'exchange {round.number + 1}'}"
+
+
+def failed(rule: Rule, round: Round, error: Exception, *, begin: bool) -> RunError:
+    """What to raise where a rule raises an error that is not fedlit's: names the rule and the line."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     return RunError(
-        f"exchange.rule: {type(rule).__name__}, {where}: expected an answer, found {type(error).__name__}: {error} "
+        f"{_where(rule, round, begin)}: expected an answer, found {type(error).__name__}: {error} "
         f"({Path(at.filename).name}, line {at.lineno}); mend the rule"
     )
 

@@ -77,6 +77,7 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
 
 def _frame(spec: ClientSpec, name: str, rows: Rows, batches: Sequence[Tensor]) -> pd.DataFrame:
     classes = next(site.classes for site in spec.sites if site.name == name)
-    predictions = torch.cat([part.cpu().float() for part in batches])
+    # at least float32: numbers beside a large mean come in float64 and need it
+    predictions = torch.cat([part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in batches])
     predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
     return spec.task.at(classes).frame(rows.row, y, predictions)

@@ -188,7 +188,7 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width) float32, in the units that people read: probabilities, or a number."""
+        """What is predicted, (n, width) of float32 or float64, in the units people read: probabilities, or a number."""
 
     def as_input(self, outputs: Tensor) -> Tensor:
         """What another network takes in of these outputs, (n, :attr:`input_width`)."""

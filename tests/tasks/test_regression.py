@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from made_tables import encode
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
+import fedlit
 from fedlit.data.agree import Terms, negotiate
 from fedlit.data.sources import Bundled, Tables
 from fedlit.data.sources.base import check_tables
 from fedlit.data.table import ClientTable
 from fedlit.data.target import TaskSettings, own_task
 from fedlit.errors import ConfigError, DataError
+from fedlit.run.predictions import scored_predictions
 from fedlit.tasks import Classification, Regression, read_predictions
 from fedlit.tasks.go_alone import REGRESSORS
 
@@ -104,6 +106,27 @@ def test_a_small_spread_beside_a_large_mean_is_kept() -> None:
         assert {name: float(own) for name, own in read.items()} == pytest.approx(
             {name: float(own) for name, own in expected.items()}, rel=1e-5
         )
+
+
+def test_saved_predictions_are_those_that_were_scored(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=90)
+    rows = pd.DataFrame({"x": x, "z": x[::-1], "date": 2_459_000 + 10 * x})
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    rows.to_csv(tmp_path / "b.csv", index=False)
+    run = fedlit.load(
+        "quickstart",
+        "--data.source=fedlit.Tables",
+        f"--data.source.files={{'a': '{tmp_path / 'a.csv'}', 'b': '{tmp_path / 'b.csv'}'}}",
+        "--data.source.target=date",
+        "--data.source.task=regression",
+        "--trainer.max_epochs=1",
+        f"--trainer.default_root_dir={tmp_path}",
+    )
+    run.fit(quiet=True)
+    scored = run.loop.results["validation"].scores["a"]
+    saved = scored_predictions(run.loop, run.data, "validation")["a"]
+    missed = (saved["target"] - saved["predicted"]).to_numpy()
+    assert float(np.sqrt(np.mean(missed**2))) == pytest.approx(scored["rmse"], rel=1e-5)
 
 
 @pytest.mark.parametrize(

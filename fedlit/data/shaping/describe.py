@@ -11,7 +11,7 @@ import numpy as np
 from fedlit.data.shaping.dealing import NORMAL
 from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.data.target import is_classification, own_task
+from fedlit.data.target import predicts_number
 
 __all__ = ["Described", "describe"]
 
@@ -115,7 +115,7 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
     tables = sorted(tables, key=lambda table: table.name)
     measure = measure or Measure()
     targets = [table.target.iloc[table.splits["train"]] for table in tables]
-    number = {table.name: not is_classification(own_task(table.task, table.name)) for table in tables}
+    number = {table.name: predicts_number(table) for table in tables}
     labels = {
         label
         for target, own in zip(targets, number.values(), strict=True)

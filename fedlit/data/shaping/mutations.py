@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedlit.data.table import ClientTable
-from fedlit.data.target import is_classification, own_task
+from fedlit.data.target import predicts_number
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.seeding import derive_seed
 
@@ -176,7 +176,7 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
 
 
 def _flip(table: ClientTable) -> ClientTable:
-    if not is_classification(own_task(table.task, table.name)):
+    if predicts_number(table):
         raise ConfigError(
             f"data.mutations: flip: expected two labels at {table.name}, found a number to predict (task: regression); "
             "choose another client or fault"

@@ -10,7 +10,7 @@ import numpy as np
 from fedlit.data.shaping.dealing import Deal, Iid, Whole
 from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import is_classification, own_task
+from fedlit.data.target import predicts_number
 from fedlit.errors import ConfigError, DataError
 from fedlit.seeding import derive_seed
 
@@ -125,8 +125,9 @@ class Partition(Source):
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
             whole[split] = order[: self.rows.get(split)]
         shared: dict[Split, np.ndarray] = {"test": whole.pop("test")} if self.shared_test else {}
-        number = not is_classification(own_task(tables[0].task, tables[0].name))
-        hands = self.deal.deal(Whole(features, target, whole, tables[0].categorical, number), self.clients, seed)
+        hands = self.deal.deal(
+            Whole(features, target, whole, tables[0].categorical, predicts_number(tables[0])), self.clients, seed
+        )
         features = features.drop(columns=list(self.deal.dropped))
         made = []
         for name, hand in hands.items():
