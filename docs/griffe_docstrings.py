@@ -1,8 +1,8 @@
 """Docstrings for a reader of the site: roles as links, examples as code.
 
-A role, such as :class:`Engine` or :func:`~fedlit.sharing.select`, names what is looked up from where it stands, as Python
-does. What exists but is not in the reference is shown as code; what does not exist is a warning of the builder, which
-names the docstring.
+A role, such as :class:`Engine` or :func:`~fedlit.sharing.select`, names what is looked up from where it stands, as
+Python does. What exists but is not in the reference is shown as code; what does not exist is a warning of the builder,
+which names the docstring.
 """
 
 from __future__ import annotations
