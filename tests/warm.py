@@ -7,6 +7,7 @@ arguments, folder, environment and files to the server, whose child becomes the 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -32,6 +33,7 @@ def serve(path: str) -> None:
     # A thread would not be in the child, but what it holds would be held there for ever.
     threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
     assert threads == 1, f"expected imports to start no thread, found {threads}"
+    gc.freeze()  # what was imported stays shared: collecting it at a child's end would copy it
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
