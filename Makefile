@@ -1,11 +1,11 @@
-# Both commands need Python 3.11 or newer, and make; they set up everything else in .venv.
+# The commands need Python 3.11 or newer, and make; they set up everything else in .venv.
 PYTHON ?= python3
 CONFIG ?= quickstart.yaml
 ARGS ?=
 BIN = .venv/bin
 JOBS ?= 2
 
-.PHONY: fit test test-all lint clean
+.PHONY: fit test test-all lint docs clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
@@ -24,14 +24,18 @@ lint: .venv/dev
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 
+# site/index.html opens in a browser, without a server or a network; a warning ends the build
+docs: .venv/docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/zensical build --strict --clean
+
 .venv/base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
-.venv/dev: .venv/base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+.venv/dev .venv/docs: .venv/base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(@F)]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .cache build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

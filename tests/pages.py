@@ -1,0 +1,147 @@
+"""The pages of the documentation: their blocks of code, and how these run.
+
+Of a page's blocks ``bash``, ``python`` and ``pycon`` run, in its order, in a folder of its own, each in a process of
+its own; ``text`` is shown only. What the reader of a page cannot see says the rest:
+
+- ``<!-- not run: REASON -->`` on the line before a block: it is shown only.
+- ``<!-- needs: NAME, NAME -->``: what there must be before the page begins: tables of :data:`TABLES`, or another page,
+  whose files are written.
+
+A block that begins with ``# file: NAME`` is written to that file, whatever its language.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+TABLES = {"north.csv": ["age", "bmi", "smoker"], "south.csv": ["age", "creatinine"]}
+"""A reader's own tables: file → columns. Beside these an outcome; they share neither columns nor all classes."""
+
+BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^( *)```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
+NEEDS = re.compile(r"^<!-- needs: (.+?) -->$", re.MULTILINE)
+FILE = re.compile(r"# file: (\S+)\n")
+RUN, SHOWN = ("bash", "python", "pycon"), ("text",)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code.
+
+    Args:
+        place: page and line, to say where it is.
+        language: of the block.
+        text: what stands in it.
+        reason: why it is not run; empty where it is.
+    """
+
+    place: str
+    language: str
+    text: str
+    reason: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that it is, if it is one."""
+        named = FILE.match(self.text)
+        return named[1] if named else None
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    """The blocks of a page.
+
+    Raises:
+        ValueError: a block is of no language, or of one that nobody knows how to run.
+    """
+    found = []
+    for match in BLOCK.finditer(text):
+        reason, indent, language, code = match.groups()
+        line = text.count("\n", 0, match.start(3)) + 1
+        block = Block(f"{page}:{line}", language, textwrap.dedent(code) if indent else code, reason or "")
+        if not (block.reason or block.file or language in (*RUN, *SHOWN)):
+            raise ValueError(
+                f"{block.place}: expected a block of {', '.join((*RUN, *SHOWN))}, found {language or 'no language'!r}; "
+                "call it text, begin it with # file: NAME, or write <!-- not run: REASON --> on the line before"
+            )
+        found.append(block)
+    return found
+
+
+def read(page: str) -> str:
+    """The Markdown of a page."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prepare(folder: Path, page: str, text: str) -> None:
+    """Put into a folder what a page needs.
+
+    Raises:
+        ValueError: nobody knows what that is.
+    """
+    for name in [name.strip() for match in NEEDS.finditer(text) for name in match[1].split(",")]:
+        if name in TABLES:
+            table(name).to_csv(folder / name, index=False)
+        elif name in PAGES:
+            for block in blocks_of(name, read(name)):
+                write(block, folder)
+        else:
+            raise ValueError(f"{page} needs {name!r}; expected one of {', '.join([*TABLES, *PAGES])}")
+
+
+def table(name: str) -> pd.DataFrame:
+    """One of the tables, made from its place among them."""
+    rng = np.random.default_rng(list(TABLES).index(name))
+    frame = pd.DataFrame(rng.normal(size=(80, len(TABLES[name]))), columns=TABLES[name])
+    frame["outcome"] = np.where(frame["age"] + rng.normal(size=80) > 0, "ill", "well")
+    if "smoker" in frame:
+        frame["smoker"] = np.where(frame["smoker"] > 0, "yes", None)
+    return frame
+
+
+def write(block: Block, folder: Path) -> None:
+    """Write a block that is a file."""
+    if block.file and not block.reason:
+        path = folder / block.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+
+
+def run(block: Block, folder: Path, environ: Mapping[str, str], warm: list[str]) -> None:
+    """Run a block; ``warm`` is the command that runs Python's at once."""
+    if block.file:
+        return write(block, folder)
+    if block.reason or block.language in SHOWN:
+        return None
+    if block.language == "bash":
+        # `make fit` is for a checkout: there it would install; here its last line is run
+        text = block.text.replace("make fit", "fedlit fit --config quickstart.yaml --trainer.max_epochs 2")
+        command = ["bash", "-euo", "pipefail", "-c", text]
+    else:
+        command = [*warm, *(["doctest"] if block.language == "pycon" else ["python", "-c"]), block.text]
+    done = subprocess.run(
+        command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{block.place}\n{block.text}\n{done.stdout}\n{done.stderr}"
+    return None
+
+
+def command_of(name: str, warm: list[str], folder: Path) -> None:
+    """A command of that name which runs warm, in a folder for the path."""
+    path = folder / name
+    quoted = " ".join(f"'{part}'" for part in warm)
+    path.write_text(f'#!/bin/sh\nexec {quoted} {name} "$@"\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
+WARM = [sys.executable, "-I", "-S", str(Path(__file__).with_name("warm.py")), "run"]
+"""Neither user's folders nor site-packages: it starts at once."""

@@ -1,0 +1,155 @@
+"""Every block of the README and of docs/ that can run runs, as it stands there; ``tests/pages.py`` says how."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, TABLES, WARM, blocks_of, command_of, prepare, read, run
+
+BIN = Path(sys.executable).parent
+BLOCKS = {page: blocks_of(page, read(page)) for page in PAGES}
+RUNNABLE = [
+    page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
+]
+
+EXAMPLES = {"mine.yaml": 40, "mine_study.yaml": 40, "mymethod.py": 40}
+"""Files that some page shows, and the most lines that they may take."""
+
+_STUDY = "lightning_logs/studies"
+LEFT = {
+    "README.md": {
+        "lightning_logs/quickstart/version_0/config.yaml": "quickstart",
+        "lightning_logs/mine/version_0/config.yaml": "north.csv",
+    },
+    "docs/tutorial.md": {
+        "lightning_logs/clinics/version_0/test.csv": "south",
+        f"{_STUDY}/clinics_study/report.html": "Two clinics that share three columns.",
+        f"{_STUDY}/clinics_study/lift.csv": "best_federated",
+    },
+    "docs/how-to/study.md": {
+        f"{_STUDY}/mine_study/lift.csv": "often",
+        f"{_STUDY}/tuned_study/results.csv": "shared",
+    },
+    "docs/how-to/method.md": {
+        "lightning_logs/proximal/version_0/config.yaml": "class_path: mymethod.Proximal",
+        "lightning_logs/median/version_0/config.yaml": "class_path: myrule.Median",
+    },
+}
+"""What the commands of a page must leave behind: page → file → what stands in it."""
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a shell in which ``fedlit`` need not import first; its WARM is the way to the server."""
+    folder = tmp_path_factory.mktemp("bin")
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    socket = folder / "socket"
+    # Arrow's allocator would start a thread when it is imported, and a process with threads must not fork
+    alone = {**environ, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    server = subprocess.Popen(
+        [sys.executable, WARM[-2], "serve", str(socket)], env=alone, cwd=folder, stdin=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not socket.exists():
+            assert server.poll() is None and time.monotonic() < deadline, "the warm process did not start"
+            time.sleep(0.05)
+        command_of("fedlit", [*WARM, str(socket)], folder)
+        yield {**environ, "PATH": os.pathsep.join([str(folder), str(BIN), environ["PATH"]]), "WARM": str(socket)}
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) -> None:
+    prepare(tmp_path, page, read(page))
+    if page == "README.md":  # its reader brings them
+        prepare(tmp_path, page, f"<!-- needs: {', '.join(TABLES)} -->")
+    for block in BLOCKS[page]:
+        run(block, tmp_path, environ, [*WARM, environ["WARM"]])
+    for file, words in LEFT.get(page, {}).items():
+        assert words in (tmp_path / file).read_text(encoding="utf-8"), file
+
+
+def test_pages_that_are_said_to_leave_files_are_there() -> None:
+    assert set(LEFT) <= set(RUNNABLE)
+
+
+def test_examples_are_shown_and_short() -> None:
+    shown = {block.file: len(block.text.splitlines()) for blocks in BLOCKS.values() for block in blocks if block.file}
+    for file, most in EXAMPLES.items():
+        assert shown[file] <= most, file
+
+
+@pytest.mark.parametrize("argv", [["describe", "--config", "quickstart.yaml"], ["nonsense"], ["--version"]])
+def test_a_warm_command_does_what_the_real_one_does(argv: list[str], tmp_path: Path, environ: dict[str, str]) -> None:
+    """As a process of its own: the same words, the same exit status."""
+    ways = {"warm": environ, "real": {**environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}}
+    done = {
+        way: subprocess.run(["fedlit", *argv], cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+        for way, own in ways.items()
+    }
+    assert done["warm"].stdout == done["real"].stdout
+    assert done["warm"].stderr == done["real"].stderr
+    assert done["warm"].returncode == done["real"].returncode == (2 if "nonsense" in argv else 0)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("bash", "false | true\n"),
+        ("bash", "fedlit nonsense\n"),
+        ("python", "import os\nassert os.path.exists('nothing')\n"),
+        ("pycon", ">>> 1 + 1\n3\n"),
+        ("pycon", "1 + 1\n"),
+    ],
+)
+def test_a_block_that_fails_is_named(language: str, text: str, tmp_path: Path, environ: dict[str, str]) -> None:
+    (block,) = blocks_of("page.md", f"# Page\n\n```{language}\n{text}```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:3"):
+        run(block, tmp_path, environ, [*WARM, environ["WARM"]])
+
+
+def test_a_block_that_nobody_can_run_is_refused() -> None:
+    for language in ("", "yaml"):
+        with pytest.raises(ValueError, match=r"page\.md:2: expected a block of bash"):
+            blocks_of("page.md", f"\n```{language}\nseed: 1\n```\n")
+    with pytest.raises(ValueError, match=r"page\.md needs 'west\.csv'; expected one of north\.csv"):
+        prepare(Path(), "page.md", "<!-- needs: west.csv -->\n")
+
+
+def test_files_and_blocks_that_are_not_run(tmp_path: Path, environ: dict[str, str]) -> None:
+    text = "<!-- not run: it would fail -->\n```bash\nfalse\n```\n"
+    text += "\n1. Write:\n\n   ```yaml\n   # file: a/b.yaml\n   x: 1\n   ```\n"
+    for block in blocks_of("page.md", text):
+        run(block, tmp_path, environ, [])
+    assert (tmp_path / "a" / "b.yaml").read_text(encoding="utf-8") == "# file: a/b.yaml\nx: 1\n"
+
+
+def test_a_page_can_need_tables_and_the_files_of_another(tmp_path: Path) -> None:
+    other, block = next((page, block) for page, blocks in BLOCKS.items() for block in blocks if block.file)
+    prepare(tmp_path, "page.md", f"# Page\n\n<!-- needs: south.csv, {other} -->\n")
+    assert (tmp_path / str(block.file)).read_text(encoding="utf-8") == block.text
+    assert (tmp_path / "south.csv").is_file() and not (tmp_path / "north.csv").exists()
+
+
+def test_commands_of_make_are_the_makefiles_targets() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    for target, command in {
+        "fit": "fedlit fit --config quickstart.yaml",
+        "test": "pytest",
+        "docs": "zensical build --strict",
+    }.items():
+        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert command in done.stdout
+    assert re.search(r"^make test$", read("README.md"), re.MULTILINE)
