@@ -33,9 +33,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = vars(parser.parse_args(argv))
     arguments["run"] = _folder(arguments["run"])
     from fedlit.run.explanation import explain
+    from fedlit.show.shown import for_terminal
 
     found = explain(**arguments)
-    print(found)
+    print(for_terminal(found))
     print("\nWrote " + ", ".join(str(path) for path in found.files))
     return 0
 

@@ -40,10 +40,11 @@ def main(argv: Sequence[str]) -> int:
     from fedlit.data.shaping.describe import describe
     from fedlit.run.load import load
     from fedlit.show.canvas import save_figure
+    from fedlit.show.shown import for_terminal
 
     data = load(arguments.config, *keys).data
     described = describe(data.tables(), data.seed, _measure(data.source))
-    print(described)
+    print(for_terminal(described))
     name = Path(arguments.config).stem
     if not described.classes:
         print("\nNo picture: it would show the shares of classes.")
