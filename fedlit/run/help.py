@@ -1,16 +1,17 @@
-"""``fedlit fit --help``: the keys that matter first, in groups, and how to see the others. Made of the parser, whose words
-are those of docstrings, so that it cannot say anything else than the code.
+"""``fedlit fit --help``: the keys that matter first, in groups, and how to see the others. Made of the parser, whose
+words are those of docstrings, so that it cannot say anything else than the code.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.show.text import definitions, wrap
+from fedlit.show.text import definitions, shorten, wrap
 
 __all__ = ["help_text", "plain", "topic_of"]
 
@@ -32,7 +33,7 @@ _TABLES = ("data.source", "data.batches", "data.align", "model.client", "exchang
 # these to the parser.
 SHOWN: dict[str, tuple[str, ...]] = {
     "fit": (
-        *_RUN, "ckpt_path", *_TABLES, "data.batch_size", "model.optimizer", "exchange.rule", "checkpoint.best",
+        *_RUN, "ckpt_path", *_TABLES, "model.optimizer", "exchange.rule", "checkpoint.best",
         "board.clients", "trainer.max_epochs", "trainer.precision",
     ),
     "describe": ("format", "seed", *_TABLES),
@@ -40,6 +41,17 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "test": ("ckpt_path", *_RUN),
     "predict": ("ckpt_path", "format", "data.predict", *_RUN),
 }  # fmt: skip
+
+
+# Where a federation gives a key of Lightning's another meaning, or Lightning's first sentence says too little.
+OWN_WORDS = {
+    "trainer.accelerator": "what to compute on: cpu, gpu, mps, or the best that there is (auto)",
+    "trainer.precision": "of computing (16-mixed is refused: it scales all clients' losses by one factor)",
+    "trainer.default_root_dir": "the folder of all runs (default: lightning_logs)",
+    "trainer.max_epochs": "epochs of training (default: 1000, if trainer.max_steps is not given either)",
+}
+
+_MOST_WORDS = 160  # of a brief explanation: of a longer one the first sentence
 
 
 def topic_of(args: list[str]) -> str | None:
@@ -80,58 +92,69 @@ def help_text(parser: Any, command: str, about: str, topic: str, width: int | No
     Raises:
         ConfigError: there is no such topic.
     """
-    keys = dict(_keys(parser))
+    width = width or shutil.get_terminal_size().columns
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
-    for key, action in keys.items():
-        groups.setdefault(key.rpartition(".")[0].partition(".")[0], {})[key] = action
+    for key, action in _keys(parser):
+        groups.setdefault(key.partition(".")[0] if "." in key else "", {})[key] = action
     titles = {group: GROUPS.get(group) or plain(parser.groups[group].title) for group in groups}
-    program, ask = f"fedlit {command}", f"fedlit {command} --help"
     if topic and topic != "all":
-        chosen = {group: own for group, own in groups.items() if group == topic} if topic else {}
-        chosen = chosen or {topic: {key: keys[key] for key in keys if f"{key}.".startswith(f"{topic}.")}}
-        if not any(chosen.values()):
-            known = [*filter(None, groups), *keys, "all"]
-            raise ConfigError(
-                f"{ask}: expected all, a group ({', '.join(filter(None, groups))}) or a key, found {topic!r}."
-                + did_you_mean(topic, known)
-            )
-        parts = [_explained(titles.get(group, f"Key {group}"), own, parser, width) for group, own in chosen.items()]
-        return "\n\n".join(parts)
-    head = [f"usage: {program} --config NAME [--KEY VALUE ...]", "", plain(about)]
-    head += [
+        title, chosen = titles.get(topic, f"Key {topic}"), _chosen(topic, groups, command)
+        return _explained(title, chosen, parser, width)
+    head = (
+        f"usage: fedlit {command} --config NAME [--KEY VALUE ...]",
+        "",
+        about,
         "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit. Keys stand in it, or here "
-        "(what is said here counts)."
-    ]
+        "(what is said here counts).",
+    )
     parts = ["\n".join(wrap(line, width) for line in head)]
     for group, own in groups.items():
-        shown = own if topic == "all" else {key: own[key] for key in SHOWN[command] if key in own}
-        if not shown:
-            continue
-        parts.append(_explained(titles[group], shown, parser, width, brief=topic != "all"))
+        shown = {key: own[key] for key in own if topic == "all" or key in SHOWN[command]}
         more = [key.removeprefix(f"{group}.") for key in own if key not in shown]
-        if more and group == "trainer":
-            parts[-1] += "\n" + wrap(f"  and {len(more)} more: {ask} {group}", width)
-        elif more:
-            parts[-1] += "\n" + wrap(f"  and {', '.join(more)}: {ask}{group and ' '}{group or 'all'}", width)
-    classes = [key for key, action in keys.items() if _is_class(_hint(action)) and not key.startswith("trainer.")]
-    asked = [
-        (f"{ask} all", "all keys, with those of Lightning's Trainer"),
-        (f"{ask} data", f"those of a group: {', '.join(filter(None, groups))}"),
-        (f"{ask} data.batches", "one key"),
-        (f"{program} --data.source.help fedlit.Tables", f"what a class takes; likewise {', '.join(classes[1:])}"),
-        (f"{program} --config NAME --print_config", "all keys with the values that they would have"),
+        names = f"{len(more)} keys" if group == "trainer" else ", ".join(more)
+        told = "\n" + wrap(f"  more, with --help {group or 'all'}: {names}", width) if more else ""
+        parts += [_explained(titles[group], shown, parser, width, brief=topic != "all") + told] if shown else []
+    return "\n\n".join([*parts, _further(groups, command, width)])
+
+
+def _chosen(topic: str, groups: Mapping[str, Mapping[str, Any]], command: str) -> dict[str, Any]:
+    """The keys of a group, or a key and those below it."""
+    keys = {key: action for own in groups.values() for key, action in own.items()}
+    chosen = {key: action for key, action in keys.items() if f"{key}.".startswith(f"{topic}.")}
+    if not chosen:
+        known = [group for group in groups if group]
+        raise ConfigError(
+            f"fedlit {command} --help: expected all, a group ({', '.join(known)}) or a key, found {topic!r}."
+            + did_you_mean(topic, [*known, *keys, "all"])
+        )
+    return chosen
+
+
+def _further(groups: Mapping[str, Mapping[str, Any]], command: str, width: int) -> str:
+    """How to see the others."""
+    classes = [
+        f"--{key}.help"
+        for group, own in groups.items()
+        for key, action in own.items()
+        if group != "trainer" and key != "data.source" and _is_class(_hint(action))
     ]
-    parts.append("More:\n" + definitions(asked, width))
-    return "\n\n".join(parts)
+    asked = [
+        (f"fedlit {command} --help all", "all keys, with those of Lightning's Trainer"),
+        (f"fedlit {command} --help data", f"those of a group: {', '.join(filter(None, groups))}"),
+        (f"fedlit {command} --help data.batches", "one key"),
+        (f"fedlit {command} --data.source.help fedlit.Tables", f"what a class takes; likewise {', '.join(classes)}"),
+        (f"fedlit {command} --config NAME --print_config", "all keys with the values that they would have"),
+    ]
+    return "More:\n" + definitions(asked, width)
 
 
 def _keys(parser: Any) -> Iterator[tuple[str, Any]]:
     """What can be set, in the parser's order: not the flags that only help, nor what is linked to another key."""
     for action in parser._actions:
         options = [option for option in action.option_strings if option.startswith("--")]
-        if options == [f"--{action.dest}"] or options == [f"--{action.dest}", f"--{action.dest}+"]:
-            if _hint(action) is not None and not action.dest.endswith(".help"):
-                yield action.dest, action
+        helps = action.dest.endswith(".help") or _hint(action) is None
+        if not helps and options in ([f"--{action.dest}"], [f"--{action.dest}", f"--{action.dest}+"]):
+            yield action.dest, action
 
 
 def _hint(action: Any) -> Any:
@@ -145,13 +168,16 @@ def _explained(title: str, own: Mapping[str, Any], parser: Any, width: int | Non
 
 def _told(key: str, action: Any, parser: Any, brief: bool) -> str:
     """What a key is, of which type, and what it is if nobody says."""
-    text = re.sub(r"\s*\n\s*", " ", (action.help or "").replace("%%", "%")).strip()
+    text = re.sub(r"\s+", " ", (action.help or "").replace("%%", "%")).strip()
     text = plain(re.sub(r"\s*Defaults?(?: to|:) ``[^`]*``\.?", "", text)).rstrip(".")
+    text = OWN_WORDS.get(key, text)
     if brief:
-        text = re.split(r"(?<=[^.])\. (?=[A-Z0-9])", text)[0]
-    default = "required" if action.required else f"default: {_value(parser.get_default(key))}"
-    told = [_words(_hint(action)), *([] if "default" in text else [default])]
-    return f"{text} ({'; '.join(told)})"
+        text = re.sub(r" \(see [^)]*\)", "", text)
+        text = re.split(r"(?<=[^.])\. (?=[A-Z0-9])", text)[0] if len(text) > _MOST_WORDS else text
+    value = "required" if action.required else f"default: {_value(parser.get_default(key))}"
+    *most, last = _choices(_hint(action), unsaid=type(None) if value == "default: none" else None)
+    kind = f"{', '.join(most)} or {last}" if 0 < len(most) < 8 else shorten([*most, last])
+    return f"{text} [{'; '.join([kind] if '(default' in text else [kind, value])}]"
 
 
 def _value(default: Any) -> str:
@@ -162,52 +188,38 @@ def _value(default: Any) -> str:
     return str(path or (str(default).lower() if isinstance(default, bool) else default))
 
 
+_FACTORY = get_origin(Callable[[], Any])
 _WORDS: dict[Any, str] = {
     int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "none", Any: "anything",
     dict: "mapping", list: "list",
 }  # fmt: skip
 
 
-def _words(hint: Any) -> str:
-    """A type in plain words.
+def _choices(hint: Any, unsaid: Any = None) -> list[str]:
+    """What a value may be, in plain words; but of several not what is ``unsaid``.
 
     Example:
-        >>> _words(dict[str, int | list[int]] | None), _words(Literal["step", "epoch"])
-        ('whole number or list of whole number by name or none', 'step or epoch')
+        >>> _choices(dict[str, int | list[int]] | None), _choices(Literal["step", "epoch"])
+        (['whole number or list of whole number, by name', 'none'], ['step', 'epoch'])
     """
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _any_of([_words(own) for own in inside])
+        return list(dict.fromkeys(word for own in inside if own is not unsaid for word in _choices(own)))
     if origin is Literal:
-        return _any_of([str(own) for own in inside])
-    if _is_class(hint):
-        return f"class: {getattr(_made(hint), '__name__', _made(hint))}"
+        return list(map(str, inside))
+    if origin is _FACTORY:
+        return [word if word.startswith("class") else f"class: {word}" for word in _choices(inside[1])]
     if origin is dict:
-        return f"{_words(inside[1])} by name"
+        return [f"{' or '.join(_choices(inside[1]))}, by name"]
     if origin is not None and inside:
-        return f"list of {_words(inside[0])}"
-    return _WORDS.get(hint) or getattr(hint, "__name__", str(hint))
-
-
-def _any_of(words: list[str]) -> str:
-    *most, last = dict.fromkeys(words)
-    return f"{', '.join(most)} or {last}" if most else last
-
-
-def _made(hint: Any) -> Any:
-    """What a factory makes, or a class itself; of several the first."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return _made(get_args(hint)[0])
-    return _made(get_args(hint)[1]) if get_origin(hint) is Callable_ else hint
+        return [f"list of {' or '.join(_choices(inside[0]))}"]
+    name = getattr(hint, "__name__", str(hint))
+    return [_WORDS.get(hint) or (f"class: {name}" if _is_class(hint) else name)]
 
 
 def _is_class(hint: Any) -> bool:
     """Whether the value names a class that has keys of its own."""
     if get_origin(hint) in (Union, types.UnionType):
         return any(_is_class(own) for own in get_args(hint))
-    if get_origin(hint) is Callable_:
-        return True
-    return isinstance(hint, type) and hint not in _WORDS and hint.__module__.startswith(("fedlit", "torch"))
-
-
-Callable_ = get_origin(Callable[[], Any])
+    ours = isinstance(hint, type) and hint not in _WORDS and hint.__module__.startswith("fedlit")
+    return ours or get_origin(hint) is _FACTORY

@@ -36,9 +36,9 @@ MADE_FROM = "# made from "
 class _Parser(LightningArgumentParser):
     """Errors are one message instead of a page of usage, and the help of classes has no markup."""
 
-    def format_help(self) -> str:
+    def format_help(self, *args: Any) -> str:
         """What a class takes (``--data.source.help CLASS``); of the command itself see :mod:`fedlit.run.help`."""
-        return plain(super().format_help())
+        return plain(super().format_help(*args))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         known = [key for key in self.get_defaults(skip_validation=True).keys(branches=True)]

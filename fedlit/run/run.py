@@ -142,7 +142,8 @@ class Run(Shown):
 
     def parts(self) -> list[Grid]:
         """What is known of the run without reading anything."""
-        return [card(self)]
+        folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
+        return [card(self.name, self.loop, str(folder))]
 
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""

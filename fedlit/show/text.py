@@ -79,7 +79,7 @@ def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> s
     """
     width = max(width or shutil.get_terminal_size().columns, _NARROWEST)
     pairs = list(pairs)
-    column = min(max(len(word) for word, _ in pairs) + 4, 2 * width // 5) if width >= 60 else 6
+    column = min(max(len(word) for word, _ in pairs) + 4, 9 * width // 20) if width >= 60 else 6
     lines = []
     for word, text in pairs:
         told = textwrap.wrap(text, width - column, break_long_words=False, break_on_hyphens=False)
@@ -126,24 +126,30 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     if width is None:
         return _block([[[cell] for cell in column] for column in columns], numeric)
     names = [_broken(cell, width // 2, anywhere=True, indent="  ") for cell in first]
-    used = _widest(names)
-    room = max(width - used - 2, 8)
-    blocks: list[list[int]] = [[]]
+    room = max(width - _widest(names) - 2, 8)
     cells = [
         [_broken(cell, room, anywhere=not (number and place)) for place, cell in enumerate(column)]
         for column, number in zip(others, numeric[1:], strict=True)
     ]
-    taken = used
-    for place, column in enumerate(cells):
-        taken += 2 + _widest(column)
-        if taken > width and blocks[-1]:
-            blocks.append([])
-            taken = used + 2 + _widest(column)
-        blocks[-1].append(place)
+    taken = [2 + _widest(column) for column in cells]
+    # as few blocks as there can be, and these about equally wide: no column stands alone if it need not
+    rooms = range(max(taken, default=0), max(width - _widest(names), *taken, 0) + 1)
+    fewest = len(_packed(taken, rooms[-1]))
+    blocks = next(own for own in (_packed(taken, room) for room in rooms) if len(own) == fewest)
     return "\n\n".join(
         _block([names, *(cells[place] for place in own)], [numeric[0], *(numeric[place + 1] for place in own)])
         for own in blocks
     )
+
+
+def _packed(taken: Sequence[int], room: int) -> list[list[int]]:
+    """The places of columns that take so much, in blocks that have so much room."""
+    blocks: list[list[int]] = [[]]
+    for place, own in enumerate(taken):
+        if blocks[-1] and sum(taken[before] for before in blocks[-1]) + own > room:
+            blocks.append([])
+        blocks[-1].append(place)
+    return blocks
 
 
 def _broken(cell: str, most: int, *, anywhere: bool, indent: str = "") -> list[str]:
