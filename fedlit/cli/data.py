@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, Source, source_class
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal
+from fedlit.show.text import terminal_width
 
 __all__ = ["main"]
 
@@ -92,7 +94,8 @@ def _show(source: type[Source]) -> int:
     print(for_terminal(f"{source.name}: {source.about}"))
     for heading, text in (("", source.layout), ("Licence: ", source.licence), ("Citation: ", source.citation)):
         if text:
-            print(for_terminal(heading + text))
+            # lines that were broken by hand are broken anew for a terminal
+            print(for_terminal(heading + (re.sub(r"\n +", " ", text) if terminal_width() else text)))
     for file in source.files():
         print(for_terminal(f"{file.path}: {file.about}"))
         for url in file.urls():

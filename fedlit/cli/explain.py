@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
 
     found = explain(**arguments)
     print(for_terminal(found))
-    print("\nWrote " + ", ".join(str(path) for path in found.files))
+    print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
     return 0
 
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(arguments.out or Path("lightning_logs", "partition", name))
     folder.mkdir(parents=True, exist_ok=True)
     files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
-    print("\nWrote " + ", ".join(map(str, files)))
+    print(for_terminal("\nWrote " + ", ".join(map(str, files))))
     return 0
 
 

@@ -48,6 +48,9 @@ OWN_WORDS = {
     "trainer.accelerator": "what to compute on: cpu, gpu, mps, or the best that there is (auto)",
     "trainer.precision": "of computing (16-mixed is refused: it scales all clients' losses by one factor)",
     "trainer.default_root_dir": "the folder of all runs (default: lightning_logs)",
+    "trainer.log_every_n_steps": "aligned steps between two writings to the log (default: 1)",
+    "trainer.num_sanity_val_steps": "validation batches to try before training (default: 0)",
+    "trainer.enable_model_summary": "print Lightning's summary of the loop (default: false)",
     "trainer.max_epochs": "epochs of training (default: 1000, if trainer.max_steps is not given either)",
 }
 
@@ -72,10 +75,10 @@ def plain(text: str) -> str:
     """Words of a docstring without markup.
 
     Example:
-        >>> plain("``none``, or as :func:`~fedlit.sharing.select` says")
-        'none, or as fedlit.sharing.select says'
+        >>> plain("``none``, or as :func:`fedlit.sharing.select` says, with :attr:`~lightning.Trainer.callbacks`")
+        'none, or as fedlit.sharing.select says, with callbacks'
     """
-    text = re.sub(r":(?:\w+:)?\w+:`~?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
+    text = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
     return re.sub(r"(`{1,2})([^`]+)\1", r"\2", text)
 
 
@@ -163,21 +166,20 @@ def _hint(action: Any) -> Any:
 
 def _explained(title: str, own: Mapping[str, Any], parser: Any, width: int | None, brief: bool = False) -> str:
     pairs = [(f"--{key}", _told(key, action, parser, brief)) for key, action in own.items()]
-    return f"{title}:\n" + definitions(pairs, width)
+    return wrap(f"{title}:", width) + "\n" + definitions(pairs, width)
 
 
 def _told(key: str, action: Any, parser: Any, brief: bool) -> str:
     """What a key is, of which type, and what it is if nobody says."""
     text = re.sub(r"\s+", " ", (action.help or "").replace("%%", "%")).strip()
-    text = plain(re.sub(r"\s*Defaults?(?: to|:) ``[^`]*``\.?", "", text)).rstrip(".")
-    text = OWN_WORDS.get(key, text)
+    text = OWN_WORDS.get(key, plain(text).rstrip("."))
     if brief:
         text = re.sub(r" \(see [^)]*\)", "", text)
         text = re.split(r"(?<=[^.])\. (?=[A-Z0-9])", text)[0] if len(text) > _MOST_WORDS else text
     value = "required" if action.required else f"default: {_value(parser.get_default(key))}"
     *most, last = _choices(_hint(action), unsaid=type(None) if value == "default: none" else None)
     kind = f"{', '.join(most)} or {last}" if 0 < len(most) < 8 else shorten([*most, last])
-    return f"{text} [{'; '.join([kind] if '(default' in text else [kind, value])}]"
+    return f"{text} [{'; '.join([kind] if re.search('[Dd]efault: ', text) else [kind, value])}]"
 
 
 def _value(default: Any) -> str:

@@ -197,7 +197,7 @@ class Run(Shown):
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-            print(for_terminal(plan), f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
+            print(for_terminal(plan), for_terminal(f"\nRun folder: {self.folder}{source}"), sep="\n", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
         with without_hints():
@@ -271,7 +271,8 @@ class Run(Shown):
         known = (self.folder / f"{split}.csv").exists()
         files = results.write(self.folder)
         if not quiet:
-            print(for_terminal(results), f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}", sep="\n")
+            wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
+            print(for_terminal(results), for_terminal(wrote), sep="\n")
         return results
 
     # ------------------------------------------------------------------

@@ -84,7 +84,7 @@ def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> s
     for word, text in pairs:
         told = textwrap.wrap(text, width - column, break_long_words=False, break_on_hyphens=False)
         beside = told.pop(0) if told and len(word) + 4 <= column else ""
-        lines.append(f"  {word:{column - 2}}{beside}".rstrip())
+        lines.append(f"  {word:{column - 2}}{beside}" if beside else wrap(f"  {word}", width))
         lines += [" " * column + line for line in told]
     return "\n".join(lines)
 
