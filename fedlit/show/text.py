@@ -98,7 +98,8 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     """Columns aligned: text to the left, numbers to the right.
 
     A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
-    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out.
+    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out but the
+    middle of long names, where that leaves them different: a line below says so.
 
     Args:
         header: a word per column.
@@ -125,7 +126,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     first, *others = columns
     if width is None:
         return _block([[[cell] for cell in column] for column in columns], numeric)
-    names = [_broken(cell, width // 2, anywhere=True, indent="  ") for cell in first]
+    names = _names(first, width // 2)
     room = max(width - _widest(names) - 2, 8)
     cells = [
         [_broken(cell, room, anywhere=not (number and place)) for place, cell in enumerate(column)]
@@ -136,10 +137,26 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     rooms = range(max(taken, default=0), max(width - _widest(names), *taken, 0) + 1)
     fewest = len(_packed(taken, rooms[-1]))
     blocks = next(own for own in (_packed(taken, room) for room in rooms) if len(own) == fewest)
-    return "\n\n".join(
+    shortened = any("…" in line and line not in first for name in names for line in name)
+    told = (
+        [wrap("… within a name: shortened to fit; in a file or pipe (| cat) it is whole.", width)] if shortened else []
+    )
+    table = "\n\n".join(
         _block([names, *(cells[place] for place in own)], [numeric[0], *(numeric[place + 1] for place in own)])
         for own in blocks
     )
+    return "\n".join([table, *told])
+
+
+def _names(column: Sequence[str], most: int) -> list[list[str]]:
+    """Names of rows: those of one word without their middle if they are too long, where they stay different; others in
+    several lines.
+    """
+    long = {cell for cell in column if len(cell) > most and " " not in cell}
+    short = {cell: f"{cell[: (most - 1) // 2]}…{cell[-(most // 2) :]}" if cell in long else cell for cell in column}
+    if len(set(short.values())) == len(short):
+        column = [short[cell] for cell in column]
+    return [_broken(cell, most, anywhere=True, indent="  ") for cell in column]
 
 
 def _packed(taken: Sequence[int], room: int) -> list[list[int]]:
