@@ -8,6 +8,7 @@ from fedlit.lazy import Moved, lazy_names
 from fedlit.moved import MOVED
 
 if TYPE_CHECKING:
+    from fedlit.client.build import ClientOverride
     from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
     from fedlit.data.shaping.column_split import ColumnSplit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         Update,
     )
     from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
-    from fedlit.nn import CNN, MLP, GlobalLayers, Network
+    from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
     from fedlit.run.run import Run
@@ -57,6 +58,7 @@ _HOMES = {
     "Bundled": "fedlit.data.sources",
     "ByColumn": "fedlit.data.shaping.dealing",
     "Checkpoints": "fedlit.train.callbacks",
+    "ClientOverride": "fedlit.client.build",
     "ClientSpec": "fedlit.spec",
     "ColumnSplit": "fedlit.data.shaping.column_split",
     "ConceptShift": "fedlit.data.shaping.concept",
@@ -77,6 +79,7 @@ _HOMES = {
     "Method": "fedlit.study.method",
     "Mutation": "fedlit.data.shaping.mutations",
     "Network": "fedlit.nn",
+    "NetworkFactory": "fedlit.nn",
     "OpenML": "fedlit.data.sources",
     "Partition": "fedlit.data.shaping.partition",
     "Rule": "fedlit.exchange.rules",
@@ -104,6 +107,7 @@ __all__ = [
     "Bundled",
     "ByColumn",
     "Checkpoints",
+    "ClientOverride",
     "ClientSpec",
     "Clustered",
     "Clustering",
@@ -126,6 +130,7 @@ __all__ = [
     "Method",
     "Mutation",
     "Network",
+    "NetworkFactory",
     "OpenML",
     "Partition",
     "Round",

@@ -13,28 +13,35 @@ __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
-USAGE = """\
-usage: fedlit COMMAND ...
+COMMANDS = {
+    "fit --config NAME": "train a federation (quickstart.yaml needs no data)",
+    "describe --config NAME": "show the plan: rows, parameters, what travels (--format json)",
+    "validate --config NAME": "score the validation split of the newest run",
+    "test --config NAME": "score its test split, write test.csv and test.json",
+    "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
+    "explain --run RUN": "what a run's clients had to correct in their columns (fedlit.IFedAvg)",
+    "compare STUDY": "many methods and seeds: what federation gains, for whom",
+    "search STUDY": "look for what to federate, and how",
+    "partition describe --config NAME": "how clients' rows and classes differ: a table and a picture",
+    "data [list | fetch NAME | show NAME]": "which tables there are, and where they were found",
+}
+ABOUT = "Partial federated learning on tables whose columns, classes and distributions differ."
+MORE = (
+    "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
+    "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
+    "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
+)
 
-Partial federated learning on tables whose columns, classes and distributions differ.
 
-  fedlit fit --config NAME          train a federation (quickstart.yaml needs no data)
-  fedlit describe --config NAME     show the plan: rows, parameters, what travels (--format json)
-  fedlit validate --config NAME     score the validation split of the newest run
-  fedlit test --config NAME         score its test split, write test.csv and test.json
-  fedlit predict --config NAME      write predictions, one file per client (--format csv|parquet)
-  fedlit explain --run RUN          what a run's clients had to correct in their columns (fedlit.IFedAvg)
-  fedlit compare STUDY              many methods and seeds: what federation gains, for whom
-  fedlit search STUDY               look for what to federate, and how
-  fedlit partition describe --config NAME
-                                    how clients' rows and classes differ: a table and a picture
-  fedlit data [list | fetch NAME | show NAME]
-                                    which tables there are, and where they were found
+def _usage() -> str:
+    import shutil
 
-NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.
-Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3
-fedlit fit --help lists all keys; --ckpt_path last continues the newest run.
-"""
+    from fedlit.show.text import definitions, wrap
+
+    width = shutil.get_terminal_size().columns
+    commands = definitions(((f"fedlit {command}", what) for command, what in COMMANDS.items()), width)
+    about, *more = (wrap(line, width) for line in (ABOUT, *MORE))
+    return "\n".join(["usage: fedlit COMMAND ...", "", about, "", commands, "", *more])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(args: list[str]) -> int:
     command, *rest = args or ["--help"]
     if command in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        print(_usage())
     elif command == "--version":
         from importlib.metadata import version
 

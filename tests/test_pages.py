@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, TABLES, WARM, blocks_of, command_of, prepare, read, run
+from pages import PAGES, ROOT, WARM, blocks_of, command_of, prepare, read, run
 
 BIN = Path(sys.executable).parent
 BLOCKS = {page: blocks_of(page, read(page)) for page in PAGES}
@@ -72,8 +72,6 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) -> None:
     prepare(tmp_path, page, read(page))
-    if page == "README.md":  # its reader brings them
-        prepare(tmp_path, page, f"<!-- needs: {', '.join(TABLES)} -->")
     for block in BLOCKS[page]:
         run(block, tmp_path, environ, [*WARM, environ["WARM"]])
     for file, words in LEFT.get(page, {}).items():

@@ -143,7 +143,6 @@ def test_every_link_of_the_markdown_leads_somewhere(page: str) -> None:
     assert not dead
 
 
-@pytest.mark.xfail(strict=True, reason="the README holds what moves to docs/")
 def test_the_readme_is_short_and_shows_wherever_it_is_read() -> None:
     """Also where only its text is, as on a package index: no picture by a path in this repository."""
     assert len(read("README.md").splitlines()) <= 150

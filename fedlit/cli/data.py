@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, Source, source_class
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.show.shown import for_terminal
+from fedlit.show.text import terminal_width
 
 __all__ = ["main"]
 
@@ -58,7 +61,7 @@ def _list(name: str | None) -> int:
     if name is not None:
         raise ConfigError(f"fedlit data list: expected no name, found {name!r}. Did you mean: fedlit data show {name}?")
     for source in map(source_class, SOURCES):
-        print(f"{source.name}: {source.about}")
+        print(for_terminal(f"{source.name}: {source.about}"))
         _print_files(source)
     return 0
 
@@ -67,7 +70,7 @@ def _print_files(source: type[Source]) -> None:
     width = max((len(file.path) for file in source.files()), default=0)
     for file in source.files():
         missing = f"not found: fedlit data fetch {source.name}" if file.url else "not found: no public address"
-        print(f"  {file.path:{width}}  {find(file) or missing}")
+        print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
 
 
 def _fetch(source: type[Source]) -> int:
@@ -88,12 +91,13 @@ def _fetch(source: type[Source]) -> int:
 
 
 def _show(source: type[Source]) -> int:
-    print(f"{source.name}: {source.about}")
+    print(for_terminal(f"{source.name}: {source.about}"))
     for heading, text in (("", source.layout), ("Licence: ", source.licence), ("Citation: ", source.citation)):
         if text:
-            print(heading + text)
+            # lines that were broken by hand are broken anew for a terminal
+            print(for_terminal(heading + (re.sub(r"\n +", " ", text) if terminal_width() else text)))
     for file in source.files():
-        print(f"{file.path}: {file.about}")
+        print(for_terminal(f"{file.path}: {file.about}"))
         for url in file.urls():
             print(f"  from    {url}")
         print(f"  sha256  {file.sha256 or 'not stated'}")

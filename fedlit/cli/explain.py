@@ -33,10 +33,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = vars(parser.parse_args(argv))
     arguments["run"] = _folder(arguments["run"])
     from fedlit.run.explanation import explain
+    from fedlit.show.shown import for_terminal
 
     found = explain(**arguments)
-    print(found)
-    print("\nWrote " + ", ".join(str(path) for path in found.files))
+    print(for_terminal(found))
+    print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
     return 0
 
 

@@ -40,10 +40,11 @@ def main(argv: Sequence[str]) -> int:
     from fedlit.data.shaping.describe import describe
     from fedlit.run.load import load
     from fedlit.show.canvas import save_figure
+    from fedlit.show.shown import for_terminal
 
     data = load(arguments.config, *keys).data
     described = describe(data.tables(), data.seed, _measure(data.source))
-    print(described)
+    print(for_terminal(described))
     name = Path(arguments.config).stem
     if not described.classes:
         print("\nNo picture: it would show the shares of classes.")
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     folder = Path(arguments.out or Path("lightning_logs", "partition", name))
     folder.mkdir(parents=True, exist_ok=True)
     files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
-    print("\nWrote " + ", ".join(map(str, files)))
+    print(for_terminal("\nWrote " + ", ".join(map(str, files))))
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedlit.errors import ConfigError
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.load import Command, option, options, parse
+from fedlit.show.shown import for_terminal
 
 __all__ = ["execute"]
 
@@ -42,12 +43,12 @@ def execute(command: Command, args: list[str]) -> None:
         style = config.format or "table"
         if style not in ("table", "json"):
             raise ConfigError(f"--format: expected table or json, found {style!r}")
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
     elif command == "fit":
-        print(f"\n{run.fit(config.ckpt_path)}\n")
+        print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():
             belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
-            print(f"Who belongs together, by the majority of the last five exchanges: {belong}")
+            print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
         if run.last_checkpoint is not None:
             print(f"Next: {_program()} test {_same_run(args, run.name)}")
         if any(run.folder.glob("federation/events.*")) if run.folder else False:
@@ -57,5 +58,4 @@ def execute(command: Command, args: list[str]) -> None:
     elif command == "test":
         run.test(config.ckpt_path)
     else:
-        for client, path in run.predict(config.ckpt_path, format=config.format or "csv").items():
-            print(f"{client}: {path}")
+        print(run.predict(config.ckpt_path, format=config.format or "csv"))

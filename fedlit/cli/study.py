@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from fedlit.errors import Parser
 from fedlit.run.config import known_configs
+from fedlit.show.shown import for_terminal
 
 __all__ = ["main"]
 
@@ -57,7 +58,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         if command == "search":
             from fedlit.study.search import search
 
-            print(search(**arguments))
+            print(for_terminal(search(**arguments)))
             return 0
         from fedlit.study.compare import compare
         from fedlit.study.parse import load_study
@@ -72,7 +73,7 @@ def main(command: str, argv: Sequence[str]) -> int:
             if scenario is not None:
                 print(f"\n=== {scenario} ===")
             found = compare(**arguments, scenario=scenario)
-            print(f"\n{found}\n")
+            print(f"\n{for_terminal(found)}\n")
             print(f"Report: {found.folder / 'report.html'}")
             for name, error in found.failures.items():
                 print(f"FAILED {name}: {error}", file=sys.stderr)

@@ -11,13 +11,14 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
 from fedlit.show.canvas import save_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
-from fedlit.show.text import MOST_ROWS, text_table
+from fedlit.show.shown import Grid, Shown
+from fedlit.show.text import MOST_ROWS
 
 __all__ = ["Explanation", "explain", "read_corrections"]
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """What was found, and where it was written.
 
     Attributes:
@@ -32,17 +33,18 @@ class Explanation:
     files: list[Path]
     note: str = ""
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The findings in words, then the clients, the most unusual first."""
         outliers = self.judged.outliers
         rows = [
             [str(row.client), f"{row.score:.2f}", str(row.marked), str(row.findings)]
             for row in outliers.head(MOST_ROWS).itertuples()
         ]
-        table = text_table(["client", "outlier score", "marked", "findings"], rows)
+        table = Grid(["client", "outlier score", "marked", "findings"], rows)
         findings = str(self.judged).splitlines()
         more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
         note = ["", f"Note: {self.note}"] if self.note else []
-        return "\n".join([f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, *note])
+        return [f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, *note]
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:

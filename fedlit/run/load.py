@@ -17,7 +17,9 @@ from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml
 from fedlit.run.folders import newest_run, run_folder
+from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.run import Run
+from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -32,13 +34,17 @@ MADE_FROM = "# made from "
 
 
 class _Parser(LightningArgumentParser):
-    """Errors are one message instead of a page of usage."""
+    """Errors are one message instead of a page of usage, and the help of classes has no markup."""
+
+    def format_help(self, *args: Any) -> str:
+        """What a class takes (``--data.source.help CLASS``); of the command itself see :mod:`fedlit.run.help`."""
+        return plain(super().format_help(*args))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         known = [key for key in self.get_defaults(skip_validation=True).keys(branches=True)]
         unknown = re.search(r"(?:Option|[Kk]ey|argument[s]?:?)\s+['\"]?-*([\w.]+)", message)
         hint = did_you_mean(unknown.group(1), known) if unknown and unknown.group(1) not in known else ""
-        raise ConfigError(message.strip().rstrip(".") + "." + hint + " (fedlit fit --help lists all keys)") from ex
+        raise ConfigError(message.strip().rstrip(".") + "." + hint + " (fedlit fit --help all lists all keys)") from ex
 
 
 class FedlitCLI(LightningCLI):
@@ -53,14 +59,14 @@ class FedlitCLI(LightningCLI):
     """
 
     def __init__(self, command: Command, args: list[str], name: str, config: Path | None) -> None:
-        self.default_name, self.made_from = name, config
+        self.default_name, self.made_from, self.command = name, config, command
         self.run: Run
         super().__init__(
             FederatedLoop,
             FederatedData,
             save_config_callback=None,
             seed_everything_default=False,
-            parser_kwargs={"prog": f"fedlit {command}", "description": _DESCRIPTIONS[command], "allow_abbrev": False},
+            parser_kwargs={"prog": f"fedlit {command}", "allow_abbrev": False},
             parser_class=_Parser,
             args=args,
             run=False,
@@ -95,7 +101,10 @@ class FedlitCLI(LightningCLI):
         parser.link_arguments("seed", "data.seed")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse."""
+        """Parse, or help."""
+        if (topic := topic_of(args)) is not None:
+            print(help_text(parser, self.command, _DESCRIPTIONS[self.command], topic, terminal_width()))
+            raise SystemExit(0)
         self.config = parser.parse_args(args)
 
     def _set_seed(self) -> None:
@@ -208,7 +217,7 @@ def parse(command: Command, args: list[str]) -> tuple[Run, Any]:
     """The run that a command's arguments ask for, and all that was parsed."""
     args, configs = _resolve(args)
     helping = {"-h", "--help", "--print_config"} & {arg.partition("=")[0] for arg in args} or any(
-        arg.endswith(".help") for arg in args
+        arg.partition("=")[0].endswith(".help") for arg in args
     )
     if not configs and not helping:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedlit.exchange.questions import bytes_of
-from fedlit.show.text import MOST_ROWS, more, shorten, text_table
+from fedlit.show.shown import Grid, Shown
+from fedlit.show.text import MOST_ROWS, more, shorten
 
 if TYPE_CHECKING:
     from fedlit.sharing import Sharing
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "make_plan"]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """The plan of a run.
 
     Attributes:
@@ -101,13 +102,13 @@ class Plan:
             )
         return lines
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The table of clients, then in words what travels, and the notes."""
         names = shorten(self.exchange["federated"], 6) if self.exchange["federated"] else ""
         rows = self._rows()
-        lines = [text_table(self._HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self._told(), self._sentence()]
-        lines += [f"Federated: {names}"] if names else []
-        lines += [f"Note: {note}" for note in self.notes[:MOST_ROWS]]
-        return "\n".join([*lines, *more(self.notes, "notes")])
+        parts: list[str | Grid] = [Grid(self._HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self._told()]
+        parts += [self._sentence(), *([f"Federated: {names}"] if names else [])]
+        return [*parts, *(f"Note: {note}" for note in self.notes[:MOST_ROWS]), *more(self.notes, "notes")]
 
     def markdown(self) -> str:
         """For TensorBoard's text tab."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,10 +15,46 @@ from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError
+from fedlit.show.shown import Shown
+from fedlit.show.text import Verbatim
 from fedlit.spec import ClientSpec
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["scored_predictions", "write_predictions"]
+__all__ = ["Predictions", "scored_predictions", "write_predictions"]
+
+
+class Predictions(Shown, Mapping[str, pd.DataFrame]):
+    """Client → its predictions: one row for each row of the split, with the columns ``row`` (its number in the
+    source), of a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
+    source's own labels or units. As text, the files.
+
+    Args:
+        frames: client → its predictions.
+        files: client → the file that they were written to.
+
+    Example:
+        >>> made = Predictions({"ash": pd.DataFrame({"row": [3], "predicted": ["ill"]})}, {"ash": Path("ash.csv")})
+        >>> made["ash"]["predicted"].tolist(), made.files["ash"].name
+        (['ill'], 'ash.csv')
+        >>> print(made)
+        ash: ash.csv
+    """
+
+    def __init__(self, frames: Mapping[str, pd.DataFrame], files: Mapping[str, Path]) -> None:
+        self._frames, self.files = dict(frames), dict(files)
+
+    def __getitem__(self, client: str) -> pd.DataFrame:
+        return self._frames[client]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def parts(self) -> list[str]:
+        """A line for each client: its name and its file."""
+        return [Verbatim(f"{name}: {path}") for name, path in self.files.items()]
 
 
 def write_predictions(
@@ -27,7 +63,7 @@ def write_predictions(
     batches: Sequence[Sequence[Tensor]] | Sequence[Tensor],
     folder: Path,
     format: str,
-) -> dict[str, Path]:
+) -> Predictions:
     """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of a
     classifier's classes, ``predicted``.
 
@@ -51,15 +87,15 @@ def write_predictions(
     # Lightning unpacks a list of one
     sites = data.sites(data.predict)
     per_site = cast(Sequence[Sequence[Tensor]], [batches] if len(sites) == 1 else batches)
-    written = {}
+    files, frames = dict[str, Path](), dict[str, pd.DataFrame]()
     for (owner, name, rows), parts in zip(sites, per_site, strict=True):
-        written[name] = folder / f"{name}.{format}"
-        frame = _frame(loop.federation[owner].spec, name, rows, parts).drop(columns="target")
+        files[name] = folder / f"{name}.{format}"
+        frames[name] = frame = _frame(loop.federation[owner].spec, name, rows, parts).drop(columns="target")
         if format == "csv":
-            frame.to_csv(written[name], index=False)
+            frame.to_csv(files[name], index=False)
         else:
-            frame.to_parquet(written[name], index=False)
-    return written
+            frame.to_parquet(files[name], index=False)
+    return Predictions(frames, files)
 
 
 def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, pd.DataFrame]:

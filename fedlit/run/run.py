@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
@@ -16,9 +16,11 @@ from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import InProcess, Transport
+from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
 from fedlit.run.options import check_options, listed, without_hints
 from fedlit.run.plan import Plan, make_plan
+from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
@@ -26,10 +28,13 @@ from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
 from fedlit.train.results import Results
 
+if TYPE_CHECKING:
+    from fedlit.run.predictions import Predictions
+
 __all__ = ["Run"]
 
 
-class Run:
+class Run(Shown):
     """Trains, scores and predicts with one federation.
 
     Everything that a run writes goes to ``<root>/<name>/version_<n>/``: the resolved configuration, TensorBoard
@@ -135,6 +140,11 @@ class Run:
             **self.trainer_options,
         )
 
+    def parts(self) -> list[Grid]:
+        """What is known of the run without reading anything."""
+        folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
+        return [card(self.name, self.loop, str(folder))]
+
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""
         self.loop.build(self.data)
@@ -187,7 +197,7 @@ class Run:
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-            print(plan, f"\nRun folder: {self.folder}{source}", sep="\n", flush=True)
+            print(for_terminal(plan), for_terminal(f"\nRun folder: {self.folder}{source}"), sep="\n", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
         with without_hints():
@@ -225,10 +235,9 @@ class Run:
         """
         return self._evaluate("test", ckpt_path, quiet)
 
-    def predict(
-        self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
-    ) -> dict[str, Path]:
-        """Write one file per client: row number in the source, probability of each class, predicted label or number.
+    def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
+        """Predict each client's rows, and write one file per client: row number in the source, probability of each
+        class, predicted label or number.
 
         Args:
             ckpt_path: see :meth:`test`.
@@ -236,7 +245,7 @@ class Run:
             quiet: print nothing but errors.
 
         Returns:
-            client → file.
+            client → what its file holds, as a frame; ``.files`` has client → file.
         """
         from fedlit.run.predictions import write_predictions
 
@@ -262,7 +271,8 @@ class Run:
         known = (self.folder / f"{split}.csv").exists()
         files = results.write(self.folder)
         if not quiet:
-            print(results, f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}", sep="\n")
+            wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
+            print(for_terminal(results), for_terminal(wrote), sep="\n")
         return results
 
     # ------------------------------------------------------------------

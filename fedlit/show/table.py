@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedlit.show.text import text_table
+from fedlit.show.shown import Grid, Shown
 
 __all__ = ["NOTHING", "Cell", "Table"]
 
@@ -30,8 +30,8 @@ class Cell:
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
     """Rows with a label each.
 
     Attributes:
@@ -51,12 +51,12 @@ class Table:
             )
         return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
-    def __str__(self) -> str:
-        """For a terminal; the marked values have a star."""
+    def parts(self) -> list[str | Grid]:
+        """The table; the marked values have a star."""
         body = [
             [label, *(_joined(cell) + ("*" if cell.marked else "") for cell in cells)] for label, cells in self.rows
         ]
-        return text_table(["", *self.head], body)
+        return [Grid(["", *self.head], body)]
 
 
 def _joined(cell: Cell, bold: str = "") -> str:

@@ -1,13 +1,27 @@
-"""Tables and lists as text, for terminals."""
+"""Tables and lists as text: of any width, or of the terminal's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
-__all__ = ["MOST_ROWS", "more", "shorten", "text_table"]
+__all__ = ["MOST_ROWS", "Verbatim", "definitions", "more", "right_aligned", "shorten", "terminal_width", "text_table",
+           "wrap"]  # fmt: skip
 
 MOST_ROWS = 64  # of a printed table
+
+_NARROWEST = 20  # columns; a terminal that says less is written to as if it had these
+
+_NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
+
+
+class Verbatim(str):
+    """A path or a command: it will be copied, so it is never broken, however narrow the terminal."""
 
 
 def more(listed: Sequence[Any], what: str) -> list[str]:
@@ -21,25 +35,163 @@ def shorten(words: Sequence[str], most: int = 8) -> str:
     return shown if len(words) <= most else f"{shown}, … ({len(words)})"
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns aligned: text to the left, numbers to the right.
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Columns of the terminal that a stream (standard output) writes to: ``COLUMNS`` if it is set, else what the
+    terminal says. None for a pipe, a file, a notebook, or a terminal that does not say: lines are as long as they are
+    then, so that logs keep tables whole.
+    """
+    stream = sys.stdout if stream is None else stream
+    try:
+        if not stream.isatty():
+            return None
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
+    except (AttributeError, ValueError, OSError):
+        return None
+    return max(columns, _NARROWEST) if columns > 0 else None
+
+
+def wrap(text: str, width: int | None = None) -> str:
+    """Sentences broken between words, what is continued two columns further in. A word that is longer than the width,
+    such as a path, stays whole.
 
     Example:
-        >>> print(text_table(["client", "rows"], [["comanche", "4,771"], ["neota", "386"]]))
+        >>> print(wrap("Note: wine: the same value in all training rows: ash", 30))
+        Note: wine: the same value in
+          all training rows: ash
+    """
+    if width is None or isinstance(text, Verbatim):
+        return text
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())] + "  "
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
+
+
+def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> str:
+    """Words to the left, what they mean to the right; below each other where the width is small.
+
+    Args:
+        pairs: (word, what it means).
+        width: of the lines; the terminal's, or 80 in a pipe or file, if None.
+    """
+    width = max(width or shutil.get_terminal_size().columns, _NARROWEST)
+    pairs = list(pairs)
+    column = min(max(len(word) for word, _ in pairs) + 4, 9 * width // 20) if width >= 60 else 6
+    lines = []
+    for word, text in pairs:
+        told = textwrap.wrap(text, width - column, break_long_words=False, break_on_hyphens=False)
+        beside = told.pop(0) if told and len(word) + 4 <= column else ""
+        lines.append(f"  {word:{column - 2}}{beside}" if beside else wrap(f"  {word}", width))
+        lines += [" " * column + line for line in told]
+    return "\n".join(lines)
+
+
+def right_aligned(column: Sequence[str]) -> bool:
+    """Whether a column of a table (without its header) is one of numbers."""
+    return bool(column) and all(_NUMBER.match(cell) for cell in column)
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Columns aligned: text to the left, numbers to the right.
+
+    A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
+    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out but the
+    middle of long names, where that leaves them different: a line below says so.
+
+    Args:
+        header: a word per column.
+        rows: as many cells each.
+        width: most columns of a line; any if None.
+
+    Example:
+        >>> rows = [["comanche", "4,771", "30"], ["neota", "386", "12"]]
+        >>> print(text_table(["client", "rows", "features"], rows))
+        client     rows  features
+        comanche  4,771        30
+        neota       386        12
+        >>> print(text_table(["client", "rows", "features"], rows, width=20))
         client     rows
         comanche  4,771
         neota       386
+        <BLANKLINE>
+        client    features
+        comanche        30
+        neota           12
     """
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    numeric = [
-        bool(rows) and all(row[column][:1].isdigit() or row[column] in ("–", "") for row in rows)
-        for column in range(len(header))
+    columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(header)]
+    numeric = [right_aligned(column[1:]) for column in columns]
+    first, *others = columns
+    if width is None:
+        return _block([[[cell] for cell in column] for column in columns], numeric)
+    names = _names(first, width // 2)
+    room = max(width - _widest(names) - 2, 8)
+    cells = [
+        [_broken(cell, room, anywhere=not (number and place)) for place, cell in enumerate(column)]
+        for column, number in zip(others, numeric[1:], strict=True)
     ]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in (header, *rows)
-    ]
+    taken = [2 + _widest(column) for column in cells]
+    # as few blocks as there can be, and these about equally wide: no column stands alone if it need not
+    rooms = range(max(taken, default=0), max(width - _widest(names), *taken, 0) + 1)
+    fewest = len(_packed(taken, rooms[-1]))
+    blocks = next(own for own in (_packed(taken, room) for room in rooms) if len(own) == fewest)
+    shortened = any("…" in line and line not in first for name in names for line in name)
+    told = (
+        [wrap("… within a name: shortened to fit; in a file or pipe (| cat) it is whole.", width)] if shortened else []
+    )
+    table = "\n\n".join(
+        _block([names, *(cells[place] for place in own)], [numeric[0], *(numeric[place + 1] for place in own)])
+        for own in blocks
+    )
+    return "\n".join([table, *told])
+
+
+def _names(column: Sequence[str], most: int) -> list[list[str]]:
+    """Names of rows: those of one word without their middle if they are too long, where they stay different; others in
+    several lines.
+    """
+    long = {cell for cell in column if len(cell) > most and " " not in cell}
+    short = {cell: f"{cell[: (most - 1) // 2]}…{cell[-(most // 2) :]}" if cell in long else cell for cell in column}
+    if len(set(short.values())) == len(short):
+        column = [short[cell] for cell in column]
+    return [_broken(cell, most, anywhere=True, indent="  ") for cell in column]
+
+
+def _packed(taken: Sequence[int], room: int) -> list[list[int]]:
+    """The places of columns that take so much, in blocks that have so much room."""
+    blocks: list[list[int]] = [[]]
+    for place, own in enumerate(taken):
+        if blocks[-1] and sum(taken[before] for before in blocks[-1]) + own > room:
+            blocks.append([])
+        blocks[-1].append(place)
+    return blocks
+
+
+def _broken(cell: str, most: int, *, anywhere: bool, indent: str = "") -> list[str]:
+    if len(cell) <= most or isinstance(cell, Verbatim):
+        return [cell]
+    return textwrap.wrap(
+        cell, most, subsequent_indent=indent, break_long_words=anywhere, break_on_hyphens=False
+    ) or [""]  # fmt: skip
+
+
+def _widest(column: Sequence[Sequence[str]]) -> int:
+    return max(len(line) for cell in column for line in cell)
+
+
+def _block(columns: Sequence[Sequence[Sequence[str]]], numeric: Sequence[bool]) -> str:
+    """Columns of cells of lines, beside each other."""
+    lines = []
+    widths = [_widest(column) for column in columns]
+    for row in zip(*columns, strict=True):
+        for place in range(max(map(len, row))):
+            parts = [cell[place] if place < len(cell) else "" for cell in row]
+            lines.append(
+                "  ".join(
+                    part.rjust(width) if right else part.ljust(width)
+                    for part, width, right in zip(parts, widths, numeric, strict=True)
+                ).rstrip()
+            )
     return "\n".join(lines)

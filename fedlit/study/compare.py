@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
+from fedlit.show.shown import Grid, Shown
 from fedlit.study.collect import Collected, collect
 from fedlit.study.findings import Findings
 from fedlit.study.job import check_format
@@ -27,23 +28,22 @@ __all__ = ["Comparison", "compare"]
 _MOST_PRINTED = 12  # methods in a table beside the main ones
 
 
-class Comparison(Findings):
+class Comparison(Shown, Findings):
     """What a study found; as text, what a terminal shows of it."""
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The main score, its lifts, who belongs together, and each client's answer."""
         score = self.scores[0]
-        tables = [
-            f"{in_unit(score)}:",
-            str(score_table(self.study, self.estimates, score, self.clients, short=True)),
-        ]
+        tables = [(in_unit(score), score_table(self.study, self.estimates, score, self.clients, short=True))]
         for reference in self.lift["reference"].unique():
-            tables.append(f"Lift over {self.study.labels[reference]}, {lift_unit(score)}:")
-            tables.append(str(lift_table(self.study, self.lift, score, reference, self.clients)))
+            title = f"Lift over {self.study.labels[reference]}, {lift_unit(score)}"
+            tables.append((title, lift_table(self.study, self.lift, score, reference, self.clients)))
         together = cluster_table(self.study, self.collected)
         if together is not None and len(together.rows) <= _MOST_PRINTED:
-            tables += ["Who belongs together:", str(together)]
-        lines = [f"{answer.client}: {': '.join(answer_words(self.study, answer))}" for answer in self.answers]
-        return "\n\n".join([*tables, *(["Should this client join?", "\n".join(lines)] if lines else [])])
+            tables.append(("Who belongs together", together))
+        parts = [part for title, table in tables for part in (f"{title}:", "", *table.parts(), "")]
+        answers = [f"{answer.client}: {', '.join(answer_words(self.study, answer))}" for answer in self.answers]
+        return [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
 
 
 def compare(

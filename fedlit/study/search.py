@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.config import known_configs
+from fedlit.show.shown import Grid, Shown
 from fedlit.show.table import NOTHING
-from fedlit.show.text import text_table
+from fedlit.show.text import Verbatim
 from fedlit.study.job import check_format
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
@@ -37,8 +38,8 @@ __all__ = ["Found", "Trial", "search"]
 MOST_TRIALS = 10  # of the printed table
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+@dataclass(frozen=True, eq=False, repr=False)
+class Found(Shown):
     """What a search found.
 
     Attributes:
@@ -90,7 +91,8 @@ class Found:
         searched = self.study.methods[search_of(self.study).method]
         return replace(searched, label="", set={**searched.set, **self.best.params}, tune={})
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The best trials, what was gained, and the commands that go on from here."""
         what, score = search_of(self.study), self.score
         ranked, own = self.ranked, self.own
         shown = ranked[:MOST_TRIALS] + [one for one in ranked[MOST_TRIALS:] if one is own]
@@ -101,24 +103,22 @@ class Found:
         config = method.config if method.config in known_configs() else str(self.study.config(what.method))
         command = ["fedlit", "fit", "--config", config, *method.arguments()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
-        return "\n".join(
-            [
-                f"{what.method}: {len(ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
-                f"{heading(score)} on validation rows{' in %' * score.percent}, {judged}:",
-                text_table(["trial", "value", *what.space, ""], rows),
-                self._comparison(),
-                "",
-                f"Train the best: {shlex.join(command)}",
-                f"As a method of a study: best: {snippet}",
-                f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)",
-                f"Curves of every run: tensorboard --logdir {shlex.quote(str(self.folder / 'runs'))}",
-                *(["The best trial shares nothing: each client by itself."] if shares_nothing else []),
-                "Note: the best of many trials flatters itself on the rows that it was chosen by. No test rows were "
-                "scored: put it into a study as a method, let fedlit compare say what it is worth, with other seeds "
-                "than these. (Where seeds draw splits anew, even those share rows with the ones it was chosen by.)",
-                *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
-            ]
-        )
+        return [
+            f"{what.method}: {len(ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
+            f"{heading(score)} on validation rows{' in %' * score.percent}, {judged}:",
+            Grid(["trial", "value", *what.space, ""], rows),
+            self._comparison(),
+            "",
+            Verbatim(f"Train the best: {shlex.join(command)}"),
+            Verbatim(f"As a method of a study: best: {snippet}"),
+            Verbatim(f"Trials: tensorboard --logdir {shlex.quote(str(self.folder / 'trials'))} (tab HParams)"),
+            Verbatim(f"Curves of every run: tensorboard --logdir {shlex.quote(str(self.folder / 'runs'))}"),
+            *(["The best trial shares nothing: each client by itself."] if shares_nothing else []),
+            "Note: the best of many trials flatters itself on the rows that it was chosen by. No test rows were "
+            "scored: put it into a study as a method, let fedlit compare say what it is worth, with other seeds "
+            "than these. (Where seeds draw splits anew, even those share rows with the ones it was chosen by.)",
+            *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
+        ]
 
     def _comparison(self) -> str:
         if self.own is None:

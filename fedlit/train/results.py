@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.table import Split
-from fedlit.show.text import MOST_ROWS, text_table
+from fedlit.show.shown import Grid, Shown
+from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
 from fedlit.tasks.metrics import lost_sites
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Results"]
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(frozen=True, repr=False)
+class Results(Shown):
     """Scores of every client on one split.
 
     Attributes:
@@ -73,7 +74,8 @@ class Results:
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The table with mean and worst client, then what a person should know of it."""
         metrics = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
         lines = [
             [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
@@ -91,7 +93,7 @@ class Results:
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
-        return "\n".join([text_table([f"{self.split}:", "rows", *metrics], lines), *notes])
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *notes]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Where there are too many clients to look at: the worst by the main score, undefined ones first."""
@@ -110,10 +112,6 @@ class Results:
         if not math.isfinite(value):
             return "–"
         return f"{value:.0f}" if self._context(metric) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
-
-    def _repr_html_(self) -> str:
-        html: str = self.to_frame().to_html(float_format="{:.4f}".format)
-        return html
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write ``<split>.csv`` (one row per client) and ``<split>.json`` (with mean and worst) into the folder of

@@ -85,7 +85,7 @@ def test_a_classifier_and_a_regressor_share_a_core(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING):
         run.fit(quiet=True)
     assert "different tasks: the best checkpoint is that of least val/loss" in caplog.text
-    assert run.trainer is not None and "val loss" in Progress().describe(run.trainer, run.loop)
+    assert run.trainer is not None and "val loss" in " ".join(Progress().describe(run.trainer, run.loop))
     ash, elm = run.loop.federation.values()
     assert torch.equal(ash.state_dict()["core.0.weight"], elm.state_dict()["core.0.weight"])
     results = run.test(quiet=True)
@@ -95,10 +95,11 @@ def test_a_classifier_and_a_regressor_share_a_core(tmp_path: Path, caplog: pytes
     frame = results.to_frame()
     assert math.isnan(frame.loc["ash", "rmse"]) and math.isnan(frame.loc["elm", "auroc"])
     assert run.describe().clients["elm"]["target"] == "price" and "price (number)" in str(run.describe())
-    files = run.predict(quiet=True)
-    assert list(pd.read_csv(files["elm"])) == ["row", "predicted"]
-    assert "probability_0" in pd.read_csv(files["ash"])
-    assert 300 < pd.read_csv(files["elm"])["predicted"].mean() < 700  # in the units of the table
+    predictions = run.predict(quiet=True)
+    assert list(predictions["elm"]) == ["row", "predicted"] and "probability_0" in predictions["ash"]
+    assert 300 < predictions["elm"]["predicted"].mean() < 700  # in the units of the table
+    for name, file in predictions.files.items():
+        assert file.read_text() == predictions[name].to_csv(index=False) and f"{name}: {file}" in str(predictions)
 
 
 def test_a_mixed_federation_resumes_with_the_same_bits(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedlit.data.shaping.dealing import NORMAL
 from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import predicts_number
+from fedlit.show.shown import Grid, Shown
 
 __all__ = ["Described", "describe"]
 
@@ -19,8 +20,8 @@ __all__ = ["Described", "describe"]
 _MOST_COLUMNS = 12
 
 
-@dataclass(frozen=True, eq=False)
-class Described:
+@dataclass(frozen=True, eq=False, repr=False)
+class Described(Shown):
     """How clients differ.
 
     Attributes:
@@ -43,13 +44,14 @@ class Described:
     reason: str = ""
     numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
-    def __str__(self) -> str:
+    def parts(self) -> list[str | Grid]:
+        """The table of clients, then what its columns mean."""
         head = ["client", *SPLITS, *(["concept"] if self.concepts else [])]
         wide = len(self.classes) > _MOST_COLUMNS
         head += ["classes", "most frequent"] if wide else [str(label) for label in self.classes]
         head += ["mean of target", "standard deviation"] if self.numbers else []
         head += ["EMD"] if self.distances else []
-        lines = [head]
+        lines = []
         for (name, rows), shares in zip(self.rows.items(), self.shares, strict=True):
             line = [name, *(f"{rows[split]:,}" for split in SPLITS)]
             line += [self.concepts.get(name, "")] if self.concepts else []
@@ -63,16 +65,9 @@ class Described:
                 line += [f"{value:.4g}" for value in self.numbers[name]] if name in self.numbers else ["·", "·"]
             line += [f"{self.distances.to_whole[name]:.4g}"] if self.distances else []
             lines.append(line)
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(
-                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
-            )
-            for line in lines
-        ]
         shown = ["Classes: shares of a client's training rows."] if self.classes else []
         shown += ["Targets that are numbers: mean and standard deviation of training rows."] if self.numbers else []
-        return "\n".join([*table, "", *shown, *self._told()])
+        return [Grid(head, lines), "", *shown, *self._told()]
 
     def _told(self) -> list[str]:
         if self.distances is None:

@@ -1,0 +1,83 @@
+"""Things that show themselves: as text, at a terminal's width, as HTML in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fedlit.show.text import right_aligned, terminal_width, text_table, wrap
+
+__all__ = ["Grid", "Shown", "for_terminal"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts.
+
+    Attributes:
+        header: a word per column.
+        rows: as many cells each.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def text(self, width: int | None = None) -> str:
+        """See :func:`fedlit.show.text.text_table`."""
+        return text_table(self.header, self.rows, width)
+
+    def html(self) -> str:
+        """A table without colours of its own, so that it can be read on any background; all cells are escaped.
+
+        Example:
+            >>> Grid(["client", "rows"], [["<b>", "12"]]).html().count("&lt;b&gt;")
+            1
+        """
+        columns = [[row[place] for row in self.rows] for place in range(len(self.header))]
+        styles = [f' style="text-align: {"right" if right_aligned(own) else "left"}"' for own in columns]
+        lines = [
+            "".join(
+                f"<{tag}{style}>{html.escape(cell)}</{tag}>" for cell, style in zip(row, styles, strict=True)
+            )
+            for tag, row in (("th", self.header), *(("td", row) for row in self.rows))
+        ]  # fmt: skip
+        head, *body = (f"<tr>{line}</tr>" for line in lines)
+        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
+class Shown:
+    """Something made of tables and sentences.
+
+    ``str()`` has its full width, whatever the terminal; what Python prints of it at a prompt (``repr()``) and what
+    :func:`for_terminal` gives keep to the terminal's.
+    """
+
+    def parts(self) -> Iterable[str | Grid]:
+        """Tables and lines, from the top; an empty line where there is a gap."""
+        raise NotImplementedError
+
+    def text(self, width: int | None = None) -> str:
+        """As text.
+
+        Args:
+            width: most columns of a line; any if None.
+        """
+        return "\n".join(wrap(part, width) if isinstance(part, str) else part.text(width) for part in self.parts())
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return self.text(terminal_width())
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            part.html() if isinstance(part, Grid) else f"<div>{html.escape(part)}</div>" if part else "<br>"
+            for part in self.parts()
+        )
+
+
+def for_terminal(what: str | Shown) -> str:
+    """What is printed to standard output: at the terminal's width, in a pipe or file at full width."""
+    return wrap(what, terminal_width()) if isinstance(what, str) else what.text(terminal_width())

@@ -1,0 +1,203 @@
+"""What is printed keeps to the width of a terminal, a real pseudo-terminal, and loses nothing by it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlit.__main__ import main
+from fedlit.run.plan import Plan
+from fedlit.show.shown import Grid, for_terminal
+from fedlit.show.text import Verbatim, definitions, terminal_width, text_table, wrap
+from fedlit.train.results import Results
+
+METRICS = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "rmse", "classes")
+NAMES = [f"hospital_universitario_de_la_paz_{number:02d}" for number in range(12)]
+
+
+@contextmanager
+def terminal(columns: int) -> Iterator[tuple[int, Callable[[], list[str]]]]:
+    """A pseudo-terminal of so many columns, and what was written to it."""
+    controller, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    written: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while part := os.read(controller, 65536):
+                written.append(part)
+        except OSError:  # how Linux says that the other end was closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+
+    def lines() -> list[str]:
+        reader.join()
+        return b"".join(written).decode().replace("\r\n", "\n").replace("\r", "\n").splitlines()
+
+    try:
+        yield end, lines
+    finally:
+        reader.join()
+        os.close(controller)
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], list[str]]:
+    """Do something with standard output on a terminal of so many columns; the lines that it printed."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    def run(columns: int, work: Callable[[], object]) -> list[str]:
+        with terminal(columns) as (end, lines):
+            with os.fdopen(end, "w") as stream, monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", stream)
+                patch.setattr(sys, "stderr", stream)
+                work()
+            return lines()
+
+    return run
+
+
+def results(names: list[str]) -> Results:
+    rng = np.random.default_rng(0)
+    scores = {name: dict(zip(METRICS, rng.random(9).tolist(), strict=True)) for name in names}
+    middle = {metric: 0.5 for metric in METRICS}
+    return Results("test", 1, scores, dict.fromkeys(names, 123456), {"mean": middle, "worst": middle}, {names[0]: 7})
+
+
+def plan(names: list[str]) -> Plan:
+    client = {
+        "rows": {"train": 106_000, "validation": 27_000, "test": 45_000}, "features": 1300, "batch_size": 10_600,
+        "classes": [f"class {number}" for number in range(10)], "steps": 10, "parameters": 9_411_000,
+        "federated": 8_320_000, "bytes_per_exchange": 33_280_000,
+    }  # fmt: skip
+    exchange = {
+        "patterns": ["core"], "federated": ["core.0.weight"], "every": "epoch", "rule": "Mean(weights=uniform)",
+        "asks": "", "rate": 1.0, "buffers": "private", "optimizer_state": "keep", "participation": 1.0,
+    }  # fmt: skip
+    note = "digits: the same value in all training rows: pixel_0_0, pixel_4_0, pixel_4_7, pixel_7_0"
+    return Plan(dict.fromkeys(names, client), exchange, (note,))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("make", [results, plan])
+def test_wide_tables_keep_to_the_terminal_and_lose_no_cell(
+    columns: int, make: Callable[[list[str]], Results | Plan], on_terminal: Callable[..., list[str]]
+) -> None:
+    shown = make(NAMES)
+    lines = on_terminal(columns, lambda: print(for_terminal(shown)))
+    assert max(map(len, lines)) <= columns
+    assert max(map(len, str(shown).splitlines())) > columns  # str() is as wide as it is
+    numbers = re.compile(r"\b\d[\d.,]*\d\b")
+    table = next(part for part in shown.parts() if isinstance(part, Grid))
+    printed = numbers.findall("\n".join(lines))
+    for row in table.rows:
+        for cell in row[1:]:
+            for number in numbers.findall(cell):
+                assert number in printed, f"{number} of {row[0]} is not whole in {columns} columns"
+
+
+names = st.text("abcdefgh", min_size=1, max_size=12)
+cells = st.integers(0, 10**7).map(str)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 8).flatmap(lambda n: st.tuples(
+    st.lists(names, min_size=n + 1, max_size=n + 1),
+    st.lists(st.tuples(names, *[cells] * n).map(list), min_size=1, max_size=4),
+)), st.integers(26, 60))  # fmt: skip
+def test_blocks_of_a_table_are_the_table(table: tuple[list[str], list[list[str]]], width: int) -> None:
+    header, rows = table
+    blocks = [[line.split() for line in block.splitlines()] for block in text_table(header, rows, width).split("\n\n")]
+    # put together again, without the first column's repetitions
+    again = [
+        [*first, *(cell for block in blocks[1:] for cell in block[number][1:])]
+        for number, first in enumerate(blocks[0])
+    ]
+    assert again == [header, *rows]
+    assert all(block[0][0] == header[0] for block in blocks)
+    assert max(map(len, text_table(header, rows, width).splitlines())) <= width
+
+
+def test_long_text_is_broken_between_words_and_names_are_whole_when_put_together() -> None:
+    names, classes = ["x" * 15 + letter + "x" * 15 for letter in "ab"], "benign, malignant, of neither kind"
+    lines = text_table(["client", "classes"], [[names[0], ""], [names[1], classes]], 40).splitlines()[1:]
+    # without their middle these would be the same
+    assert "".join(line[:20].strip() for line in lines) == "".join(names)
+    assert " ".join(line[22:].strip() for line in lines).strip() == classes
+    lines = text_table(["client", "rows"], [[f"{letter}{names[0]}", "1"] for letter in "ab"], 40).splitlines()
+    assert [line.split() for line in lines[1:3]] == [[f"{letter}{'x' * 8}…{'x' * 10}", "1"] for letter in "ab"]
+    assert "shortened" in lines[3] and max(map(len, lines)) <= 40
+    assert wrap(Verbatim("fedlit test --config " + "x" * 60), 40) == "fedlit test --config " + "x" * 60
+    assert definitions([("--key", "what it is")], 40) == "  --key\n      what it is"
+
+
+def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on_terminal: Callable[..., list[str]]
+) -> None:
+    widths: list[int | None] = []
+    on_terminal(72, lambda: widths.append(terminal_width()))
+    monkeypatch.setenv("COLUMNS", "55")
+    with terminal(72) as (end, _), os.fdopen(end, "w") as stream:
+        widths.append(terminal_width(stream))
+    with (tmp_path / "log").open("w") as stream:
+        widths.append(terminal_width(stream))
+    assert widths == [72, 55, None]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "show", "heart"]])
+def test_light_commands_keep_to_40_columns(arguments: list[str], tmp_path: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    with terminal(40) as (end, lines):
+        with os.fdopen(end, "w") as stream:
+            command = [sys.executable, "-m", "fedlit", *arguments]
+            subprocess.run(command, cwd=tmp_path, env=env, stdout=stream, stderr=stream, check=True)
+        long = [line for line in lines() if len(line) > 40]
+    # one word is not broken: an address, a checksum, a path
+    assert all(len(line.split()) <= 2 for line in long), long
+
+
+def test_a_run_keeps_to_40_columns_and_shows_its_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_terminal: Callable[..., list[str]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = on_terminal(40, lambda: main(["fit", "--config", "quickstart.yaml", "--trainer.max_epochs", "2"]))
+    long = [line for line in lines if len(line) > 40]
+    assert [line.partition(": ")[0] for line in long] == ["Run folder", "Curves"] or long[1].startswith("Next: ")
+    assert any(re.match(r"epoch 2/2, val auroc 0\.\d{3}", line) for line in lines)
+
+
+class Cells(HTMLParser):
+    """The texts of a page's cells."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.feed(page)
+
+    def handle_data(self, data: str) -> None:
+        self.cells.append(data)
+
+
+def test_html_escapes_and_has_no_colours() -> None:
+    page = results(["<script>alert('ash')</script>", "elm & oak"])._repr_html_()
+    assert "<script" not in page and "color" not in page
+    assert {"<script>alert('ash')</script>", "elm & oak", "test:", "123,456", "0.5000"} <= set(Cells(page).cells)
+    assert "Federated: core.0.weight" in Cells(plan(["ash"])._repr_html_()).cells
