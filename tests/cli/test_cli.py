@@ -16,6 +16,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, known_configs
 
 FAST = ["--config", "quickstart.yaml", "--trainer.max_epochs", "2", "--model.threads", "1"]
+FAST += ["--board.confusion_matrices", "0"]  # pictures take longer than these trainings
 
 
 def fedlit(*args: str, cwd: Path, module: bool = True) -> subprocess.CompletedProcess[str]:

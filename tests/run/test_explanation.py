@@ -53,7 +53,7 @@ def fit(folder: Path, *more: str) -> Path:
                 },
                 "model": {"client": CLIENT, "threads": 1},
                 "exchange": {"federated": ["*"]},
-                "board": {"corrections": 2},
+                "board": {"corrections": 2, "confusion_matrices": 0},
                 "trainer": {"max_epochs": 5, "default_root_dir": str(folder / "logs")},
             }
         )

@@ -30,7 +30,8 @@ from fedlit.study.parse import load_study
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import Study
 
-SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "data.source.init_args.clients": ["wine", "iris"]}
+SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.confusion_matrices": 0}
+SMALL["data.source.init_args.clients"] = ["wine", "iris"]
 RATE = {"low": 0.25, "high": 1.0}
 SPACE = {
     "exchange.federated": {"choices": [["nothing"], ["core"]]},
