@@ -130,6 +130,11 @@ def test_holm_by_hand() -> None:
     # sorted 0.01, 0.02, 0.04 times 3, 2, 1, never smaller than the one before; what is not known does not count
     np.testing.assert_allclose(holm([0.04, math.nan, 0.01, 0.02]), [0.04, math.nan, 0.03, 0.04])
     assert holm([]) == [] and math.isnan(holm([math.nan])[0])
+    # of many, equal ones among them: p times how many are not smaller, and never less than of a smaller p
+    for n in (1, 5, 40):
+        values = np.round(np.random.default_rng(n).uniform(0, 0.1, n), 2).tolist()
+        steps = {p: sum(other >= p for other in values) * p for p in values}
+        assert holm(values) == [min(max(steps[other] for other in values if other <= p), 1.0) for p in values]
 
 
 def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:

@@ -334,9 +334,11 @@ def in_processes(hub: Hub, sites: Mapping[str, tuple[Callable[..., Any], tuple[A
     Raises:
         RunError: a site ended before the others.
     """
-    from multiprocessing import get_context
+    from multiprocessing import get_all_start_methods, get_context
 
-    context = get_context("spawn")
+    # a server that knows nothing of this process imports once what takes each site seconds; not all systems have one
+    context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    context.set_forkserver_preload(["fedlit.run.load"])
     ends, processes = {}, []
     for name, (work, arguments) in sites.items():
         here, there = context.Pipe()

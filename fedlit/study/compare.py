@@ -86,7 +86,8 @@ def compare(
         >>> import tempfile
         >>> from fedlit import Method
         >>> local = Method("quickstart.yaml", set={"exchange.federated": [], "trainer.max_epochs": 1})
-        >>> study = Study({"local": local}, seeds=[1], baselines={"logistic_regression": {"C": [1.0]}})
+        >>> models = {"logistic_regression": {"C": [1.0]}}
+        >>> study = Study({"local": local}, seeds=[1], baselines=models, metrics=["auroc"])
         >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
         >>> sorted(found.collected.results["method"].unique())
         ['best_alone', 'local', 'logistic_regression']

@@ -37,7 +37,8 @@ class Scores:
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
-        self._values: dict[str, pd.DataFrame] = {}
+        self._wide: dict[str, pd.DataFrame] = {}
+        self._values: dict[tuple[str, str, str], pd.Series] = {}
         own = collected.results
         own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
         # Where there is no score at all, predictions were not finite.
@@ -48,9 +49,15 @@ class Scores:
         """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
         These are not left out: a method would look better for the seeds that it lost.
         """
-        if metric not in self._values:
-            self._values[metric] = self.collected.values(metric)
-        wide = self._values[metric]
+        key = (method, client, metric)
+        if key not in self._values:
+            self._values[key] = self._of_seeds(*key)
+        return self._values[key]
+
+    def _of_seeds(self, method: str, client: str, metric: str) -> pd.Series:
+        if metric not in self._wide:
+            self._wide[metric] = self.collected.values(metric)
+        wide = self._wide[metric]
         names = self.collected.clients if client in (MEAN, WORST) else [client]
         own = [(method, name) for name in names]
         if not set(own) <= set(wide.columns):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +19,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, known_configs
 
 FAST = ["--config", "quickstart.yaml", "--trainer.max_epochs", "2", "--model.threads", "1"]
+FAST += ["--board.confusion_matrices", "0"]  # pictures take longer than these trainings
 
 
 def fedlit(*args: str, cwd: Path, module: bool = True) -> subprocess.CompletedProcess[str]:
@@ -337,29 +341,46 @@ def test_one_client_named_twice_on_the_command_line(here: Path, capsys: pytest.C
     assert "'a' stands twice" in message
 
 
-def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
-    import signal
+# Imports once for both; who starts tests in the background has them ignore interrupts, and children inherit that.
+INTERRUPTED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import fedlit.cli.runs, fedlit.run.load
+from fedlit.__main__ import main
 
-    # who starts tests in the background has them ignore interrupts, and children inherit that
-    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{listen}; from fedlit.__main__ import main; import sys; sys.exit(main(sys.argv[1:]))"
-    for sign, status, text in ((signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 1, "terminated (SIGTERM)")):
-        run = subprocess.Popen(
-            [sys.executable, "-c", code, "fit", *QUICK, "--trainer.max_epochs", "10000"],
-            cwd=tmp_path,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        checkpoints = tmp_path / "lightning_logs/quickstart"
-        for _ in range(600):
-            if list(checkpoints.glob(f"version_{0 if status == 130 else 1}/checkpoints/last.ckpt")):
-                break
-            time.sleep(0.1)
-        run.send_signal(sign)
-        _, err = run.communicate(timeout=60)
-        assert run.returncode == status, err
-        assert text in err and "--ckpt_path last" in err and "Traceback" not in err
+for number in range(2):
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"said_{number}", os.O_CREAT | os.O_WRONLY), 2)
+        sys.exit(main(sys.argv[1:]))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, "fit", *QUICK, "--trainer.max_epochs", "10000"]
+    runs = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runs.stdout is not None
+    numbers = (int(line) for line in runs.stdout if re.fullmatch(r"-?\d+\n", line))  # among what the runs print
+    expected = ((signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 1, "terminated (SIGTERM)"))
+    try:
+        for number, (sign, status, text) in enumerate(expected):
+            child = next(numbers)
+            checkpoint = tmp_path / f"lightning_logs/quickstart/version_{number}/checkpoints/last.ckpt"
+            for _ in range(600):
+                if checkpoint.exists():
+                    break
+                time.sleep(0.1)
+            os.kill(child, sign)
+            found, err = next(numbers), (tmp_path / f"said_{number}").read_text(encoding="utf-8")
+            assert found == status, err
+            assert text in err and "--ckpt_path last" in err and "Traceback" not in err
+        assert runs.wait(timeout=60) == 0
+    finally:
+        if runs.poll() is None:
+            os.killpg(runs.pid, signal.SIGKILL)
+        runs.communicate()
 
 
 def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

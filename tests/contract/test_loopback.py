@@ -208,7 +208,7 @@ def test_12_sites_in_processes_that_open_their_own_file_only(name: str, tmp_path
         "--data.source.init_args.target=y",
         "--model.engine=plain",
     ]
-    keys += ["--trainer.max_epochs=2", "--data.batches=4"]
+    keys += ["--trainer.max_epochs=2", "--data.batches=4", "--board.confusion_matrices=0"]
     files = {client: str(tmp_path / client / "table.csv") for client in clients}
 
     def arguments(own: dict[str, str]) -> list[str]:

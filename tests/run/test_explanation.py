@@ -53,7 +53,7 @@ def fit(folder: Path, *more: str) -> Path:
                 },
                 "model": {"client": CLIENT, "threads": 1},
                 "exchange": {"federated": ["*"]},
-                "board": {"corrections": 2},
+                "board": {"corrections": 2, "confusion_matrices": 0},
                 "trainer": {"max_epochs": 5, "default_root_dir": str(folder / "logs")},
             }
         )
@@ -177,10 +177,11 @@ def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) 
 
 def test_a_studys_report_shows_what_was_corrected(run: Path, tmp_path: Path) -> None:
     config = str(run.parents[2] / "sites.yaml")
+    short: dict[str, Any] = {"trainer.max_epochs": 1}
     plain = {**CLIENT, "class_path": "fedlit.FederatedClient", "init_args": {"network": CLIENT["init_args"]["network"]}}  # type: ignore[index]
-    alone: dict[str, Any] = {"model.client": plain, "exchange.federated": []}
+    alone: dict[str, Any] = {"model.client": plain, "exchange.federated": [], **short}
     study = Study(
-        {"local": Method(config, set=alone), "ifedavg": Method(config, label="iFedAvg")},
+        {"local": Method(config, set=alone), "ifedavg": Method(config, label="iFedAvg", set=short)},
         seeds=[1, 2],
         baselines={},
         metrics=["weighted_f1", "auroc_ovo"],

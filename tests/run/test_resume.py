@@ -27,7 +27,8 @@ ARGS = [
     "--model.client",
     "slow.Slow",
 ]
-ARGS += ["--checkpoint.seconds", "0", "--model.client.network", "fedlit.MLP", "--model.client.network.dropout", "0.2"]
+ARGS += ["--board.confusion_matrices", "0", "--checkpoint.seconds", "0"]
+ARGS += ["--model.client.network", "fedlit.MLP", "--model.client.network.dropout", "0.2"]
 
 SLOW = """
 import os, time

@@ -12,8 +12,8 @@ STUDY = """\
 about: Two small tables.
 seeds: 1:2
 methods:
-  local: {label: Local, config: quickstart.yaml, set: {exchange.federated: [], CLIENTS, trainer.max_epochs: 2}}
-  gl: {label: "Shared <core>", config: quickstart.yaml, set: {CLIENTS, trainer.max_epochs: 2}}
+  local: {label: Local, config: quickstart.yaml, set: {exchange.federated: [], SMALL}}
+  gl: {label: "Shared <core>", config: quickstart.yaml, set: {SMALL}}
 baselines:
   extra_trees: {n_estimators: [5], min_samples_leaf: [1, 20]}
   logistic_regression: {C: [0.001, 1.0]}
@@ -22,7 +22,9 @@ paper:
   source: a made one
   values: {gl: {wine: {auroc: 90.0}}}
   remarks: {gl: counted otherwise}
-""".replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
+"""
+SMALL = "data.source.init_args.clients: [wine, breast_cancer], trainer.max_epochs: 2, board.confusion_matrices: 0"
+STUDY = STUDY.replace("SMALL", SMALL)
 
 
 @pytest.fixture(scope="session")

@@ -154,6 +154,11 @@ def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
     assert (out / "lift.csv").read_bytes() == (compared.folder / "lift.csv").read_bytes()
 
 
+def one_metric(study_file: Path) -> str:
+    """The study with a third of the pictures, which take longer than its runs."""
+    return "metrics: [auroc]\n" + study_file.read_text(encoding="utf-8")
+
+
 DYING = """\
 import os, signal
 from fedlit import FederatedClient
@@ -173,7 +178,7 @@ def test_a_process_that_dies_takes_only_its_run_with_it(
     (tmp_path / "dying.py").write_text(DYING, encoding="utf-8")
     dying = "dying: {config: quickstart.yaml, set: {model.client: dying.Dying, CLIENTS}}"
     dying = dying.replace("CLIENTS", "data.source.init_args.clients: [wine, breast_cancer]")
-    text = study_file.read_text(encoding="utf-8").replace("methods:\n", f"methods:\n  {dying}\n", 1)
+    text = one_metric(study_file).replace("methods:\n", f"methods:\n  {dying}\n", 1)
     (tmp_path / "small.yaml").write_text(text, encoding="utf-8")
     arguments = ["--seeds", "1", "--jobs", "1", "--baselines", "none", "--out", "out"]
     assert main(["compare", "small.yaml", *arguments]) == 1
@@ -186,7 +191,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(
     compared: Comparison, study_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(compared.folder, tmp_path / "out")
-    text = study_file.read_text(encoding="utf-8")
+    text = one_metric(study_file)
     text = text.replace(
         "methods:\n", "methods:\n  broken: {config: quickstart.yaml, set: {model.client.network: nowhere.Net}}\n", 1
     )
@@ -222,7 +227,7 @@ def test_another_configuration_is_run_again_and_rows_must_agree(
     out = tmp_path / "out"
     shutil.copytree(compared.folder, out)
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/DONE")}
-    text, gl = study_file.read_text(encoding="utf-8"), 'gl: {label: "Shared <core>", config: quickstart.yaml, set: {'
+    text, gl = one_metric(study_file), 'gl: {label: "Shared <core>", config: quickstart.yaml, set: {'
     assert gl in text
     (tmp_path / "small.yaml").write_text(text.replace(gl, f"{gl}exchange.rate: 0.5, "), encoding="utf-8")
     assert main(["compare", str(tmp_path / "small.yaml"), "--out", str(out), "--seeds", "1"]) == 0
@@ -246,6 +251,7 @@ data:
 model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}
 exchange: {federated: [core]}
 trainer: {max_epochs: 1}
+board: {confusion_matrices: 0}
 """
 
 
@@ -263,7 +269,7 @@ def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: py
 
     (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(
-        "seeds: 1\nbootstrap: 20\n"
+        "seeds: 1\nbootstrap: 20\nmetrics: [auroc]\n"
         "methods: {local: {config: own.yaml, set: {exchange.federated: []}}, gl: {config: own.yaml}}\n"
         "baselines: {logistic_regression: {C: [1.0]}, gradient_boosting: {max_iter: [3]}}\n",
         encoding="utf-8",

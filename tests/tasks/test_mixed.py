@@ -76,7 +76,7 @@ def mixed_run(
     rows = FederatedData(Mixed(clients, loss), seed=8, batches=4, **(data or {}))
     options.setdefault("checkpoints", Checkpoints(best=0, seconds=0))
     exchange = Exchange(federated=list(federated))
-    board = BoardSettings(corrections=0)
+    board = BoardSettings(corrections=0, confusion_matrices=0)
     return Run(loop, rows, exchange, root=folder, max_epochs=epochs, board=board, **options)
 
 

@@ -27,7 +27,8 @@ def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
-    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, settings={"data.batches": 4, "name": "made"})
+    settings = {"data.batches": 4, "name": "made"}
+    run = make_run(folder, epochs=3, exchange={"federated": ["core"]}, settings=settings, board=BoardSettings())
     run.fit(quiet=True)
     return run, read(folder)
 
@@ -84,12 +85,13 @@ def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
 
 
 def test_a_test_draws_its_confusion_matrices_and_logs_its_scores(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
+    run = make_run(tmp_path, epochs=1, board=BoardSettings(confusion_matrices=2))
     run.fit(quiet=True)
     results = run.test(quiet=True)
     board = read(tmp_path)
     assert series(board, f"{RUN}/cedar", "test/auroc")[4] == pytest.approx(results.scores["cedar"]["auroc"])
-    assert "test/confusion_matrix" in board.Runs()[f"{RUN}/cedar"]["images"]
+    drawn = {name: board.Runs()[f"{RUN}/{name}"]["images"] for name in ("ash", "birch", "cedar")}
+    assert "test/confusion_matrix" in drawn["birch"] and drawn["cedar"] == []  # of as many clients as the board says
 
 
 def test_pooled_rows_are_shown_per_former_client(tmp_path: Path) -> None:
@@ -101,7 +103,11 @@ def test_pooled_rows_are_shown_per_former_client(tmp_path: Path) -> None:
 
 
 def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
-    run = alike(tmp_path, exchange={"federated": ["core"]}, board=BoardSettings(clients=3, chosen=["site5"]))
+    run = alike(
+        tmp_path,
+        exchange={"federated": ["core"]},
+        board=BoardSettings(clients=3, chosen=["site5"], confusion_matrices=0),
+    )
     results = run.fit(quiet=True)
     board = read(tmp_path)
     shown = {Path(name).name for name in board.Runs()} - {"federation"}
@@ -111,7 +117,7 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
         assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
-    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7))
+    everyone = alike(tmp_path / "all", board=BoardSettings(clients=7, confusion_matrices=0))
     everyone.fit(quiet=True)
     assert {Path(name).name for name in read(tmp_path / "all").Runs()} == {"federation", *results.scores}
     assert "val/auroc/p10" not in read(tmp_path / "all").Runs()[federation]["scalars"]

@@ -21,13 +21,10 @@ class Board(Callback):
     Args:
         plan: as Markdown, shown in the federation's run.
         settings: the configuration's keys and values, shown as hyperparameters.
-        confusion_matrices: draw them for at most this many clients, at the end of training and of a test.
     """
 
-    def __init__(
-        self, plan: str | None = None, settings: Mapping[str, Any] | None = None, confusion_matrices: int = 32
-    ) -> None:
-        self.plan, self.settings, self.confusion_matrices = plan, settings, confusion_matrices
+    def __init__(self, plan: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.plan, self.settings = plan, settings
 
     def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Plan and configuration."""
@@ -49,9 +46,11 @@ class Board(Callback):
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
         tag = {"validation": "val", "test": "test"}[split]
         for logger in _boards(trainer):
+            if not (most := logger.shown.confusion_matrices):
+                continue
             matrices = loop.federation.evaluations.scoring[split].confusion()
             drawn = {site: own for site, own in matrices.items() if logger.shows(site)}
-            for site, (labels, matrix) in list(drawn.items())[: self.confusion_matrices]:
+            for site, (labels, matrix) in list(drawn.items())[:most]:
                 logger.writer(site).add_figure(
                     f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.federation.step
                 )
