@@ -4,8 +4,9 @@ CONFIG ?= quickstart.yaml
 ARGS ?=
 BIN = .venv/bin
 JOBS ?= 2
+QUICK = tests/data tests/exchange tests/explain tests/methods tests/nn tests/tasks tests/test_*.py --ignore tests/test_readme.py fedlit
 
-.PHONY: fit test test-all lint clean
+.PHONY: fit test test-quick test-all lint clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
@@ -13,6 +14,10 @@ fit: .venv/base
 # what a change must pass: of many alike combinations (marked `full`) a part that covers them
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# a part that touches every room, for another Python: without the commands, the studies and the contracts
+test-quick: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal $(QUICK)
 
 # all combinations
 test-all: lint
