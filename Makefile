@@ -15,7 +15,7 @@ fit: .venv/base
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
-# for other versions of Python: a part that imports every module and runs its example, in two minutes or less
+# for other versions of Python: a part that imports every module and runs its example
 test-quick: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal $(QUICK)
 
