@@ -4,8 +4,9 @@ CONFIG ?= quickstart.yaml
 ARGS ?=
 BIN = .venv/bin
 JOBS ?= 2
+QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py --ignore tests/test_site.py fedlit
 
-.PHONY: fit test test-all lint docs clean
+.PHONY: fit test test-quick test-all lint docs clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
@@ -13,6 +14,10 @@ fit: .venv/base
 # what a change must pass: of many alike combinations (marked `full`) a part that covers them
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# for other versions of Python: a part that imports every module and runs its example
+test-quick: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal $(QUICK)
 
 # all combinations
 test-all: lint

@@ -154,13 +154,18 @@ def wilcoxon(differences: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for their number by Holm's step-down method; NaN stays NaN and does not count."""
-    own = np.asarray(p_values, float)
-    known = np.flatnonzero(np.isfinite(own))
-    rising = known[np.argsort(own[known])]
-    adjusted = np.full(len(own), math.nan)
-    adjusted[rising] = np.minimum(np.maximum.accumulate(own[rising] * np.arange(len(rising), 0, -1)), 1.0)
-    return [float(p) for p in adjusted]
+    """Adjusted for their number by Holm's step-down method; NaN stays NaN and does not count.
+
+    Example:
+        >>> holm([0.04, 0.01, math.nan])
+        [0.04, 0.02, nan]
+    """
+    own: NDArray[np.float64] = np.asarray(p_values, float)
+    order = np.argsort(np.where(np.isfinite(own), own, np.nan))[: np.isfinite(own).sum()]
+    adjusted = np.full(len(own), np.nan)
+    adjusted[order] = np.minimum(np.maximum.accumulate(own[order] * np.arange(len(order), 0, -1)), 1)
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 def verdict(interval: Interval) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -135,6 +136,20 @@ def test_holm_by_hand() -> None:
         values = np.round(np.random.default_rng(n).uniform(0, 0.1, n), 2).tolist()
         steps = {p: sum(other >= p for other in values) * p for p in values}
         assert holm(values) == [min(max(steps[other] for other in values if other <= p), 1.0) for p in values]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_is_the_closed_test_of_bonferroni(seed: int) -> None:
+    p = np.round(np.random.default_rng(seed).random(8) ** 3, 2).tolist()  # with ties
+    sets = [own for size in range(1, 9) for own in combinations(range(8), size)]
+    expected = [max(min(1, len(own) * min(p[k] for k in own)) for own in sets if place in own) for place in range(8)]
+    np.testing.assert_allclose(holm(p), expected, rtol=1e-15)
+
+
+def test_holm_gives_the_numbers_that_statsmodels_gave() -> None:
+    p = [0.5736, 0.0068, 0.1323, 0.3655, 0.2629, 0.7021, 0.548, 0.7109, 0.0, 0.0366]
+    adjusted = [1.0, 0.0612, 0.9261, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.2928]
+    np.testing.assert_allclose(holm(p), adjusted, rtol=1e-12)
 
 
 def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:

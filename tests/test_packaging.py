@@ -1,0 +1,90 @@
+"""What the package index and the forge read: versions, requirements, the description, templates and workflow."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot"}
+"""Modules whose distribution has another name."""
+
+
+def parsed(path: str) -> dict[str, Any]:
+    found = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_one_version_and_one_date() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    newest = next(heading for heading in headings if heading != "Unreleased")
+    citation = parsed("CITATION.cff")
+    assert newest == f"{PROJECT['version']} ({citation['date-released']})"
+    assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
+
+
+def test_what_is_imported_is_required_and_the_other_way_round() -> None:
+    statement = re.compile(rb"^\s*(?:import (\w+)|from (\w+)[.\w]* import )", re.MULTILINE)
+    found = [own for path in (ROOT / "fedlit").rglob("*.py") for own in statement.findall(path.read_bytes())]
+    imported = {(first or second).decode() for first, second in found} | {"pyarrow"}  # with which pandas writes Parquet
+    others = imported - set(sys.stdlib_module_names) - {"fedlit"}
+    required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    assert {canonicalize_name(MODULES.get(name, name)) for name in others} == required
+
+
+def test_what_make_installs_is_within_the_ranges() -> None:
+    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    ranges = {
+        canonicalize_name(own.name): own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()
+    }
+    pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}
+    assert set(pins) == set(ranges)
+    for name, pin in pins.items():
+        version = str(pin.specifier).removeprefix("==")
+        assert ranges[name].specifier.contains(version), f"{pin} is not within {ranges[name]}"
+
+
+def test_the_description_needs_no_repository() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    relative = r"\]\((?!https?:|#)[^)\s]+\.(?:md|png)\)"
+    named = {match[2:-1] for match in re.findall(relative, text)}
+    assert named  # there is something to replace
+    for own in PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(own["pattern"], own["replacement"], text)
+    assert not re.findall(relative, text)
+    packed = tuple(own.lstrip("/") for own in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+    for path in named:
+        assert f"`{path}`" in text and (ROOT / path).is_file() and path.startswith(packed)
+
+
+def test_the_workflow_runs_what_the_classifiers_say() -> None:
+    job = parsed(".github/workflows/test.yml")["jobs"]["test"]
+    pythons = {own["python"]: own["target"] for own in job["strategy"]["matrix"]["include"]}
+    claimed = [own.split(" :: ")[-1] for own in PROJECT["classifiers"] if "Python :: 3." in own]
+    assert list(pythons) == claimed and f">={claimed[0]}" == PROJECT["requires-python"]
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert pythons[claimed[0]] == "test" and set(pythons.values()) <= set(targets)
+    assert any(step.get("run", "").startswith("make ${{ matrix.target }}") for step in job["steps"])
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_forms_have_what_the_forge_asks(path: Path) -> None:
+    form = parsed(str(path.relative_to(ROOT)))
+    assert form["name"] and form["description"]
+    ids = [field["id"] for field in form["body"]]
+    assert len(ids) == len(set(ids)) and all(field["attributes"]["label"] for field in form["body"])
+    assert {field["type"] for field in form["body"]} <= {"markdown", "input", "textarea", "dropdown", "checkboxes"}
