@@ -17,6 +17,7 @@ from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml
 from fedlit.run.folders import newest_run, run_folder
+from fedlit.run.loggers import RunTrainer
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -59,6 +60,7 @@ class FedlitCLI(LightningCLI):
             FederatedLoop,
             FederatedData,
             save_config_callback=None,
+            trainer_class=RunTrainer,
             seed_everything_default=False,
             parser_kwargs={"prog": f"fedlit {command}", "description": _DESCRIPTIONS[command], "allow_abbrev": False},
             parser_class=_Parser,

@@ -1,21 +1,25 @@
-"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart."""
+"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and what is the same for
+whatever logger a run has.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError, RunError
 
-__all__ = ["FEDERATION", "BoardSettings", "FederatedTensorBoardLogger"]
+__all__ = ["FEDERATION", "BoardSettings", "FederatedTensorBoardLogger", "boards", "log_hyperparams", "log_scalars"]
 
 FEDERATION = "federation"
 
@@ -33,11 +37,14 @@ class BoardSettings:
         chosen: names or patterns of clients that have one in any case.
         corrections: epochs between two pictures of what clients correct (of methods that show it), and one at the end;
             0 for none.
+        curves: whether each client that has a run gets curves of its last validation, and of a test: precision by
+            recall, ROC and calibration of a classifier, predicted by true values of a number.
     """
 
     clients: int = 64
     chosen: list[str] = field(default_factory=list)
     corrections: int = 50
+    curves: bool = True
 
     def __post_init__(self) -> None:
         for name in ("clients", "corrections"):
@@ -119,7 +126,12 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
     def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
-        """Write hyperparameters to the federation's run, where TensorBoard's HParams tab finds them."""
+        """Write hyperparameters to the federation's run, where TensorBoard's HParams tab finds them.
+
+        The tab compares a run by the last values of the scalars in the same run. torch's first summary, of an
+        experiment, is left out: TensorBoard would take that of the first run for all, and show keys and scores of
+        others only where the first has them; without it the keys that differ between runs come first.
+        """
         from torch.utils.tensorboard.summary import hparams
 
         flat = {
@@ -128,8 +140,9 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         }
         writer = self.writer().file_writer
         assert writer is not None
-        for summary in hparams(flat, metrics or {}):
+        for summary in hparams(flat, {})[1:]:
             writer.add_summary(summary)
+        self.log_metrics(metrics or {}, step)
 
     def save(self) -> None:
         """Flush all runs."""
@@ -141,3 +154,42 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:
+    """The loggers of a Trainer that have a run per client."""
+    return [logger for logger in trainer.loggers if isinstance(logger, FederatedTensorBoardLogger)]
+
+
+def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
+    """Write scalars to all loggers, by the same keys: ``<client>/<tag>``, or ``<tag>`` of the federation.
+
+    Raises:
+        RunError: a logger cannot; says which.
+    """
+    for logger in trainer.loggers:
+        with _named(logger):
+            logger.log_metrics(dict(values), step)
+            if not isinstance(logger, FederatedTensorBoardLogger):
+                logger.save()  # as Lightning does behind each call: what is not written yet is lost with a killed run
+
+
+def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
+    """Write a configuration's keys and values to all loggers; see :func:`log_scalars`."""
+    for logger in trainer.loggers:
+        with _named(logger):
+            logger.log_hyperparams(dict(values))
+
+
+@contextmanager
+def _named(logger: Logger) -> Iterator[None]:
+    """What goes wrong in a logger of somebody else says whose it is."""
+    try:
+        yield
+    except FedlitError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: {error}); give it other "
+            "settings, or leave it out: training does not need it"
+        ) from error
