@@ -128,7 +128,7 @@ def make_run(
             exchange["rule"] = exchange["rule"]()
         exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
-    options.setdefault("board", BoardSettings(corrections=0))  # pictures take longer than these trainings
+    options.setdefault("board", BoardSettings(corrections=0, curves=False))  # pictures take longer than these trainings
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 

@@ -255,7 +255,9 @@ class Run:
 
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint = self._find(ckpt_path, quiet, split)
-        self.trainer = self._trainer([Board(curves=self.board.curves)] if split == "test" else [], log=split == "test")
+        self.trainer = self._trainer(
+            [Board(None, self.settings, curves=self.board.curves)] if split == "test" else [], log=split == "test"
+        )
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)

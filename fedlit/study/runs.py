@@ -112,6 +112,7 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     best = _best(job)
     run = load(
         job.config,
+        "--board.curves=false",  # pictures of every run would take as long as a short training
         *job.arguments,
         f"--seed={job.seed}",
         f"--name={folder.name}",

@@ -19,9 +19,19 @@ from torch.utils.tensorboard import SummaryWriter
 
 from fedlit.errors import ConfigError, FedlitError, RunError
 
-__all__ = ["FEDERATION", "BoardSettings", "FederatedTensorBoardLogger", "boards", "log_hyperparams", "log_scalars"]
+__all__ = [
+    "FEDERATION",
+    "HPARAMS",
+    "BoardSettings",
+    "FederatedTensorBoardLogger",
+    "boards",
+    "log_hyperparams",
+    "log_scalars",
+]
 
 FEDERATION = "federation"
+HPARAMS = f"{FEDERATION}/hparams"
+"""The run of what TensorBoard's HParams tab compares: it shows every scalar that lies where hyperparameters do."""
 
 
 @dataclass
@@ -38,7 +48,7 @@ class BoardSettings:
         corrections: epochs between two pictures of what clients correct (of methods that show it), and one at the end;
             0 for none.
         curves: whether each client that has a run gets curves of its last validation, and of a test: precision by
-            recall, ROC and calibration of a classifier, predicted by true values of a number.
+            recall, ROC and calibration of a classifier, predicted by true values of a number. Studies draw none.
     """
 
     clients: int = 64
@@ -126,11 +136,15 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
     def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
-        """Write hyperparameters to the federation's run, where TensorBoard's HParams tab finds them.
+        """Write hyperparameters, and by what runs are compared, where TensorBoard's HParams tab finds them.
 
-        The tab compares a run by the last values of the scalars in the same run. torch's first summary, of an
-        experiment, is left out: TensorBoard would take that of the first run for all, and show keys and scores of
-        others only where the first has them; without it the keys that differ between runs come first.
+        torch's first summary, of an experiment, is left out: TensorBoard would take that of one run for all. Without it
+        the tab shows first the keys in which runs differ.
+
+        Args:
+            params: keys and values.
+            metrics: scalars by tag; of each the tab shows the last value.
+            step: aligned steps.
         """
         from torch.utils.tensorboard.summary import hparams
 
@@ -138,11 +152,16 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in dict(params).items()
         }
-        writer = self.writer().file_writer
+        writer = self.writer(HPARAMS).file_writer
         assert writer is not None
         for summary in hparams(flat, {})[1:]:
             writer.add_summary(summary)
-        self.log_metrics(metrics or {}, step)
+        self.log_outcome(metrics or {}, step)
+
+    def log_outcome(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Write by what the HParams tab compares runs; see :meth:`log_hyperparams`."""
+        for tag, value in metrics.items():
+            self.writer(HPARAMS).add_scalar(tag, value, step)
 
     def save(self) -> None:
         """Flush all runs."""

@@ -20,6 +20,7 @@ from fedlit.tasks.curves import largest, precision_recall, reliability, roc
 from fedlit.tasks.metrics import SiteMetrics
 from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.results import Results
 
 __all__ = ["Board"]
 
@@ -86,14 +87,19 @@ class Board(Callback):
             return
         took = time.perf_counter() - self._validation_began
         self._validated += took
-        results = pl_module.results["validation"]
-        main, values = results.main, {"seconds/val": took}
-        mean = results.summary["mean"].get(main.name, math.nan)
-        if math.isfinite(mean):
+        results, step = pl_module.results["validation"], pl_module.federation.step
+        main, mean = results.main, _mean(results)
+        best = {}
+        if mean is not None:
             if not main.gain(mean, self._best) <= 0:  # also where there is none to compare with
                 self._best = mean
-            values[f"val/best/{main.name}"] = self._best
-        log_scalars(trainer, values, pl_module.federation.step)
+            best = {f"val/best/{main.name}": self._best}
+            self._compare_by(trainer, {f"val/{main.name}": mean, **best}, step)
+        log_scalars(trainer, {"seconds/val": took, **best}, step)
+
+    def _compare_by(self, trainer: Trainer, values: Mapping[str, float], step: int) -> None:
+        for logger in boards(trainer) if self.settings else ():
+            logger.log_outcome(values, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """How long it took, without its validation."""
@@ -106,7 +112,10 @@ class Board(Callback):
             self._draw(trainer, pl_module, "validation")
 
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Pictures of the test."""
+        """Pictures of the test, and its score beside those of other runs."""
+        results = pl_module.results["test"]
+        if (mean := _mean(results)) is not None:
+            self._compare_by(trainer, {f"test/{results.main.name}": mean}, results.step)
         self._draw(trainer, pl_module, "test")
 
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
@@ -123,6 +132,12 @@ class Board(Callback):
                         _write_curves(logger, site, metrics, tag, step)
                     except Exception as error:  # no picture is worth a training
                         _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
+
+
+def _mean(results: Results) -> float | None:
+    """Of the main score over clients; None where it is undefined."""
+    mean = results.summary["mean"].get(results.main.name, math.nan)
+    return mean if math.isfinite(mean) else None
 
 
 def _write_curves(logger: FederatedTensorBoardLogger, site: str, metrics: SiteMetrics, tag: str, step: int) -> None:
