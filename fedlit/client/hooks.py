@@ -30,7 +30,7 @@ def misspelt(kind: type, base: type, hooks: Iterable[str]) -> dict[str, str]:
     """Names that a class and its ancestors below ``base`` define → the hook that each resembles.
 
     Left out are private names, names that the base knows, those that the class itself uses (a helper), and those whose
-    hook the class has beside them.
+    hook stands beside them in the same class.
 
     Example:
         >>> from fedlit.client.client import FederatedClient
@@ -39,12 +39,15 @@ def misspelt(kind: type, base: type, hooks: Iterable[str]) -> dict[str, str]:
         >>> misspelt(Mine, FederatedClient, CLIENT_HOOKS)
         {'on_recieve': 'on_receive'}
     """
-    own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
-    defined = {name: value for one in reversed(own) for name, value in vars(one).items()}
-    used = {name for value in defined.values() for code in _codes(value) for name in _names(code)}
-    left = sorted(set(hooks) - defined.keys())
-    asked = (name for name in defined if not name.startswith("_") and not hasattr(base, name) and name not in used)
-    return {name: hook for name in asked if (hook := _closest(name, left))}
+    own = [vars(one) for one in reversed(kind.__mro__) if issubclass(one, base) and one is not base]
+    used = {name for names in own for value in names.values() for code in _codes(value) for name in _names(code)}
+    return {
+        name: hook
+        for names in own
+        for name in names
+        if not name.startswith("_") and not hasattr(base, name) and name not in used
+        if (hook := _closest(name, sorted(set(hooks) - names.keys())))
+    }
 
 
 def _closest(name: str, hooks: list[str]) -> str:

@@ -145,3 +145,12 @@ def test_a_sure_difference_of_no_size_is_no_finding() -> None:
     values[4, 2] = 1.02
     found = judge(frame({f"s{k:02d}": list(values[k]) for k in range(12)}, tuple("abcde")))
     assert found.findings["client"].tolist() == ["s04"]
+
+
+def test_names_that_are_read_back_are_text(tmp_path: Path) -> None:
+    names = ["NA", "null", "None", "nan", "inf", "1", "01", "True", ""]
+    table = pd.DataFrame({"split": "test", "client": names, "metric": names, "value": [1.0, np.inf, np.nan, *range(6)]})
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    found = read_records(tmp_path / "scores.csv")
+    assert found["client"].tolist() == found["metric"].tolist() == names
+    np.testing.assert_array_equal(found["value"], table["value"])
