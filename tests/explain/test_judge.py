@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import COLUMNS, chances, distances, judge
+from fedlit.explain.judge import COLUMNS, chances, distances, judge, read_records
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
