@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from fedlit.explain.judge import read_records
 from fedlit.statistics import corrected_interval, seeds_interval
 
 WAYS = 3  # of dealing columns; a run's seed modulo this
@@ -101,12 +102,12 @@ def accuracies(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], float]:
     """Mean test accuracy over clients, a row a run and a column a method, and one for each μ, not chosen by anybody;
     what the federation is; and test rows / training rows of all clients.
     """
-    results = pd.read_csv(folder / "results.csv")
+    results = read_records(folder / "results.csv")
     own = results[(results["split"] == "test") & (results["metric"] == "accuracy")]
     means = own.groupby(["seed", "method"])["value"].mean().unstack()
     for done in sorted(folder.glob("runs/chfl@*/seed_*/DONE")):
         record = json.loads(done.read_text(encoding="utf-8"))
-        scores = pd.read_csv(done.parent / "scores.csv")
+        scores = read_records(done.parent / "scores.csv")
         scores = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
         (mu,) = record["settings"].values()
         means.loc[record["seed"], f"CHFL, μ = {mu:g} for all"] = scores["value"].mean()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedlit.explain.judge import read_records
 from fedlit.study.parse import load_study
 from fedlit.study.study import Study
 
@@ -44,7 +45,7 @@ def done(folder: Path) -> pd.DataFrame:
     rows = []
     for path in sorted(folder.glob("runs/*/seed_*/DONE")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        scores = pd.read_csv(path.parent / "scores.csv")
+        scores = read_records(path.parent / "scores.csv")
         own = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")].set_index("client")["value"]
         row: dict[str, Any] = {
             "method": record["method"],

@@ -128,7 +128,7 @@ def study(folder: Path) -> dict[str, str]:
     import fedlit
 
     whole = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, jobs=1)
-    results = pd.read_csv(whole.folder / "results.csv")
+    results = pd.read_csv(whole.folder / "results.csv", keep_default_na=False, na_values={"value": [""]})
     found = {"rows": str(len(results)), "results": digest(results.to_csv())}
     return found | {"chosen": digest(whole.collected.chosen.to_csv()), "lift": digest(whole.lift.round(9).to_csv())}
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from fedlit.errors import ConfigError
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.load import Command, option, options, parse
+from fedlit.run.run import Run
 from fedlit.show.shown import for_terminal
+from fedlit.train.logger import FederatedTensorBoardLogger
 
 __all__ = ["execute"]
 
@@ -35,6 +37,24 @@ def _same_run(args: list[str], name: str) -> str:
     return shlex.join(parts)
 
 
+def _curves(run: Run) -> list[str]:
+    """How to look at what was logged. TensorBoard ticks nothing where it finds more than forty runs, hence the folder
+    of this run alone; a client has one of its own.
+    """
+    lines = []
+    for logger in run.trainer.loggers if run.trainer is not None else ():
+        if isinstance(logger, FederatedTensorBoardLogger):
+            folder = Path(logger.log_dir)
+            above = folder.parent.parent
+            lines += [
+                f"Curves: tensorboard --logdir {shlex.quote(str(folder))}",
+                f"To compare all runs: tensorboard --logdir {shlex.quote(str(above))} (tab HParams)",
+            ]
+        elif logger.log_dir:
+            lines.append(f"Logged by {type(logger).__name__}: {logger.log_dir}")
+    return lines
+
+
 def execute(command: Command, args: list[str]) -> None:
     """Run one command and print what it has to say."""
     run, config = parse(command, args)
@@ -51,8 +71,8 @@ def execute(command: Command, args: list[str]) -> None:
             print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
         if run.last_checkpoint is not None:
             print(f"Next: {_program()} test {_same_run(args, run.name)}")
-        if any(run.folder.glob("federation/events.*")) if run.folder else False:
-            print(f"Curves: tensorboard --logdir {run.root}")
+        for line in _curves(run):
+            print(line)
     elif command == "validate":
         run.validate(config.ckpt_path)
     elif command == "test":

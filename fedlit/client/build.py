@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fedlit.client.client import FederatedClient
+from fedlit.client.hooks import CLIENT_HOOKS, say_misspelt
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module
@@ -112,6 +113,8 @@ def build_clients(
                 )
             with suppress(TypeError):
                 _CHECKED.add(factory)
+    for kind in {type(own): None for own in clients.values()}:
+        say_misspelt(kind, FederatedClient, CLIENT_HOOKS)
     return clients
 
 

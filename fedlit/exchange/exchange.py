@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from fedlit.client import FederatedClient
+from fedlit.client.hooks import say_misspelt
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation
 from fedlit.exchange.checked import Unchanged
@@ -21,7 +22,7 @@ from fedlit.exchange.finite import NotFinite, recover
 from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
 from fedlit.exchange.questions import Answerer, Blueprint, Question
-from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.rule import RULE_HOOKS, Rule, Update
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, federated_tensors, planned
@@ -137,6 +138,7 @@ class Exchange(Callback):
                 f"found {self.minimum}"
             )
         if self.federated:
+            say_misspelt(type(self.rule), Rule, RULE_HOOKS)
             self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "Ask", "Need", "Round", "Rule", "Update"]
+__all__ = ["DOWN", "RULE_HOOKS", "Ask", "Need", "Round", "Rule", "Update"]
 
 DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
@@ -153,6 +153,10 @@ class Rule(ABC):
         """Restore what ``state_dict`` returned."""
         if state:
             raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")
+
+
+RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
+"""What a subclass may override beside ``__call__``."""
 
 
 def _of_a_round(method: Any, owner: type) -> Any:

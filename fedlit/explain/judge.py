@@ -69,7 +69,7 @@ def read_records(path: Path) -> pd.DataFrame:
     """A file of values by client, of corrections or scores. Names are text, also where one reads like a missing value
     (a client NA).
     """
-    names = dict.fromkeys(("client", "part", "feature"), str)
+    names = dict.fromkeys(("client", "part", "feature", "study", "method", "split", "metric"), str)
     return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": [""]})
 
 

@@ -18,6 +18,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml
 from fedlit.run.folders import newest_run, run_folder
 from fedlit.run.help import help_text, plain, topic_of
+from fedlit.run.loggers import RunTrainer
 from fedlit.run.run import Run
 from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
@@ -65,6 +66,7 @@ class FedlitCLI(LightningCLI):
             FederatedLoop,
             FederatedData,
             save_config_callback=None,
+            trainer_class=RunTrainer,
             seed_everything_default=False,
             parser_kwargs={"prog": f"fedlit {command}", "allow_abbrev": False},
             parser_class=_Parser,

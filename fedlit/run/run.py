@@ -18,12 +18,13 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import InProcess, Transport
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
+from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_options, listed, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
-from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
+from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
 from fedlit.train.results import Results
@@ -53,7 +54,8 @@ class Run(Shown):
         transport: the way to clients that are elsewhere; None where there are none.
         config_text: the resolved configuration, written to ``config.yaml``.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
-            ``callbacks``.
+            ``callbacks``; ``logger`` may be any of Lightning's, a class that makes one from the run's folder, or a list
+            (see :func:`fedlit.run.loggers.make_loggers`).
 
     Example:
         >>> from functools import partial
@@ -262,7 +264,7 @@ class Run(Shown):
 
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint = self._find(ckpt_path, quiet, split)
-        self.trainer = self._trainer([Board()] if split == "test" else [], log=split == "test")
+        self.trainer = self._trainer([Board(None, self.settings)] if split == "test" else [], log=split == "test")
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
@@ -302,12 +304,7 @@ class Run(Shown):
         if len(own_bars) > 1:  # one that the user brought takes the place of ours
             callbacks.remove(own_bars[0])
         logger = options.pop("logger", None)
-        if not log:
-            logger = False
-        elif logger is None or logger is True:
-            logger = FederatedTensorBoardLogger(
-                self.folder.parent.parent, self.folder.parent.name, self.folder.name, purge_step, self.board
-            )
+        loggers = make_loggers(logger, self.folder, self.board, purge_step) if log else []
         plugins = [*listed(options.pop("plugins", None)), AtomicCheckpointIO()]
         decided = {
             "default_root_dir": self.folder,
@@ -318,7 +315,9 @@ class Run(Shown):
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
         with without_hints():
             try:
-                return Trainer(**{**defaults, **given, **decided}, logger=logger, plugins=plugins, callbacks=callbacks)
+                return Trainer(
+                    **{**defaults, **given, **decided}, logger=loggers or False, plugins=plugins, callbacks=callbacks
+                )
             except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
                 raise ConfigError(
                     f"trainer: expected options that Lightning's Trainer accepts, found: {error}"

@@ -112,6 +112,8 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     best = _best(job)
     run = load(
         job.config,
+        "--board.curves=false",  # pictures of every run would take as long as a short training
+        "--board.confusion_matrices=0",
         *job.arguments,
         f"--seed={job.seed}",
         f"--name={folder.name}",

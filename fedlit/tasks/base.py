@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from fedlit.tasks.curves import Line, Ranked
     from fedlit.tasks.go_alone import GoAlone
 
 __all__ = ["LOSS", "Score", "Scorer", "Task", "by_name"]
@@ -240,6 +241,14 @@ class Task(ABC):
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor | None:
         """Counts of true classes (rows; the last one is of labels outside) by predicted ones; None without classes."""
+        return None
+
+    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
+        """Each class against the rest, for curves; none where a number is predicted, or values are not finite."""
+        return {}
+
+    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
+        """(n,) true and (n,) predicted numbers, in the user's units; None of classes, or where not all are finite."""
         return None
 
     @abstractmethod

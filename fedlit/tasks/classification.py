@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 if TYPE_CHECKING:
@@ -224,6 +225,15 @@ class Classification(Task):
         """
         width = predictions.shape[1]
         return torch.bincount(_cells(predictions, y), minlength=(width + 1) * width).view(-1, width)
+
+    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
+        """As AUROC and AUPRC have it: the positive class of two; labels outside are negatives of every class."""
+        if not torch.isfinite(predictions).all():
+            return {}
+        probability, known = predictions.cpu().double().numpy(), y.cpu().numpy()
+        asked = [1] if len(self.classes) == 2 else range(len(self.classes))
+        own = {str(self.classes[c]): (known == c, probability[:, c]) for c in asked}
+        return {label: line for label, line in own.items() if 0 < line[0].sum() < len(known)}
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
         """``row``, ``target`` (None where it is not among the classes), ``probability_<label>``, ``predicted``."""

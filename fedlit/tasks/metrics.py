@@ -14,6 +14,7 @@ from torchmetrics import Metric
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, Task
 from fedlit.tasks.classification import Classification
+from fedlit.tasks.curves import Line, Ranked
 
 __all__ = ["ClientMetrics", "Site", "SiteMetrics", "lost_sites", "summarise"]
 
@@ -100,6 +101,14 @@ class SiteMetrics(Metric):
     def confusion(self) -> Tensor | None:
         """True classes by predicted ones, over all batches; None where there are no classes."""
         return self.task.confusion(*self._collected())
+
+    def ranked(self) -> Ranked:
+        """Each class against the rest, over all batches."""
+        return self.task.ranked(*self._collected())
+
+    def numbers(self) -> Line | None:
+        """True and predicted numbers, over all batches; None where there are classes."""
+        return self.task.numbers(*self._collected())
 
 
 ClientMetrics = SiteMetrics  # its name in version 0.1

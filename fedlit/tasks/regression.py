@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.curves import Line
 from fedlit.tasks.go_alone import REGRESSORS, GoAlone
 
 if TYPE_CHECKING:
@@ -160,6 +161,11 @@ class Regression(Task):
             }
 
         return score
+
+    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
+        """In the user's units."""
+        true, found = y.cpu().double().numpy() * self.scale + self.mean, predictions[:, 0].cpu().double().numpy()
+        return (true, found) if len(true) and np.isfinite(found).all() else None
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
         """``row``, ``target``, ``predicted``: the target to a millionth of the scale, as a standardised float32 has it;

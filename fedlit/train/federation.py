@@ -31,6 +31,7 @@ from fedlit.spec import ClientSpec
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
+from fedlit.train.watch import Watch
 
 __all__ = ["Federation", "Moment", "Training"]
 
@@ -111,6 +112,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
+        self.watch = Watch()
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
 
@@ -212,8 +214,10 @@ class Federation(Mapping[str, FederatedClient]):
             own_step = moment.epoch * self.data.train_loaders[name].most + moment.batch
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step, client, own, moment, seed)
-            accumulate = self.training.accumulate
-            steps[name] = ClientStep(client, own, step, accumulate, self._updates(name, moment), seed=seed)
+            accumulate, updates = self.training.accumulate, self._updates(name, moment)
+            steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
+            if updates:
+                self.watch.before(name, client)
         return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
@@ -246,6 +250,12 @@ class Federation(Mapping[str, FederatedClient]):
             return  # the client skips this batch, as in Lightning, or has nothing to say
         client.log("loss", loss)
         if client.automatic_optimization:
+            if not loss.requires_grad:
+                raise RunError(
+                    f"client {client.spec.name!r}, step {moment.step + 1}: expected a loss with a gradient from "
+                    f"{type(client).__name__}.training_step, found one that depends on no parameter (detached?); "
+                    "return the loss itself, or set automatic_optimization to False and descend there"
+                )
             client.descend(loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ())
 
     def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
@@ -253,6 +263,8 @@ class Federation(Mapping[str, FederatedClient]):
         self.step = moment.step
         for name, client in self.active.items():
             own = batch[name]
+            if own is not None:
+                self.watch.after(name, client)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             for config in client._scheduler_configs:
@@ -273,6 +285,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """What was recorded during the epoch."""
+        self.watch.report(epoch)
         values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses: dict[str, float] = {}
         for name, client in self.clients.items():

@@ -1,23 +1,37 @@
-"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart."""
+"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and what is the same for
+whatever logger a run has.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError, RunError
 
-__all__ = ["FEDERATION", "BoardSettings", "FederatedTensorBoardLogger"]
+__all__ = [
+    "FEDERATION",
+    "HPARAMS",
+    "BoardSettings",
+    "FederatedTensorBoardLogger",
+    "boards",
+    "log_hyperparams",
+    "log_scalars",
+]
 
 FEDERATION = "federation"
+HPARAMS = f"{FEDERATION}/hparams"
+"""The run of what TensorBoard's HParams tab compares: it shows every scalar that lies where hyperparameters do."""
 
 
 @dataclass
@@ -35,12 +49,15 @@ class BoardSettings:
             0 for none.
         confusion_matrices: of how many clients a confusion matrix is drawn, at the end of training and of a test; 0 for
             none, which saves a tenth to half a second each.
+        curves: whether each client that has a run gets curves of its last validation, and of a test: precision by
+            recall, ROC and calibration of a classifier, predicted by true values of a number. Studies draw none.
     """
 
     clients: int = 64
     chosen: list[str] = field(default_factory=list)
     corrections: int = 50
     confusion_matrices: int = 32
+    curves: bool = True
 
     def __post_init__(self) -> None:
         for name in ("clients", "corrections", "confusion_matrices"):
@@ -122,17 +139,32 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
                 self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
     def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
-        """Write hyperparameters to the federation's run, where TensorBoard's HParams tab finds them."""
+        """Write hyperparameters, and by what runs are compared, where TensorBoard's HParams tab finds them.
+
+        torch's first summary, of an experiment, is left out: TensorBoard would take that of one run for all. Without it
+        the tab shows first the keys in which runs differ.
+
+        Args:
+            params: keys and values.
+            metrics: scalars by tag; of each the tab shows the last value.
+            step: aligned steps.
+        """
         from torch.utils.tensorboard.summary import hparams
 
         flat = {
             key: value if isinstance(value, bool | int | float | str) else str(value)
             for key, value in dict(params).items()
         }
-        writer = self.writer().file_writer
+        writer = self.writer(HPARAMS).file_writer
         assert writer is not None
-        for summary in hparams(flat, metrics or {}):
+        for summary in hparams(flat, {})[1:]:
             writer.add_summary(summary)
+        self.log_outcome(metrics or {}, step)
+
+    def log_outcome(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Write by what the HParams tab compares runs; see :meth:`log_hyperparams`."""
+        for tag, value in metrics.items():
+            self.writer(HPARAMS).add_scalar(tag, value, step)
 
     def save(self) -> None:
         """Flush all runs."""
@@ -144,3 +176,42 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
+
+
+def boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:
+    """The loggers of a Trainer that have a run per client."""
+    return [logger for logger in trainer.loggers if isinstance(logger, FederatedTensorBoardLogger)]
+
+
+def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
+    """Write scalars to all loggers, by the same keys: ``<client>/<tag>``, or ``<tag>`` of the federation.
+
+    Raises:
+        RunError: a logger cannot; says which.
+    """
+    for logger in trainer.loggers:
+        with _named(logger):
+            logger.log_metrics(dict(values), step)
+            if not isinstance(logger, FederatedTensorBoardLogger):
+                logger.save()  # as Lightning does behind each call: what is not written yet is lost with a killed run
+
+
+def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
+    """Write a configuration's keys and values to all loggers; see :func:`log_scalars`."""
+    for logger in trainer.loggers:
+        with _named(logger):
+            logger.log_hyperparams(dict(values))
+
+
+@contextmanager
+def _named(logger: Logger) -> Iterator[None]:
+    """What goes wrong in a logger of somebody else says whose it is."""
+    try:
+        yield
+    except FedlitError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: {error}); give it other "
+            "settings, or leave it out: training does not need it"
+        ) from error

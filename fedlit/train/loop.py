@@ -25,7 +25,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
-from fedlit.train.logger import FederatedTensorBoardLogger
+from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
 from fedlit.train.results import Results
 
@@ -177,9 +177,8 @@ class FederatedLoop(LightningModule):
                 client.trainer = self.trainer
                 self.clients[f"{prefix}{name}"] = client
         sites = {site.name for client in self.federation.clients.values() for site in client.spec.sites}
-        for logger in self.trainer.loggers:
-            if isinstance(logger, FederatedTensorBoardLogger):
-                logger.clients = frozenset(sites)
+        for logger in boards(self.trainer):
+            logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
         self._forward("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
 
@@ -243,8 +242,7 @@ class FederatedLoop(LightningModule):
         # What is undefined has no point in a curve, but callbacks that monitor it must find it.
         self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in values.items()})
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
-        for logger in self.trainer.loggers:
-            logger.log_metrics(defined, federation.step)
+        log_scalars(self.trainer, defined, federation.step)
 
     # ------------------------------------------------------------------ evaluation
 
@@ -275,9 +273,8 @@ class FederatedLoop(LightningModule):
         self.engine.evaluate([job for own in self.federations for job in own.evaluations.take()])
         for own in self.federations:
             values = own.finish_scoring(split)
-            for logger in self.trainer.loggers:
-                if isinstance(logger, FederatedTensorBoardLogger):
-                    logger.show(own.results[split].summary["worst_client"].values())
+            for logger in boards(self.trainer):
+                logger.show(own.results[split].summary["worst_client"].values())
             self._log(own, values)
             own.forward_hook(f"on_{split}_epoch_end")
             if split == "validation" and self.trainer.state.fn == "fit":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import COLUMNS, chances, distances, judge
+from fedlit.explain.judge import COLUMNS, chances, distances, judge, read_records
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -146,3 +148,12 @@ def test_a_sure_difference_of_no_size_is_no_finding() -> None:
     values[4, 2] = 1.02
     found = judge(frame({f"s{k:02d}": list(values[k]) for k in range(12)}, tuple("abcde")))
     assert found.findings["client"].tolist() == ["s04"]
+
+
+def test_names_that_are_read_back_are_text(tmp_path: Path) -> None:
+    names = ["NA", "null", "None", "nan", "inf", "1", "01", "True", ""]
+    table = pd.DataFrame({"split": "test", "client": names, "metric": names, "value": [1.0, np.inf, np.nan, *range(6)]})
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    found = read_records(tmp_path / "scores.csv")
+    assert found["client"].tolist() == found["metric"].tolist() == names
+    np.testing.assert_array_equal(found["value"], table["value"])

@@ -1,22 +1,42 @@
-"""What TensorBoard shows beside curves: the plan, the configuration, confusion matrices."""
+"""What TensorBoard shows beside curves over steps: the plan, the configuration, how long an epoch takes, the best score
+so far, and pictures of the last predictions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.data.table import Split
 from fedlit.show.confusion import confusion_figure
-from fedlit.train.logger import FederatedTensorBoardLogger
+from fedlit.show.curves import MOST_LINES, Panel, curves_figure
+from fedlit.tasks.curves import largest, precision_recall, reliability, roc
+from fedlit.tasks.metrics import SiteMetrics
+from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.results import Results
 
 __all__ = ["Board"]
 
+_log = logging.getLogger(__name__)
+
+TAGS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
+DOTS = 2000
+"""Of a scatter: more are one blot, and take seconds to draw."""
+
 
 class Board(Callback):
-    """Writes text and images to the runs of :class:`~fedlit.train.logger.FederatedTensorBoardLogger`.
+    """Writes scalars and hyperparameters to all loggers, and text and images to the runs of
+    :class:`~fedlit.train.logger.FederatedTensorBoardLogger`.
+
+    Scalars: ``val/best/<score>``, the best mean of the main score so far, and ``seconds/train`` and ``seconds/val``,
+    how long an epoch and its validation take (no two runs agree on them, so nothing is computed from them).
 
     Args:
         plan: as Markdown, shown in the federation's run.
@@ -25,36 +45,118 @@ class Board(Callback):
 
     def __init__(self, plan: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
         self.plan, self.settings = plan, settings
+        self._best = math.nan
+        self._epoch_began = self._validation_began = self._validated = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best score so far."""
+        return {"best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._best = state_dict["best"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Plan and configuration."""
-        for logger in _boards(trainer):
+        for logger in boards(trainer):
             if self.plan is not None:
                 logger.writer().add_text("plan", self.plan, trainer.global_step)
-            if self.settings:
-                logger.log_hyperparams(self.settings)
+        if self.settings:
+            log_hyperparams(trainer, self.settings)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Look at the clock."""
+        self._epoch_began, self._validated = time.perf_counter(), 0.0
+
+    def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Look at the clock."""
+        self._validation_began = time.perf_counter()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """How long it took, and the best score so far."""
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        took = time.perf_counter() - self._validation_began
+        self._validated += took
+        results, step = pl_module.results["validation"], pl_module.federation.step
+        main, mean = results.main, _mean(results)
+        best = {}
+        if mean is not None:
+            if not main.gain(mean, self._best) <= 0:  # also where there is none to compare with
+                self._best = mean
+            best = {f"val/best/{main.name}": self._best}
+            self._compare_by(trainer, {f"val/{main.name}": mean, **best}, step)
+        log_scalars(trainer, {"seconds/val": took, **best}, step)
+
+    def _compare_by(self, trainer: Trainer, values: Mapping[str, float], step: int) -> None:
+        for logger in boards(trainer) if self.settings else ():
+            logger.log_outcome(values, step)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """How long it took, without its validation."""
+        took = time.perf_counter() - self._epoch_began - self._validated
+        log_scalars(trainer, {"seconds/train": took}, pl_module.federation.step)
 
     def on_fit_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Confusion matrices of the last validation."""
+        """Pictures of the last validation."""
         if "validation" in pl_module.federation.evaluations.scoring:
             self._draw(trainer, pl_module, "validation")
 
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        """Confusion matrices of the test."""
+        """Pictures of the test, and its score beside those of other runs."""
+        results = pl_module.results["test"]
+        if (mean := _mean(results)) is not None:
+            self._compare_by(trainer, {f"test/{results.main.name}": mean}, results.step)
         self._draw(trainer, pl_module, "test")
 
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
-        tag = {"validation": "val", "test": "test"}[split]
-        for logger in _boards(trainer):
-            if not (most := logger.shown.confusion_matrices):
-                continue
-            matrices = loop.federation.evaluations.scoring[split].confusion()
-            drawn = {site: own for site, own in matrices.items() if logger.shows(site)}
-            for site, (labels, matrix) in list(drawn.items())[:most]:
-                logger.writer(site).add_figure(
-                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), loop.federation.step
-                )
+        tag, scoring, step = TAGS[split], loop.federation.evaluations.scoring[split], loop.federation.step
+        for logger in boards(trainer):
+            most = logger.shown.confusion_matrices
+            matrices = {site: own for site, own in scoring.confusion().items() if logger.shows(site)} if most else {}
+            for site, (labels, matrix) in list(matrices.items())[:most]:
+                figure = confusion_figure(site, labels, matrix)
+                logger.writer(site).add_figure(f"{tag}/confusion_matrix", figure, step)
+            for site, metrics in scoring.metrics.items() if logger.shown.curves else ():
+                # a client's own metric may have collected something else
+                if isinstance(metrics, SiteMetrics) and logger.shows(site):
+                    try:
+                        _write_curves(logger, site, metrics, tag, step)
+                    except Exception as error:  # no picture is worth a training
+                        _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
 
 
-def _boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:
-    return [logger for logger in trainer.loggers if isinstance(logger, FederatedTensorBoardLogger)]
+def _mean(results: Results) -> float | None:
+    """Of the main score over clients; None where it is undefined."""
+    mean = results.summary["mean"].get(results.main.name, math.nan)
+    return mean if math.isfinite(mean) else None
+
+
+def _write_curves(logger: FederatedTensorBoardLogger, site: str, metrics: SiteMetrics, tag: str, step: int) -> None:
+    """One picture of a site's predictions; of a classifier also the curves of TensorBoard's own tab."""
+    writer = logger.writer(site)
+    if panels := list(_panels(metrics)):
+        writer.add_figure(f"{tag}/curves", curves_figure(site, panels), step)
+    ranked = metrics.ranked()
+    for label, (positive, probability) in largest(ranked, MOST_LINES).items():
+        name = f"{tag}/pr/{label}" if len(metrics.task.classes) > 2 else f"{tag}/pr"
+        writer.add_pr_curve(name, torch.from_numpy(positive), torch.from_numpy(probability), step)
+
+
+def _panels(metrics: SiteMetrics) -> Iterator[Panel]:
+    ranked = metrics.ranked()
+    if drawn := largest(ranked, MOST_LINES):
+        some = f", {len(drawn)} of {len(ranked)} classes" if len(drawn) < len(ranked) else ""
+        own = {name: {label: line(*rows) for label, rows in drawn.items()} for name, line in _LINES.items()}
+        yield Panel(f"precision by recall{some}", "recall", "precision", own["pr"], diagonal=False)
+        yield Panel("ROC", "false positive rate", "true positive rate", own["roc"])
+        yield Panel("calibration", "predicted probability", "share of rows", own["calibration"], marker="o")
+    if (numbers := metrics.numbers()) is not None:
+        true, found = numbers
+        every = slice(None, None, max(1, -(-len(true) // DOTS)))
+        some = f", {len(true[every])} of {len(true)} rows" if len(true) > DOTS else ""
+        lines = {"": (true[every], found[every])}
+        yield Panel(f"predicted by true{some}", "true", "predicted", lines, marker=".", joined=False, unit=False)
+
+
+_LINES = {"pr": precision_recall, "roc": roc, "calibration": reliability}

@@ -1,0 +1,106 @@
+"""Loggers of Lightning beside TensorBoard, or in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from federations import make_run
+from lightning.pytorch.loggers import CSVLogger, Logger
+
+import fedlit
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError, RunError
+from fedlit.train.logger import FederatedTensorBoardLogger
+
+BELOW = Path("lightning_logs") / "version_0"  # Lightning's own name of a logger that is given none
+
+
+class Memory(Logger):
+    """Keeps what it is told."""
+
+    name, version = "memory", 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics: dict[str, list[tuple[int | None, float]]] = {}
+        self.hyperparams: dict[str, Any] = {}
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        for key, value in metrics.items():
+            self.metrics.setdefault(key, []).append((step, value))
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.hyperparams |= params
+
+
+class Full(Memory):
+    """Has no room."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        raise OSError("no space left")
+
+
+def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
+    memory = Memory()
+    loggers = [FederatedTensorBoardLogger, CSVLogger, memory]
+    run = make_run(tmp_path, epochs=2, logger=loggers, settings={"seed": 8}, exchange={"federated": ["core"]})
+    run.fit(quiet=True)
+    assert (
+        run.folder is not None and any(run.folder.glob("ash/events.*")) and any(run.folder.glob("federation/events.*"))
+    )
+    assert {"ash/val/auroc", "val/auroc", "val/worst/auroc", "val/best/auroc", "seconds/train"} < memory.metrics.keys()
+    table = pd.read_csv(run.folder / BELOW / "metrics.csv").set_index("step")
+    assert set(table) == memory.metrics.keys()
+    for key, logged in memory.metrics.items():
+        assert table[key].dropna().to_dict() == pytest.approx(dict(logged))
+    expected = [values["ash/val/auroc"] for values in run.loop.history if "ash/val/auroc" in values]
+    assert memory.metrics["ash/val/auroc"] == list(zip([4, 8], expected, strict=True))
+    assert memory.hyperparams == {"seed": 8}
+    assert yaml.safe_load((run.folder / BELOW / "hparams.yaml").read_text(encoding="utf-8")) == {"seed": 8}
+
+
+def test_a_logger_that_fails_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"trainer.logger: Full could not write \(OSError: no space left\)"):
+        make_run(tmp_path, epochs=1, logger=Full()).fit(quiet=True)
+    with pytest.raises(ConfigError, match=r"expected a logger of Lightning.*, found 'csv'"):
+        make_run(tmp_path, epochs=1, logger="csv").fit(quiet=True)
+
+
+def test_the_command_line_takes_a_class_and_says_where_it_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast = ["--config", "quickstart.yaml", "--trainer.max_epochs=1", f"--trainer.default_root_dir={tmp_path}"]
+    assert main(["fit", *fast, "--trainer.logger=CSVLogger", "--data.source.init_args.clients=[wine]"]) == 0
+    folder = tmp_path / "quickstart" / "version_0"
+    assert f"Logged by CSVLogger: {folder / BELOW}\n" in capsys.readouterr().out
+    before = (folder / BELOW / "metrics.csv").read_text(encoding="utf-8")
+    assert main(["test", *fast]) == 0  # with the logger of the saved configuration, which keeps what is there
+    assert (folder / BELOW / "metrics.csv").read_text(encoding="utf-8") == before
+    tested = pd.read_csv(folder / BELOW.parent / "version_1" / "metrics.csv")
+    scores = pd.read_csv(folder / "test.csv", index_col="client")
+    assert tested["wine/test/auroc"].item() == pytest.approx(scores.loc["wine", "auroc"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["CSVLogger", "[FederatedTensorBoardLogger,CSVLogger]", "false", "true"],
+)
+def test_the_saved_configuration_has_the_same_loggers(given: str, tmp_path: Path) -> None:
+    first = fedlit.load("quickstart.yaml", f"--trainer.logger={given}")
+    (tmp_path / "again.yaml").write_text(str(first.config_text), encoding="utf-8")
+    again = fedlit.load(str(tmp_path / "again.yaml"))
+    read = [yaml.safe_load(str(run.config_text))["trainer"]["logger"] for run in (first, again)]
+    assert read[0] == read[1] and ("CSVLogger" in str(read[0])) == ("CSVLogger" in given)
+
+
+def test_of_one_run_this_run_alone_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "my runs"  # a space must be typed again
+    fast = ["--config", "quickstart.yaml", "--trainer.max_epochs=1", f"--trainer.default_root_dir={root}"]
+    assert main(["fit", *fast, "--data.source.init_args.clients=[wine]", "--board.curves=false"]) == 0
+    told = capsys.readouterr().out
+    assert f"Curves: tensorboard --logdir '{root}/quickstart/version_0'\n" in told
+    assert f"tensorboard --logdir '{root}' (tab HParams)" in told

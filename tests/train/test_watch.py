@@ -1,0 +1,145 @@
+"""Warnings of what a client's author thinks that it does, and it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import METHODS, Dry, alike, make_run
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.client.hooks import CLIENT_HOOKS, misspelt
+from fedlit.errors import RunError
+from fedlit.exchange.rule import RULE_HOOKS, Rule
+from fedlit.exchange.rules import Mean
+from fedlit.sharing import State
+
+
+def descendants(kind: type) -> Iterator[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from descendants(one)
+
+
+class Misspelt(FederatedClient):
+    privat = ("encoder",)
+
+    def on_recieve(self, received: State) -> None: ...
+
+    def train_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.losses(batch)
+
+    def losses(self, batch: Any) -> Tensor:  # a helper: it is used above
+        raise AssertionError
+
+    def _on_sent(self) -> None: ...
+
+    def penalty(self) -> None: ...
+
+    @property
+    def predictor(self) -> None: ...
+
+
+class MisspeltRule(Mean):
+    @property
+    def need(self) -> frozenset[str]:
+        return frozenset()
+
+    def weigh(self) -> None: ...
+
+
+class Silent(FederatedClient):
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        self.objective(batch.x, batch.y)
+
+
+class Still(FederatedClient):
+    """Its parameters are changed by the exchange of every step alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.objective(batch.x, batch.y).detach()
+
+
+class Detached(FederatedClient):
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().objective(x, y).detach()
+
+
+def test_names_that_resemble_hooks() -> None:
+    assert misspelt(Misspelt, FederatedClient, CLIENT_HOOKS) == {
+        "privat": "private",
+        "on_recieve": "on_receive",
+        "train_step": "training_step",
+    }
+    assert misspelt(MisspeltRule, Rule, RULE_HOOKS) == {"need": "needs"}
+
+
+def test_what_is_shipped_resembles_none() -> None:
+    for base, hooks in ((FederatedClient, CLIENT_HOOKS), (Rule, RULE_HOOKS)):
+        shipped = [kind for kind in descendants(base) if kind.__module__.startswith("fedlit.")]
+        assert len(shipped) >= 4 and not any(misspelt(kind, base, hooks) for kind in shipped)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    caplog.clear()
+    return lines
+
+
+def test_misspelt_names_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        make_run(tmp_path, client=Misspelt, exchange={"federated": ["core"], "rule": MisspeltRule()}).describe()
+    lines = said(caplog)
+    assert len(lines) == 4 and lines[1].startswith(
+        "class Misspelt: nobody calls its on_recieve; did you mean on_receive?"
+    )
+    assert lines[3].startswith("class MisspeltRule: nobody calls its need; did you mean needs?")
+
+
+@pytest.mark.parametrize("engine", ["plain", "threads"])
+def test_clients_that_learn_nothing(engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fit(client: type[FederatedClient], **exchange: Any) -> None:
+        loop = {"client": partial(client, network=Dry), "engine": engine}
+        make_run(tmp_path, epochs=2, loop=loop, exchange=exchange, enable_checkpointing=False).fit(quiet=True)
+
+    fit(Silent)
+    (line,) = said(caplog)
+    assert line.startswith(
+        "client 'ash', 'birch', 'cedar': in epoch 1 Silent.training_step returned None in every step"
+    )
+    fit(Still, federated=["core"], every="step")
+    (line,) = said(caplog)
+    assert "in epoch 1 Still changed none of its parameters: automatic_optimization is False" in line
+    assert "self.descend(" in line
+
+
+def test_a_learning_rate_of_0_also_of_a_stack(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = alike(tmp_path, loop={"optimizer": partial(torch.optim.SGD, lr=0.0)}, epochs=1, enable_checkpointing=False)
+    run.fit(quiet=True)
+    (line,) = said(caplog)
+    assert line.startswith("client 'site0', 'site1', 'site2' and 4 more: in epoch 1")
+    assert "its learning rate is 0" in line
+
+
+def test_a_loss_without_a_gradient_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=Detached, epochs=1, enable_checkpointing=False)
+    with pytest.raises(
+        RunError, match=r"client 'ash', step 1: expected a loss with a gradient .* Detached\.training_step"
+    ):
+        run.fit(quiet=True)
+
+
+@pytest.mark.parametrize("method", ["two optimizers", "global layers, every step"])
+def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options: Mapping[str, Any] = METHODS[method]
+    make_run(tmp_path, epochs=1, enable_checkpointing=False, **options).fit(quiet=True)
+    assert said(caplog) == []
