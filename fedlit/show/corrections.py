@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import ORANGE
+from fedlit.show.palette import FINDING, INK, SIGNED_SCALE, text_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,9 @@ MOST_HISTOGRAMS = 12
 
 _LEGIBLE = 900  # cells, beyond which numbers in them are left out
 
-_CELL = (0.42, 0.3)  # inches
+_CELL = (0.48, 0.3)  # inches
+
+_TEXT = 9  # a report shows these pictures at 4/3 of their size: no label is below 12 pixels
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
@@ -46,7 +48,7 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     across = rows > columns
     panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
     width = 1.0 + panel[0] * (len(parts) if across else 1)
-    height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
+    height = 0.6 + 0.09 * longest + panel[1] * (1 if across else len(parts))
     alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
     shape = (1, len(parts)) if across else (len(parts), 1)
     with canvas(min(width, 40), min(height, 60)) as figure:
@@ -67,17 +69,17 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    picture = axes.imshow(table, cmap="PRGn", vmin=-reach, vmax=reach, aspect="auto")
+    picture = axes.imshow(table, cmap=SIGNED_SCALE, vmin=-reach, vmax=reach, aspect="auto")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
-    bar.ax.tick_params(labelsize=7)
+    bar.ax.tick_params(labelsize=_TEXT)
     bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
-    axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
+    axes.set_yticks(range(len(values)), list(values.index), fontsize=_TEXT)
     axes.tick_params(labelleft=beside)
     axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
     axes.set_xticks(range(len(values.columns)))
     axes.tick_params(length=0, labelbottom=below)
     if below:
-        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=8, rotation=90)
+        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=_TEXT, rotation=90)
         for label, name in zip(labels, values.columns, strict=True):
             label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for i in range(table.shape[0]):
@@ -85,12 +87,11 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
             if not np.isfinite(table[i, j]):
                 continue
             if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
-                colour, line = (ORANGE, 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                colour, line = (FINDING, 2.2) if bool(found.iat[i, j]) else (INK, 0.8)
                 axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
             if table.size <= _LEGIBLE:
-                dark = abs(table[i, j]) > 0.65 * reach
-                colour = "white" if dark else "black"
-                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=6, color=colour)
+                colour = text_on(picture.cmap(picture.norm(table[i, j])))
+                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=_TEXT, color=colour)
 
 
 def _number(value: float) -> str:
