@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedlit.errors import ConfigError
 
 __all__ = [
+    "ABOUT",
     "COLUMNS",
     "CORRECTIONS",
     "IDENTITY",
@@ -32,6 +33,13 @@ Numbers = NDArray[np.float64]
 
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, epoch by epoch."""
+
+ABOUT = (
+    "Each client multiplies (scale) and shifts its own columns before the shared network, and its outputs after it. It "
+    "learns by how much, in units of scaled columns, so that its table fits the others. A client that corrects a column "
+    "much more than others do may have another unit, another way of measuring, or flipped labels."
+)
+"""What corrections are, for people who have not read the paper."""
 
 COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
@@ -176,11 +184,12 @@ class Judgement:
         if clients < 3:
             return f"No finding: {clients} clients are too few to say what stands out."
         count = int(self.cells["marked"].sum())
-        marked = f"{count} of {len(self.cells)} corrections lie more than {self.threshold:g} sd off"
+        others = "the other clients'" if self.against == "others" else "the mean of all"
+        marked = f"{count} of {len(self.cells)} corrections lie more than {self.threshold:g} standard deviations from {others}"
         rule = (
-            f"none of them in a feature whose spread does too (the rule for fewer than {FEW} clients)"
+            f"none of them in a column on which clients differ unusually much (both are asked of fewer than {FEW} clients)"
             if clients < FEW
-            else f"none further than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
+            else f"none farther than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
         )
         return f"No finding: {marked}, {rule}."
 
@@ -207,8 +216,9 @@ def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float
         >>> table = {"ash": [1.0, 1.1, 0.9], "oak": [1.1, 0.9, 1.0], "elm": [0.9, 1.0, 0.1], "yew": [1.0, 0.8, 1.2]}
         >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
         >>> print(textwrap.fill(str(judge(pd.DataFrame(rows, columns=COLUMNS))), 90))
-        1. client elm: feature ldl scaled by 0.1 (others 1.03), 6.1 sd off; its spread is 11.3 sd
-        above that of other features
+        1. elm multiplies column ldl by 0.1, the other clients by 1.03 on average. That is 6.1
+        times as far from them as they usually are from each other. Clients differ on ldl far more
+        than on other columns. Is it in another unit, or measured in another way?
     """
     if not threshold > 0:
         raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
@@ -309,14 +319,21 @@ def _reversed(part: str, value: float) -> bool:
 
 
 def _words(row: Mapping[Any, Any]) -> str:
-    part, value, kind = row["part"], row["value"], str(row["part"]).rpartition(" ")[2]
-    what = f"output {row['feature']}" if part.startswith("output") else f"feature {row['feature']}"
+    client, part, value, others = row["client"], row["part"], row["value"], row["others"]
+    side, _, kind = str(part).rpartition(" ")
+    kept = "column" if side != "output" else "output"
+    what = f"{kept} {row['feature']}"
     if _reversed(part, value):
-        return f"client {row['client']}: {what} is turned round (scaled by {value:.3g}): are its labels flipped?"
-    done = f"scaled by {value:.3g}" if kind == "scale" else f"shifted by {value:+.3g}"
-    text = f"client {row['client']}: {what} {done} (others {row['others']:.3g})"
+        return f"{client} turns {what} round (multiplies it by {value:.3g}). Are its labels flipped?"
+    if kind in IDENTITY:
+        done = f"multiplies {what} by {value:.3g}" if kind == "scale" else f"adds {value:+.3g} to {what}"
+        rest = f"the other clients {'by' if kind == 'scale' else 'add'} {others:{'.3g' if kind == 'scale' else '+.3g'}}"
+    else:
+        done, rest = f"has {value:.3g} as {kind} of {what}", f"the other clients {others:.3g}"
+    text = f"{client} {done}, {rest} on average."
     if math.isfinite(row["apart"]):
-        text += f", {abs(row['apart']):.1f} sd off"
+        text += f" That is {abs(row['apart']):.1f} times as far from them as they usually are from each other."
     if row["feature_marked"] is True:
-        text += f"; its spread is {row['spread_z']:.1f} sd above that of other features"
-    return text
+        text += f" Clients differ on {row['feature']} far more than on other {kept}s."
+    ask = "Is it in another unit, or measured in another way?" if kept == "column" else "Do its labels mean the same?"
+    return f"{text} {ask}"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import FINDING, INK, SIGNED_SCALE, text_on
+from fedlit.show.palette import CLASSES, FINDING, INK, SIGNED_SCALE, class_colours, text_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +106,8 @@ def histogram_figure(
     notes: Sequence[str] = (),
     categorical: Sequence[str] = (),
 ) -> Figure:
-    """Distributions of a client's own columns by class, in the table's own units.
+    """Distributions of a client's own columns by class, in the table's own units, each class with the number of its rows
+    that have a value; of all rows together where the target is a number of many values.
 
     Args:
         client: its name.
@@ -120,6 +121,9 @@ def histogram_figure(
         ValueError: no feature that the table has.
     """
     columns = [str(name) for name in rows]
+    number = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
+    target = pd.Series("all rows", target.index, name="") if number else target
+    colours = class_colours(sorted(target.unique().tolist()))
     named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))
     chosen: dict[str, str] = {}
@@ -132,19 +136,20 @@ def histogram_figure(
     shown = list(chosen)[:MOST_HISTOGRAMS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
-    with canvas(3.4 * across, 2.6 * down + 0.3) as figure:
+    with canvas(3.6 * across, 2.9 * down + 0.3) as figure:
         for position, column in enumerate(shown):
             axes = figure.add_subplot(down, across, position + 1)
             own = rows[column]
             draw = _bars if column in categorical or own.nunique() <= 6 else _curves
-            draw(axes, own, target)
+            draw(axes, own, target, colours)
             missing = int(own.isna().sum())
             lost = f" ({missing} of {len(own)} missing)" if missing else ""
-            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
-            axes.tick_params(labelsize=7)
-            if position == 0:
-                axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
-        figure.suptitle(f"{client}: its own training rows, by class", fontsize=10)
+            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=_TEXT)
+            axes.tick_params(labelsize=_TEXT)
+            if len(colours) <= len(CLASSES):
+                axes.legend(fontsize=8, title=str(target.name), title_fontsize=8)
+        by_class = "" if number else ", by class"
+        figure.suptitle(f"{client}: its own {len(target):,} training rows{by_class}", fontsize=10)
     return figure
 
 
@@ -155,23 +160,28 @@ def _column_of(feature: str, columns: Sequence[str]) -> str | None:
     return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
 
 
-def _curves(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+def _counted(label: Any, count: int) -> str:
+    return f"{label} (n = {count:,})"
+
+
+def _curves(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
-    for label in sorted(target.unique().tolist()):
+    for label, colour in colours.items():
         own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
         if len(own):
-            axes.hist(own, bins=edges.tolist(), weights=np.full(len(own), 1 / len(own)), alpha=0.55, label=str(label))
-    axes.set_ylabel("share of the class", fontsize=7)
+            shares, called = np.full(len(own), 1 / len(own)), _counted(label, len(own))
+            axes.hist(own, bins=edges.tolist(), weights=shares, alpha=0.6, color=colour, label=called)
+    axes.set_ylabel("share of the class", fontsize=_TEXT)
 
 
-def _bars(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
     names = [*sorted(values.dropna().unique().tolist()), *(["missing"] if values.isna().any() else [])]
-    classes = sorted(target.unique().tolist())
-    for position, label in enumerate(classes):
+    for position, (label, colour) in enumerate(colours.items()):
         own = values[(target == label).to_numpy()]
         shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
-        width = 0.8 / len(classes)
-        axes.bar(np.arange(len(names)) + (position - (len(classes) - 1) / 2) * width, shares, width, label=str(label))
+        width = 0.8 / len(colours)
+        places = np.arange(len(names)) + (position - (len(colours) - 1) / 2) * width
+        axes.bar(places, shares, width, color=colour, label=_counted(label, len(own)))
     axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
-    axes.set_ylabel("share of the class", fontsize=7)
+    axes.set_ylabel("share of the class", fontsize=_TEXT)

@@ -10,7 +10,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
-from fedlit.explain.judge import CORRECTIONS, judge, read_records
+from fedlit.explain.judge import ABOUT, CORRECTIONS, judge, read_records
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
@@ -70,6 +70,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "together": cluster_table(study, found.collected),
         "clusters": _clusters(found),
         "corrections": _corrections(found),
+        "about_corrections": ABOUT,
         "times": _times(found),
         "words": words(found),
         "paper": paper_notes(study),
