@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
+from fedlit.explain.words import finding_words
 
 __all__ = [
-    "ABOUT",
     "COLUMNS",
     "CORRECTIONS",
     "IDENTITY",
@@ -33,13 +32,6 @@ Numbers = NDArray[np.float64]
 
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, epoch by epoch."""
-
-ABOUT = (
-    "Each client multiplies (scale) and shifts its own columns before the shared network, and its outputs after it. It "
-    "learns by how much, in units of scaled columns, so that its table fits the others. A client that corrects a column "
-    "much more than others do may have another unit, another way of measuring, or flipped labels."
-)
-"""What corrections are, for people who have not read the paper."""
 
 COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
@@ -146,7 +138,10 @@ class Judgement:
         found = found.sort_values(
             ["reversed", "far", "client", "part", "feature"], ascending=[False, False, True, True, True]
         )
-        found["words"] = [_words(row) for row in found.to_dict("records")]
+        found["words"] = [
+            finding_words(row, turned=turned)
+            for row, turned in zip(found.to_dict("records"), found["reversed"], strict=True)
+        ]
         return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
 
     @property
@@ -183,15 +178,14 @@ class Judgement:
         clients = self.cells["client"].nunique()
         if clients < 3:
             return f"No finding: {clients} clients are too few to say what stands out."
-        count = int(self.cells["marked"].sum())
-        others = "the other clients'" if self.against == "others" else "the mean of all"
-        marked = f"{count} of {len(self.cells)} corrections lie more than {self.threshold:g} standard deviations from {others}"
+        count, whose = int(self.cells["marked"].sum()), "other" if self.against == "others" else "all"
+        far = f"more than {self.threshold:g} standard deviations from the mean of {whose} clients"
         rule = (
-            f"none of them in a column on which clients differ unusually much (both are asked of fewer than {FEW} clients)"
+            f"none in a column on which clients differ far more than on others (fewer than {FEW} clients need both)"
             if clients < FEW
             else f"none farther than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
         )
-        return f"No finding: {marked}, {rule}."
+        return f"No finding: {count} of {len(self.cells)} corrections lie {far}, {rule}."
 
     def __str__(self) -> str:
         if not len(self.findings):
@@ -217,8 +211,8 @@ def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float
         >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
         >>> print(textwrap.fill(str(judge(pd.DataFrame(rows, columns=COLUMNS))), 90))
         1. elm multiplies column ldl by 0.1, the other clients by 1.03 on average. That is 6.1
-        times as far from them as they usually are from each other. Clients differ on ldl far more
-        than on other columns. Is it in another unit, or measured in another way?
+        times as far from that as they usually are. Clients differ on ldl far more than on other
+        columns. Is it in another unit, or measured in another way?
     """
     if not threshold > 0:
         raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
@@ -316,24 +310,3 @@ def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 def _reversed(part: str, value: float) -> bool:
     return part == "output scale" and value < 0
-
-
-def _words(row: Mapping[Any, Any]) -> str:
-    client, part, value, others = row["client"], row["part"], row["value"], row["others"]
-    side, _, kind = str(part).rpartition(" ")
-    kept = "column" if side != "output" else "output"
-    what = f"{kept} {row['feature']}"
-    if _reversed(part, value):
-        return f"{client} turns {what} round (multiplies it by {value:.3g}). Are its labels flipped?"
-    if kind in IDENTITY:
-        done = f"multiplies {what} by {value:.3g}" if kind == "scale" else f"adds {value:+.3g} to {what}"
-        rest = f"the other clients {'by' if kind == 'scale' else 'add'} {others:{'.3g' if kind == 'scale' else '+.3g'}}"
-    else:
-        done, rest = f"has {value:.3g} as {kind} of {what}", f"the other clients {others:.3g}"
-    text = f"{client} {done}, {rest} on average."
-    if math.isfinite(row["apart"]):
-        text += f" That is {abs(row['apart']):.1f} times as far from them as they usually are from each other."
-    if row["feature_marked"] is True:
-        text += f" Clients differ on {row['feature']} far more than on other {kept}s."
-    ask = "Is it in another unit, or measured in another way?" if kept == "column" else "Do its labels mean the same?"
-    return f"{text} {ask}"

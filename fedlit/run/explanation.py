@@ -9,7 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.explain.judge import ABOUT, CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain.words import ABOUT
 from fedlit.show.canvas import save_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
 from fedlit.show.text import MOST_ROWS, text_table
@@ -45,9 +46,8 @@ class Explanation:
         note = ["", f"Note: {self.note}"] if self.note else []
         about = textwrap.fill(ABOUT, 100)
         read = "An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."
-        return "\n".join(
-            [about, "", f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, read, *note]
-        )
+        findings = [f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more]
+        return "\n".join([about, "", *findings, "", table, read, *note])
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
@@ -112,9 +112,8 @@ def explain(
     cells = judged.cells.join(words, on=["client", "part", "feature"])
     cells.to_csv(files[0], index=False)
     judged.outliers.to_csv(files[1], index=False)
-    files[2].write_text(
-        f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", encoding="utf-8"
-    )
+    text = f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n"
+    files[2].write_text(text, encoding="utf-8")
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []

@@ -106,8 +106,8 @@ def histogram_figure(
     notes: Sequence[str] = (),
     categorical: Sequence[str] = (),
 ) -> Figure:
-    """Distributions of a client's own columns by class, in the table's own units, each class with the number of its rows
-    that have a value; of all rows together where the target is a number of many values.
+    """Distributions of a client's own columns by class, in the table's own units, each class with the number of its
+    rows that have a value; of all rows together where the target is a number of many values.
 
     Args:
         client: its name.

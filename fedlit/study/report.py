@@ -10,7 +10,8 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
-from fedlit.explain.judge import ABOUT, CORRECTIONS, judge, read_records
+from fedlit.explain.judge import CORRECTIONS, judge, read_records
+from fedlit.explain.words import ABOUT
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
