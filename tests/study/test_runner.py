@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedlit.study.job import Job
-from fedlit.study.runner import Progress, default_jobs, locked
+from fedlit.study.progress import Progress
+from fedlit.study.runner import default_jobs, locked
 
 
 def job(method: str, seed: int) -> Job:
