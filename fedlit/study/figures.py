@@ -96,9 +96,9 @@ def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: s
             if paper is not None:
                 axes.plot(paper, row, _PAPER, mfc=PAPER, mec=look.colour, ms=6, zorder=1)
         _rows(axes, labels)
-        axes.set_xlabel(f"{in_unit(score)}, test")
+        axes.set_xlabel(_wrapped(f"{in_unit(score)}, test", 26))
 
-    return _svg(_pitch(labels) * len(methods) + 0.7, draw, f"{score.label} of {client_label(client)} by method")
+    return _svg(_pitch(labels) * len(methods) + 0.8, draw, f"{score.label} of {client_label(client)} by method")
 
 
 def lift_figure(
@@ -128,11 +128,11 @@ def lift_figure(
                 axes.plot(mean, row + shift, marker, color=colour, mfc=colour if clear else PAPER, ms=7)
         _rows(axes, labels)
         axes.set_xlim(*limits)
-        axes.set_xlabel(f"lift in {score.label}, {lift_unit(score)}")
+        axes.set_xlabel(_wrapped(f"lift in {score.label}, {lift_unit(score)}", 26))
         axes.text(1, 1.01, "gains →", transform=axes.transAxes, ha="right", color=INK)
         axes.text(0, 1.01, "← loses", transform=axes.transAxes, ha="left", color=INK)
 
-    return _svg(_pitch(labels) * len(clients) + 0.9, draw, f"Lift of {study.labels[method]} in {score.label} by client")
+    return _svg(_pitch(labels) * len(clients) + 1.1, draw, f"Lift of {study.labels[method]} in {score.label} by client")
 
 
 def curves_figure(study: Study, curves: pd.DataFrame, score: Score, client: str, alone: float | None) -> str:
@@ -169,7 +169,7 @@ def curves_figure(study: Study, curves: pd.DataFrame, score: Score, client: str,
             margin = max(0.05 * (max(ends) - min(ends)), drawn(score, 0.001))
             axes.set_ylim(min(ends) - margin, max(ends) + margin)
         axes.set_xlabel("aligned steps")
-        axes.set_ylabel(f"{in_unit(score)}, validation")
+        axes.set_ylabel(_wrapped(f"{in_unit(score)}, validation", 26))
 
     return _svg(3.0, draw, f"{score.label} of {client} on validation rows while training")
 
@@ -186,15 +186,15 @@ def _bar(axes: Axes, row: float, mean: float, low: float, high: float, colour: s
 
 def _pitch(labels: Sequence[str]) -> float:
     """Inches from row to row, so that no two labels touch."""
-    return max(0.5, 0.06 + 0.19 * max((len(_wrapped(label)) for label in labels), default=1))
+    return max(0.5, 0.06 + 0.19 * max((_wrapped(label).count("\n") + 1 for label in labels), default=1))
 
 
-def _wrapped(label: str) -> list[str]:
-    return textwrap.wrap(label, 15)
+def _wrapped(label: str, width: int = 15) -> str:
+    return "\n".join(textwrap.wrap(label, width))
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), ["\n".join(_wrapped(label)) for label in labels])
+    axes.set_yticks(range(len(labels)), [_wrapped(label) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.7)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=LINE, lw=0.8)

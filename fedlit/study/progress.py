@@ -98,8 +98,11 @@ class Progress:
         if not means:
             return None
         usual, now = sum(means.values()) / len(means), time.monotonic()
-        worked = sum(min(now - begun, means.get(method, usual)) for method, begun in self.running.values())
-        return (sum(means.get(method, usual) for method in self.left) - worked) / self.slots
+        left = sum(means.get(method, usual) for method in self.left)
+        for method, begun in self.running.values():
+            expected, worked = means.get(method, usual), now - begun
+            left += max(expected - worked, worked / 4) - expected  # what takes longer than usual may take longer still
+        return left / self.slots
 
     def show(self) -> None:
         """Say where the study is."""
