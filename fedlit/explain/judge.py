@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
+from fedlit.explain.words import finding_words
 
 __all__ = [
     "COLUMNS",
@@ -138,7 +138,10 @@ class Judgement:
         found = found.sort_values(
             ["reversed", "far", "client", "part", "feature"], ascending=[False, False, True, True, True]
         )
-        found["words"] = [_words(row) for row in found.to_dict("records")]
+        found["words"] = [
+            finding_words(row, turned=turned)
+            for row, turned in zip(found.to_dict("records"), found["reversed"], strict=True)
+        ]
         return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
 
     @property
@@ -175,14 +178,14 @@ class Judgement:
         clients = self.cells["client"].nunique()
         if clients < 3:
             return f"No finding: {clients} clients are too few to say what stands out."
-        count = int(self.cells["marked"].sum())
-        marked = f"{count} of {len(self.cells)} corrections lie more than {self.threshold:g} sd off"
+        count, whose = int(self.cells["marked"].sum()), "other" if self.against == "others" else "all"
+        far = f"more than {self.threshold:g} standard deviations from the mean of {whose} clients"
         rule = (
-            f"none of them in a feature whose spread does too (the rule for fewer than {FEW} clients)"
+            f"none in a column on which clients differ far more than on others (fewer than {FEW} clients need both)"
             if clients < FEW
-            else f"none further than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
+            else f"none farther than chance would have it (p < {100 * LEVEL:g} % after Holm's correction)"
         )
-        return f"No finding: {marked}, {rule}."
+        return f"No finding: {count} of {len(self.cells)} corrections lie {far}, {rule}."
 
     def __str__(self) -> str:
         if not len(self.findings):
@@ -207,8 +210,9 @@ def judge(values: pd.DataFrame, *, against: Against = "others", threshold: float
         >>> table = {"ash": [1.0, 1.1, 0.9], "oak": [1.1, 0.9, 1.0], "elm": [0.9, 1.0, 0.1], "yew": [1.0, 0.8, 1.2]}
         >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
         >>> print(textwrap.fill(str(judge(pd.DataFrame(rows, columns=COLUMNS))), 90))
-        1. client elm: feature ldl scaled by 0.1 (others 1.03), 6.1 sd off; its spread is 11.3 sd
-        above that of other features
+        1. elm multiplies column ldl by 0.1, the other clients by 1.03 on average. That is 6.1
+        times as far from that as they usually are. Clients differ on ldl far more than on other
+        columns. Is it in another unit, or measured in another way?
     """
     if not threshold > 0:
         raise ConfigError(f"--threshold: expected a positive number of standard deviations, found {threshold}")
@@ -306,17 +310,3 @@ def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
 def _reversed(part: str, value: float) -> bool:
     return part == "output scale" and value < 0
-
-
-def _words(row: Mapping[Any, Any]) -> str:
-    part, value, kind = row["part"], row["value"], str(row["part"]).rpartition(" ")[2]
-    what = f"output {row['feature']}" if part.startswith("output") else f"feature {row['feature']}"
-    if _reversed(part, value):
-        return f"client {row['client']}: {what} is turned round (scaled by {value:.3g}): are its labels flipped?"
-    done = f"scaled by {value:.3g}" if kind == "scale" else f"shifted by {value:+.3g}"
-    text = f"client {row['client']}: {what} {done} (others {row['others']:.3g})"
-    if math.isfinite(row["apart"]):
-        text += f", {abs(row['apart']):.1f} sd off"
-    if row["feature_marked"] is True:
-        text += f"; its spread is {row['spread_z']:.1f} sd above that of other features"
-    return text

@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain.words import ABOUT
 from fedlit.show.canvas import save_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
 from fedlit.show.shown import Grid, Shown
@@ -44,7 +45,8 @@ class Explanation(Shown):
         findings = str(self.judged).splitlines()
         more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
         note = ["", f"Note: {self.note}"] if self.note else []
-        return [f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, *note]
+        read = "An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."
+        return [ABOUT, "", f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, read, *note]
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
@@ -109,7 +111,8 @@ def explain(
     cells = judged.cells.join(words, on=["client", "part", "feature"])
     cells.to_csv(files[0], index=False)
     judged.outliers.to_csv(files[1], index=False)
-    files[2].write_text(f"# What the federation corrected, after epoch {epoch}\n\n{judged}\n", encoding="utf-8")
+    text = f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n"
+    files[2].write_text(text, encoding="utf-8")
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fedlit.show.palette import INK, SOFT, THEME
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,17 +18,28 @@ if TYPE_CHECKING:
 __all__ = ["canvas", "save_figure", "svg_text"]
 
 
-_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False}
+_STYLE: Any = {
+    "svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False, "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT,
+    "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+}  # fmt: skip
+_VARIABLES = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
 
 
 @contextmanager
-def canvas(width: float, height: float) -> Iterator[Figure]:
-    """A figure; inside, names are text, whatever dollar signs they have."""
+def canvas(width: float, height: float, style: Any = None) -> Iterator[Figure]:
+    """A figure; inside, names are text, whatever dollar signs they have, and colours are the palette's.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        style: Matplotlib's parameters by name, beside ours; None for no more.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context({**_STYLE, **(style or {})}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
@@ -49,7 +63,8 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def svg_text(figure: Figure, title: str) -> str:
-    """A figure as an ``<svg>`` element for a page; the same picture gives the same text.
+    """A figure as an ``<svg>`` element for a page; the same picture gives the same text. Colours of the palette's theme
+    are the page's variables, so that the picture can be read on light and on dark.
 
     Args:
         figure: drawn.
@@ -61,4 +76,9 @@ def svg_text(figure: Figure, title: str) -> str:
     with matplotlib.rc_context(_STYLE):
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = target.getvalue()
-    return text[text.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
+    text = re.sub(r'style="[^"]*"', _themed, text[text.index("<svg") :])
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
+
+
+def _themed(style: re.Match[str]) -> str:
+    return re.sub("#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), style[0])

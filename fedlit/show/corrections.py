@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import ORANGE
+from fedlit.show.palette import CLASSES, FINDING, INK, SIGNED_SCALE, class_colours, text_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,9 @@ MOST_HISTOGRAMS = 12
 
 _LEGIBLE = 900  # cells, beyond which numbers in them are left out
 
-_CELL = (0.42, 0.3)  # inches
+_CELL = (0.48, 0.3)  # inches
+
+_TEXT = 9  # a report shows these pictures at 4/3 of their size: no label is below 12 pixels
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
@@ -46,7 +48,7 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     across = rows > columns
     panel = (max(2.4, _CELL[0] * columns + 0.8), max(1.2, _CELL[1] * rows + 0.5))
     width = 1.0 + panel[0] * (len(parts) if across else 1)
-    height = 0.6 + 0.085 * longest + panel[1] * (1 if across else len(parts))
+    height = 0.6 + 0.09 * longest + panel[1] * (1 if across else len(parts))
     alike = all(list(judged.matrix(part).columns) == list(judged.matrix(parts[0]).columns) for part in parts)
     shape = (1, len(parts)) if across else (len(parts), 1)
     with canvas(min(width, 40), min(height, 60)) as figure:
@@ -67,17 +69,17 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    picture = axes.imshow(table, cmap="PRGn", vmin=-reach, vmax=reach, aspect="auto")
+    picture = axes.imshow(table, cmap=SIGNED_SCALE, vmin=-reach, vmax=reach, aspect="auto")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
-    bar.ax.tick_params(labelsize=7)
+    bar.ax.tick_params(labelsize=_TEXT)
     bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
-    axes.set_yticks(range(len(values)), list(values.index), fontsize=8)
+    axes.set_yticks(range(len(values)), list(values.index), fontsize=_TEXT)
     axes.tick_params(labelleft=beside)
     axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
     axes.set_xticks(range(len(values.columns)))
     axes.tick_params(length=0, labelbottom=below)
     if below:
-        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=8, rotation=90)
+        labels = axes.set_xticklabels([str(name) for name in values.columns], fontsize=_TEXT, rotation=90)
         for label, name in zip(labels, values.columns, strict=True):
             label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for i in range(table.shape[0]):
@@ -85,12 +87,11 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
             if not np.isfinite(table[i, j]):
                 continue
             if bool(marked.iat[i, j]) or bool(found.iat[i, j]):
-                colour, line = (ORANGE, 2.2) if bool(found.iat[i, j]) else ("black", 0.8)
+                colour, line = (FINDING, 2.2) if bool(found.iat[i, j]) else (INK, 0.8)
                 axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
             if table.size <= _LEGIBLE:
-                dark = abs(table[i, j]) > 0.65 * reach
-                colour = "white" if dark else "black"
-                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=6, color=colour)
+                colour = text_on(picture.cmap(picture.norm(table[i, j])))
+                axes.text(j, i, _number(table[i, j] + centre), ha="center", va="center", fontsize=_TEXT, color=colour)
 
 
 def _number(value: float) -> str:
@@ -105,7 +106,8 @@ def histogram_figure(
     notes: Sequence[str] = (),
     categorical: Sequence[str] = (),
 ) -> Figure:
-    """Distributions of a client's own columns by class, in the table's own units.
+    """Distributions of a client's own columns by class, in the table's own units, each class with the number of its
+    rows that have a value; of all rows together where the target is a number of many values.
 
     Args:
         client: its name.
@@ -119,6 +121,9 @@ def histogram_figure(
         ValueError: no feature that the table has.
     """
     columns = [str(name) for name in rows]
+    number = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
+    target = pd.Series("all rows", target.index, name="") if number else target
+    colours = class_colours(sorted(target.unique().tolist()))
     named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))
     chosen: dict[str, str] = {}
@@ -131,19 +136,20 @@ def histogram_figure(
     shown = list(chosen)[:MOST_HISTOGRAMS]
     across = min(3, len(shown))
     down = -(-len(shown) // across)
-    with canvas(3.4 * across, 2.6 * down + 0.3) as figure:
+    with canvas(3.6 * across, 2.9 * down + 0.3) as figure:
         for position, column in enumerate(shown):
             axes = figure.add_subplot(down, across, position + 1)
             own = rows[column]
             draw = _bars if column in categorical or own.nunique() <= 6 else _curves
-            draw(axes, own, target)
+            draw(axes, own, target, colours)
             missing = int(own.isna().sum())
             lost = f" ({missing} of {len(own)} missing)" if missing else ""
-            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=8)
-            axes.tick_params(labelsize=7)
-            if position == 0:
-                axes.legend(fontsize=7, title=str(target.name), title_fontsize=7)
-        figure.suptitle(f"{client}: its own training rows, by class", fontsize=10)
+            axes.set_title(f"{column}{lost}" + (f"\n{chosen[column]}" if chosen[column] else ""), fontsize=_TEXT)
+            axes.tick_params(labelsize=_TEXT)
+            if len(colours) <= len(CLASSES):
+                axes.legend(fontsize=8, title=str(target.name), title_fontsize=8)
+        by_class = "" if number else ", by class"
+        figure.suptitle(f"{client}: its own {len(target):,} training rows{by_class}", fontsize=10)
     return figure
 
 
@@ -154,23 +160,28 @@ def _column_of(feature: str, columns: Sequence[str]) -> str | None:
     return max((name for name in columns if feature.startswith(f"{name}=")), key=len, default=None)
 
 
-def _curves(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+def _counted(label: Any, count: int) -> str:
+    return f"{label} (n = {count:,})"
+
+
+def _curves(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     edges = np.histogram_bin_edges(numbers[~np.isnan(numbers)], bins=24)
-    for label in sorted(target.unique().tolist()):
+    for label, colour in colours.items():
         own = numbers[(target == label).to_numpy() & ~np.isnan(numbers)]
         if len(own):
-            axes.hist(own, bins=edges.tolist(), weights=np.full(len(own), 1 / len(own)), alpha=0.55, label=str(label))
-    axes.set_ylabel("share of the class", fontsize=7)
+            shares, called = np.full(len(own), 1 / len(own)), _counted(label, len(own))
+            axes.hist(own, bins=edges.tolist(), weights=shares, alpha=0.6, color=colour, label=called)
+    axes.set_ylabel("share of the class", fontsize=_TEXT)
 
 
-def _bars(axes: Axes, values: pd.Series, target: pd.Series) -> None:
+def _bars(axes: Axes, values: pd.Series, target: pd.Series, colours: Mapping[Any, Any]) -> None:
     names = [*sorted(values.dropna().unique().tolist()), *(["missing"] if values.isna().any() else [])]
-    classes = sorted(target.unique().tolist())
-    for position, label in enumerate(classes):
+    for position, (label, colour) in enumerate(colours.items()):
         own = values[(target == label).to_numpy()]
         shares = [(own.isna() if name == "missing" else own == name).mean() for name in names]
-        width = 0.8 / len(classes)
-        axes.bar(np.arange(len(names)) + (position - (len(classes) - 1) / 2) * width, shares, width, label=str(label))
+        width = 0.8 / len(colours)
+        places = np.arange(len(names)) + (position - (len(colours) - 1) / 2) * width
+        axes.bar(places, shares, width, color=colour, label=_counted(label, len(own)))
     axes.set_xticks(range(len(names)), [f"{name:g}" if isinstance(name, float) else str(name) for name in names])
-    axes.set_ylabel("share of the class", fontsize=7)
+    axes.set_ylabel("share of the class", fontsize=_TEXT)

@@ -1,21 +1,92 @@
-"""Colours, in one place: each set can be told apart by people who are colour-blind."""
+"""Colours, in one place: a colour has one meaning in all pictures and in the report, and each set can be told apart by
+people who are colour-blind.
+
+Colours of a scale (corrections, distances, shares) are no names: they are read by the bar beside them.
+"""
 
 from __future__ import annotations
 
-__all__ = ["BLUE", "CLASSES", "CLUSTERS", "GREY", "LINES", "ORANGE"]
+from collections.abc import Sequence
+from typing import Any
 
-# Okabe's and Ito's
-BLUE, ORANGE = "#0072B2", "#D55E00"
-_AMBER, _GREEN, _PINK, _SKY, _YELLOW = "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442"
-# Paul Tol's
-_INDIGO, _WINE, _OLIVE = "#332288", "#882255", "#999933"
+__all__ = [
+    "ALONE", "BEST", "CLASSES", "CLUSTERS", "FINDING", "INK", "LINE", "LOCAL", "METHODS", "PAPER", "SCALE",
+    "SIGNED_SCALE", "SOFT", "THEME", "class_colours", "contrast", "text_on",
+]  # fmt: skip
 
-GREY = "#8a8f98"  # what is there to compare with
-# of methods, as lines and dots on white: no light ones
-LINES = (BLUE, ORANGE, _GREEN, _PINK, _SKY, "#8a6d00", "#8B5CF6", _WINE, "#444444")
-# of clusters, as squares
-CLUSTERS = (BLUE, _AMBER, _GREEN, _PINK, _SKY, ORANGE, _YELLOW, _INDIGO, _WINE, _OLIVE)
+# Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
+# the picture puts the variable in its place. So no two of the first may be equal.
+THEME: dict[str, tuple[str, str]] = {
+    "ink": ("#1c2430", "#e8ecf2"),  # text
+    "soft": ("#586170", "#aab3c0"),  # text beside it, axes
+    "line": ("#dfe3e8", "#333b47"),  # borders, grids
+    "paper": ("#fdfdfe", "#171c24"),  # what figures, tables and cards stand on
+    "page": ("#f4f6f8", "#0d1117"),
+    "good": ("#0b7a4b", "#4fd39b"),  # a lift that is certain
+    "bad": ("#b3261e", "#ff8f85"),  # harm that is certain
+    "finding": ("#d55e00", "#ff9a4d"),  # what stands out
+    "local": ("#3c4350", "#ccd3dc"),  # networks trained alone
+    "alone": ("#767c86", "#959ca8"),  # other models of one client
+    "best": ("#c2187a", "#ff77c0"),  # the best federated method, whichever it is
+    "method-1": ("#0072b2", "#4aa8e8"),
+    "method-2": ("#a87b00", "#e6c229"),
+    "method-3": ("#5b1f8f", "#cfa3ff"),
+    "method-4": ("#2a97bb", "#7fe0ee"),
+    "method-5": ("#1a1ac8", "#5f7dff"),
+    "method-6": ("#7f7bff", "#a79cf5"),
+    "method-7": ("#5a3312", "#b07c50"),
+    "method-8": ("#a98465", "#d8c0a8"),
+}
+INK, SOFT, LINE, PAPER = (THEME[name][0] for name in ("ink", "soft", "line", "paper"))
+FINDING, LOCAL, ALONE, BEST = (THEME[name][0] for name in ("finding", "local", "alone", "best"))
+METHODS = tuple(light for name, (light, _) in THEME.items() if name.startswith("method-"))
+
+# of clusters, as squares: Paul Tol's light ones, all of which bear black letters
+CLUSTERS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#44bb99", "#99ddff", "#aaaa00", "#bbcc33")
 # of classes, as bars: Tol's muted ones and his grey
 CLASSES = (
-    _INDIGO, "#88CCEE", "#44AA99", "#117733", _OLIVE, "#DDCC77", "#CC6677", _WINE, "#AA4499", "#BBBBBB",
+    "#332288", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499", "#bbbbbb",
 )  # fmt: skip
+SCALE, SIGNED_SCALE = "cividis_r", "PRGn"  # of what has no sign, and of what has one
+
+
+def class_colours(labels: Sequence[Any]) -> dict[Any, Any]:
+    """Label → colour, by its place; beyond :data:`CLASSES` neighbours on a scale.
+
+    Example:
+        >>> class_colours(["benign", "malignant"])
+        {'benign': '#332288', 'malignant': '#88ccee'}
+    """
+    if len(labels) <= len(CLASSES):
+        return dict(zip(labels, CLASSES, strict=False))
+    import matplotlib
+
+    scale = matplotlib.colormaps["viridis"]
+    return {label: scale(place / (len(labels) - 1)) for place, label in enumerate(labels)}
+
+
+def contrast(first: Any, second: Any) -> float:
+    """How well one colour can be read on another: the ratio of WCAG 2, from 1 to 21; text needs 4.5.
+
+    Args:
+        first: ``#rrggbb``, or red, green, blue from 0 to 1.
+        second: the same.
+
+    Example:
+        >>> round(contrast("#000000", "#ffffff"), 1), round(contrast("#767676", (1.0, 1.0, 1.0)), 2)
+        (21.0, 4.54)
+    """
+    low, high = sorted((_luminance(first), _luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: Any) -> float:
+    if isinstance(colour, str):
+        colour = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in map(float, colour[:3])]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def text_on(colour: Any) -> str:
+    """Black or white, whichever reads better on a colour: that is 4.5 or more on any."""
+    return max(("#000000", "#ffffff"), key=lambda text: contrast(text, colour))

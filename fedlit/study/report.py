@@ -11,19 +11,20 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
+from fedlit.explain.words import ABOUT
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
-from fedlit.show.palette import BLUE, ORANGE
+from fedlit.show.palette import THEME
 from fedlit.study import figures
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, each_variant, title_of, variant_name
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.seeds import seed_words
-from fedlit.study.study import BEST_ALONE
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
 from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
 from fedlit.study.units import drawn, heading, in_percent, lift_unit
-from fedlit.study.words import answer_words, each_of, paper_notes, words
+from fedlit.study.words import answer_kind, answer_words, each_of, paper_notes, words
 from fedlit.tasks import Score
 
 __all__ = ["write_report"]
@@ -48,17 +49,21 @@ def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
 
 def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
     study = found.study
-    colours = figures.method_colours(study)
+    drawn_as = figures.looks(study)
     return {
         "study": study,
+        "theme": THEME,
         "seeds": seed_words(found.seeds),
         "count": len(found.seeds),
         "unit": in_percent(found.scores),
-        "answers": [(answer, *answer_words(study, answer)) for answer in found.answers],
+        "answers": [
+            (answer.client, answer_kind(study, answer), *answer_words(study, answer)) for answer in found.answers
+        ],
         "metrics": [_metric(found, score) for score in found.scores],
         "choose": " or ".join(score.label for score in found.choices),
-        "legend": [(study.labels[method], colours[method]) for method in study.methods],
-        "references": (BLUE, ORANGE),
+        "legend": [(study.labels[method], drawn_as[method]) for method in study.methods],
+        "baselines": [label for name, label in study.labels.items() if name in (study.baselines or ())],
+        "looks": {name: drawn_as.get(name) for name in (BEST_ALONE, BEST_FEDERATED)},
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, found.collected.chosen) if len(found.collected.chosen) else None,
@@ -66,6 +71,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "together": cluster_table(study, found.collected),
         "clusters": _clusters(found),
         "corrections": _corrections(found),
+        "about_corrections": ABOUT,
         "times": _times(found),
         "words": words(found),
         "paper": paper_notes(study),

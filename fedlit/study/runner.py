@@ -10,19 +10,18 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
 from fedlit.errors import ConfigError
 from fedlit.study.job import DONE, Job, finished
+from fedlit.study.progress import Progress
 
-__all__ = ["Progress", "cores", "default_jobs", "locked", "nothing", "run_jobs"]
+__all__ = ["cores", "default_jobs", "locked", "nothing", "run_jobs"]
 
 
 def cores() -> int:
@@ -93,60 +92,6 @@ class _Worker:
             self.process.wait()
 
 
-class Progress:
-    """One bar over all runs, with the time that is left: by how long each method's runs took, not by their number.
-
-    Args:
-        jobs: all of them.
-        seconds: method → how long its finished runs took.
-        slots: runs at once.
-        quiet: no bar.
-    """
-
-    def __init__(
-        self, jobs: Sequence[Job], left: Iterable[Job], seconds: dict[str, list[float]], slots: int, quiet: bool
-    ) -> None:
-        self.left, self.seconds, self.slots = [job.method for job in left], seconds, slots
-        self.bar = tqdm(
-            total=len(jobs),
-            initial=len(jobs) - len(self.left),
-            disable=quiet,
-            unit="run",
-            dynamic_ncols=True,
-            bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} runs [{elapsed}{postfix}]",
-        )
-        self._show()
-
-    def done(self, job: Job, seconds: float, failed: bool) -> None:
-        """A run has ended."""
-        if not failed:
-            self.seconds.setdefault(job.method, []).append(seconds)
-        self.left.remove(job.method)
-        self.bar.update()
-        self._show()
-
-    def time_left(self) -> float | None:
-        """Seconds, None as long as nothing is known."""
-        means = {method: sum(own) / len(own) for method, own in self.seconds.items() if own}
-        if not means:
-            return None
-        usual = sum(means.values()) / len(means)
-        return sum(means.get(method, usual) for method in self.left) / self.slots
-
-    def _show(self) -> None:
-        left = self.time_left() if self.left else 0.0
-        self.bar.set_postfix_str("time left unknown yet" if left is None else f"{_duration(left)} left")
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.close()
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
-
-
 def nothing(text: str) -> None:
     """Where nobody listens."""
 
@@ -159,7 +104,7 @@ def run_jobs(
     Args:
         jobs: all jobs of the study.
         slots: how many at once; each gets its share of the cores.
-        quiet: no progress bar.
+        quiet: no progress.
         say: where messages go.
 
     Returns:
@@ -181,7 +126,7 @@ def run_jobs(
             seconds.setdefault(record["method"], []).append(record["seconds"])
     progress = Progress(jobs, left, seconds, slots, quiet)
     workers = [_Worker(max(1, cores() // slots)) for _ in range(slots)]
-    ended: queue.SimpleQueue[tuple[Job, str, float]] = queue.SimpleQueue()
+    events: queue.SimpleQueue[tuple[Job, tuple[str, float] | None]] = queue.SimpleQueue()  # None: it begins
 
     def serve(worker: _Worker) -> None:
         while True:
@@ -190,7 +135,9 @@ def run_jobs(
             except IndexError:
                 return
             begun = time.monotonic()
-            ended.put((job, worker.run(job), time.monotonic() - begun))
+            events.put((job, None))
+            error = worker.run(job)
+            events.put((job, (error, time.monotonic() - begun)))
 
     failures: dict[str, str] = {}
     count = len(left)
@@ -198,8 +145,17 @@ def run_jobs(
     try:
         for thread in threads:
             thread.start()
-        for _ in range(count):
-            job, error, took = _next(ended)
+        while count:
+            try:  # a wait without end could not be interrupted on every system
+                job, end = events.get(timeout=1)
+            except queue.Empty:
+                progress.show()
+                continue
+            if end is None:
+                progress.begin(job)
+                continue
+            count -= 1
+            error, took = end
             if error:
                 failures[job.name] = error
             progress.done(job, took, bool(error))
@@ -209,11 +165,3 @@ def run_jobs(
             worker.stop()
         progress.close()
     return failures
-
-
-def _next(ended: queue.SimpleQueue[Any]) -> Any:
-    while True:  # a wait without end could not be interrupted on every system
-        try:
-            return ended.get(timeout=1)
-        except queue.Empty:
-            continue

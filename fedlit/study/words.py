@@ -7,23 +7,39 @@ import math
 from fedlit.study.findings import Findings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import choice_words, heading, in_percent, points
+from fedlit.study.units import at_best, choice_words, heading, in_percent, points
 from fedlit.tasks import COMPARED
 
-__all__ = ["answer_words", "each_of", "paper_notes", "provenance", "words"]
+__all__ = ["answer_kind", "answer_words", "each_of", "paper_notes", "provenance", "words"]
+
+
+_TITLES = {
+    "helped": "Federation pays",
+    "harmed": "Better alone",
+    "unchanged": "No clear difference",
+    "unknown": "Not known",
+    "nothing": "Nothing to gain",
+}
+
+
+def answer_kind(study: Study, answer: Answer) -> str:
+    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more.
+    Where the federation does clear harm, that is said instead.
+    """
+    score = COMPARED[study.choice_of(answer.client)]
+    return "nothing" if at_best(score, answer.alone.mean) and answer.verdict != "harmed" else answer.verdict
 
 
 def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
     """A client's answer as a title and a sentence."""
-    title = {
-        "helped": "Federation pays",
-        "harmed": "Better alone",
-        "unchanged": "No clear difference",
-        "unknown": "Not known",
-    }[answer.verdict]
-    if answer.verdict == "unknown":
+    kind = answer_kind(study, answer)
+    title, score = _TITLES[kind], COMPARED[study.choice_of(answer.client)]
+    if kind == "unknown":
         title += f": {_why_unknown(answer)}"
-    score, (low, high) = COMPARED[study.choice_of(answer.client)], answer.lift.interval
+    if kind == "nothing":
+        who = "both reach" if at_best(score, answer.federated.mean) else "alone it reaches"
+        title += f": {who} the best {score.label} that there is"
+    low, high = answer.lift.interval
     ends = f"{score.text(low, signed=True)} to {score.text(high, signed=True)}"
     interval = f", interval {ends}" if math.isfinite(low + high) else ""
     text = (

@@ -60,7 +60,10 @@ def test_clients_that_lack_a_feature_are_left_out() -> None:
 def test_equal_corrections_are_no_distance_and_no_finding() -> None:
     judged = judge(frame({f"s{k}": [1.0, 1.0, 1.0] for k in range(8)}, ("a", "b", "c")))
     assert (judged.cells["z"] == 0).all() and not judged.cells["marked"].any() and not len(judged.findings)
-    assert str(judged).startswith("No finding: 0 of 24 corrections lie more than 2 sd off, none further than chance")
+    assert str(judged).startswith(
+        "No finding: 0 of 24 corrections lie more than 2 standard deviations from the mean of other"
+    )
+    assert "none farther than chance would have it (p < 0.1 %" in str(judged)
 
 
 def test_chance_is_hardly_ever_called_a_finding() -> None:
@@ -79,9 +82,9 @@ def test_findings_in_words_the_reversed_first() -> None:
     outputs = frame({name: [-0.4 if name == "s07" else 1.0] for name in table}, ("1",), "output scale")
     judged = judge(pd.concat([frame(table, ("age", "sex", "chol", "bmi", "fbs")), outputs]))
     words = judged.findings["words"].tolist()
-    assert words[0] == "client s07: output 1 is turned round (scaled by -0.4): are its labels flipped?"
-    assert words[1].startswith("client s03: feature chol scaled by 0.1 (others ")
-    assert "its spread is" in words[1] and len(words) == 2
+    assert words[0] == "s07 turns output 1 round (times -0.4, the other clients 1 on average). Are its labels flipped?"
+    assert words[1].startswith("s03 multiplies column chol by 0.1, the other clients by ")
+    assert "Clients differ on chol far more than on other columns." in words[1] and len(words) == 2
     assert judged.outliers["client"].tolist()[:2] == ["s07", "s03"] or judged.outliers["client"].iloc[0] == "s03"
     assert int(judged.outliers.set_index("client").loc["s03", "findings"]) == 1
 

@@ -135,6 +135,11 @@ def test_histograms_are_of_the_clients_rows_by_class(run: Path) -> None:
     figure = histogram_figure("site3", *rows, ["b", "ward=north", "ward=west"], notes, table.categorical)
     assert [axes.get_title().splitlines() for axes in figure.axes] == [["b", "one"], ["ward", "two"]]
     train = table.features["b"].iloc[table.splits["train"]]
+    labels = table.target.iloc[table.splits["train"]]
+    counted = [f"{label} (n = {(labels == label).sum()})" for label in (0, 1)]
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        assert legend is not None and [text.get_text() for text in legend.get_texts()] == counted
     heights = [sum(patch.get_height() for patch in bars) for bars in figure.axes[0].containers]  # type: ignore[attr-defined]
     assert heights == pytest.approx([1.0, 1.0])
     low = min(patch.get_x() for bars in figure.axes[0].containers for patch in bars)  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shutil
@@ -12,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from fedlit.show.palette import CLASSES, CLUSTERS, METHODS, THEME, contrast, text_on
+from fedlit.statistics import Estimate
 from fedlit.study.compare import Comparison
+from fedlit.study.figures import looks
+from fedlit.study.lift import Answer
+from fedlit.study.method import Method
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.words import answer_kind, answer_words
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = [
@@ -30,11 +38,23 @@ window.addEventListener('load', () => {
   document.querySelectorAll('.tabs > label')[1].click();
   const second = shown();
   const figures = [...document.querySelectorAll('#s2 figure svg')].map(e => e.getBoundingClientRect());
-  const text = [...document.querySelectorAll('#s2 figure svg text')].map(e => e.getBoundingClientRect().height);
+  // the size of a label as it is shown: its own, times what the figure is scaled by
+  const text = [...document.querySelectorAll('#s2 figure svg text')].map(e => {
+    const scale = e.getScreenCTM();
+    return parseFloat(getComputedStyle(e).fontSize) * Math.hypot(scale.a, scale.b);
+  });
+  const words = [...document.querySelectorAll('main *')].filter(
+    e => !e.closest('svg') && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
+  const table = document.querySelector('#s2 .scroll');
+  const left = () => table.querySelector('tbody th').getBoundingClientRect().left;
+  const before = left();
+  table.scrollLeft = 60;
+  const moved = table.scrollLeft;
   const found = JSON.stringify({
     width: innerWidth, page: document.documentElement.scrollWidth, wide: wide.length, first, second,
     figures: figures.length, smallest: Math.min(...figures.map(r => Math.min(r.width, r.height))),
-    text: Math.min(...text), answers: document.querySelectorAll('#answers .card').length,
+    text: Math.min(...text), words: Math.min(...words.map(e => parseFloat(getComputedStyle(e).fontSize))),
+    moved, stays: left() === before, answers: document.querySelectorAll('#answers .card').length,
     requests: performance.getEntriesByType('resource').length});
   if (parent === window) document.title = found; else parent.postMessage(found, '*');
 });
@@ -86,8 +106,77 @@ def test_it_holds_what_a_person_looks_for(compared: Comparison) -> None:
     assert f"{100 * value:.2f}" in text
 
 
+def styles(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The page's variables, on light and on dark."""
+    blocks = re.findall(r":root \{(.*?)\}", text)
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks)
+    return light, dark
+
+
+def test_all_text_has_contrast_on_light_and_on_dark(compared: Comparison) -> None:
+    text = page(compared)
+    themes = styles(text)
+    css, body = text.split("</style>", 1)
+    inks = set(re.findall(r"[; {]color: var\(--([\w-]+)\)", css)) - {"paper"}  # of a chosen tab: paper on ink
+    labels = re.findall(r"<text style=\"([^\"]*)\"", body)
+    inks |= {found[1] for label in labels if (found := re.search(r"fill: var\(--([\w-]+)\)", label))}
+    assert inks == {"ink", "soft", "good", "bad"} and labels
+    assert all("fill: var(" in label for label in labels)  # none keeps a colour that dark paper swallows
+    for theme in themes:
+        assert set(theme) == set(THEME)
+        for ink, paper in itertools.product(inks, ("paper", "page")):
+            assert contrast(theme[ink], theme[paper]) >= 4.5, (ink, paper)
+        for mark in (name for name in theme if name.startswith("method-") or name in ("local", "alone", "best")):
+            assert contrast(theme[mark], theme["paper"]) >= 3, mark  # of what is drawn
+    assert not re.findall(r"(?:fill|stroke): #(?!000000|ffffff)\w+", body)  # all other colours follow the theme
+
+
+def test_no_colour_has_two_meanings() -> None:
+    names = [light for light, _ in THEME.values()]
+    everything = [*names, *CLUSTERS, *CLASSES]
+    assert len(set(everything)) == len(everything) and set(METHODS) < set(names)
+    assert len({dark for _, dark in THEME.values()}) == len(THEME)
+    methods = {f"m{number}": Method("quickstart.yaml") for number in range(16)}
+    study = Study({"local": Method("quickstart.yaml"), **methods}, seeds=[1]).for_tasks({})
+    drawn = looks(study)
+    assert len({(drawn[name].colour, drawn[name].line) for name in methods}) == 16
+    assert not {drawn[name].colour for name in methods} & {drawn[name].colour for name in drawn if name not in methods}
+    assert len({drawn["m0"].mark, drawn[BEST_ALONE].mark, drawn[BEST_FEDERATED].mark}) == 3
+
+
+def test_text_in_coloured_cells_can_be_read() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21) and contrast("#777777", "#ffffff") == pytest.approx(
+        4.48, abs=0.01
+    )
+    for colour in [*CLASSES, *CLUSTERS, *(f"#{grey:02x}{grey:02x}{grey:02x}" for grey in range(256))]:
+        assert contrast(text_on(colour), colour) >= 4.5, colour
+    assert all(text_on(colour) == "#000000" for colour in CLUSTERS)  # their letters are black
+
+
+@pytest.mark.parametrize(
+    ("alone", "federated", "verdict", "metric", "kind", "title"),
+    [
+        (1.0, 1.0, "unknown", "auroc", "nothing", "Nothing to gain: both reach the best AUROC that there is"),
+        (0.9996, 0.9995, "unchanged", "auroc", "nothing", "Nothing to gain: both reach the best AUROC that there is"),
+        (1.0, 0.98, "unchanged", "auroc", "nothing", "Nothing to gain: alone it reaches the best AUROC that there is"),
+        (1.0, 0.98, "harmed", "auroc", "harmed", "Better alone"),
+        (0.999, 1.0, "unchanged", "auroc", "unchanged", "No clear difference"),
+        (0.0, 0.0, "unknown", "rmse", "nothing", "Nothing to gain: both reach the best RMSE that there is"),
+        (1.0, 1.0, "unknown", "rmse", "unknown", "Not known: all seeds gave the same lift"),
+    ],
+)
+def test_who_has_the_best_that_there_is_has_nothing_to_gain(
+    alone: float, federated: float, verdict: str, metric: str, kind: str, title: str
+) -> None:
+    study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose=metric)
+    none = (float("nan"), float("nan"))
+    mine, theirs, lift = (Estimate(2, value, 0.0, none, none) for value in (federated, alone, federated - alone))
+    answer = Answer("ward", mine, None, theirs, None, lift, verdict)
+    assert answer_kind(study, answer) == kind and answer_words(study, answer)[0] == title
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [1280, 390, 360])
 def test_a_browser_shows_it_on_a_desk_and_on_a_phone(compared: Comparison, width: int, tmp_path: Path) -> None:
     copy = tmp_path / "report.html"
     copy.write_text(page(compared).replace("</body>", PROBE), encoding="utf-8")
@@ -108,5 +197,6 @@ def test_a_browser_shows_it_on_a_desk_and_on_a_phone(compared: Comparison, width
     found = json.loads(html.unescape(title[1]))
     assert found["width"] == width and found["page"] <= width and found["wide"] == 0
     assert found["first"] == "block,none,none" and found["second"] == "none,block,none"
-    assert found["figures"] == 7 and found["smallest"] > 100 and found["text"] > 7
+    assert found["figures"] == 7 and found["smallest"] > 100 and min(found["text"], found["words"]) >= 12
+    assert found["stays"] and (found["moved"] > 0) == (width < 500)  # the first column, whatever is scrolled
     assert found["answers"] == 2 and found["requests"] == 0
