@@ -96,13 +96,16 @@ def _dispatch(args: list[str]) -> int:
 
 
 def _execute(command: str, rest: list[str]) -> int:
+    from fedlit.run.arguments import read
+
+    asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     try:
         from fedlit.cli.runs import execute
     except ImportError as error:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
         ) from error
-    execute(command, rest)  # type: ignore[arg-type]
+    execute(asked)
     return 0
 
 

@@ -1,0 +1,158 @@
+"""The keys of a configuration, as a table: what is misspelt is answered before torch is imported, which takes seconds.
+
+A test compares it with the parser that Lightning and fedlit's classes make. What a class takes (``model.optimizer.lr``)
+is not here: it depends on the class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fedlit
+from fedlit.errors import ConfigError, did_you_mean
+
+__all__ = ["GROUPS", "SINGLE", "check_class_path", "check_file", "check_key"]
+
+SINGLE = ("name", "seed", "ckpt_path", "format")
+"""Keys that have no group."""
+
+_ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "data": tuple(
+        "source batches batch_size steps align scaling categories common pool columns mutations eval_batch_size "
+        "predict".split()
+    ),
+    "model": tuple(
+        "client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads "
+        "overrides".split()
+    ),
+    "exchange": tuple("federated every rule rate buffers optimizer_state participation minimum".split()),
+    "checkpoint": tuple("every seconds best monitor mode best_weights_only".split()),
+    "board": tuple("clients chosen corrections".split()),
+    "trainer": tuple(
+        "accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps "
+        "min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches "
+        "overfit_batches val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps "
+        "enable_checkpointing enable_progress_bar enable_model_summary accumulate_grad_batches gradient_clip_val "
+        "gradient_clip_algorithm deterministic benchmark inference_mode use_distributed_sampler profiler detect_anomaly "
+        "barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs default_root_dir enable_autolog_hparams "
+        "model_registry".split()
+    ),
+}
+"""Group → its keys."""
+
+_STUDY = ("methods", "scenarios", "baselines", "bootstrap", "choose", "reference")
+
+
+def _known() -> list[str]:
+    return [*SINGLE, *(f"{group}.{name}" for group, names in GROUPS.items() for name in names)]
+
+
+def _hint(key: str, also: Iterable[str], typed: bool) -> str:
+    """What may have been meant: a key of this spelling in another place, else one of similar spelling."""
+    dashes = "--" if typed else ""
+    known = [*_known(), *also]
+    leaf = key.rpartition(".")[2]
+    same = [other for other in known if other.rpartition(".")[2] == leaf]
+    if same:
+        return f" Did you mean {' or '.join(dashes + other for other in same[:3])}?"
+    words = [*known, *GROUPS, *(_ONLY_TYPED if typed else ())]
+    hint = did_you_mean(key, words)
+    if not hint:  # compare last parts only: max_epoch is far from trainer.max_epochs
+        leaves = {other.rpartition(".")[2]: other for other in reversed(words)}
+        near = did_you_mean(leaf, leaves).removeprefix(" Did you mean ").strip("'?")
+        return f" Did you mean {dashes}{leaves[near]}?" if near else ""
+    return hint.replace("'", "").replace("mean ", f"mean {dashes}") if typed else hint
+
+
+def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
+    """Refuse a key that no configuration has.
+
+    Args:
+        key: such as ``trainer.max_epochs``; what a class takes is not looked at.
+        where: the file that it stands in; empty for the command line.
+        also: keys of classes, such as ``model.optimizer.lr``, that may have been meant.
+
+    Raises:
+        ConfigError: there is none, with the one that may have been meant.
+
+    Example:
+        >>> check_key("trainer.max_epochs")
+        >>> check_key("lr", also=["model.optimizer.lr"])
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.ConfigError: --lr: expected a key that fedlit knows, found none of this name. Did you mean
+        --model.optimizer.lr? (fedlit fit --help lists all keys)
+    """
+    group, *inner = key.split(".")
+    name = inner[0].removesuffix("+") if inner else ""
+    if (not inner and (key in (*SINGLE, *GROUPS) or (not where and key in _ONLY_TYPED))) or (
+        group in GROUPS and name in (*GROUPS[group], "help")
+    ):
+        return
+    shown = f"{where}: {key}" if where else f"--{key}"
+    hint = _hint(key, also, typed=not where)
+    raise ConfigError(
+        f"{shown}: expected a key that fedlit knows, found none of this name.{hint} (fedlit fit --help lists all keys)"
+    )
+
+
+def _class_paths(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, class path) of all classes that a tree names."""
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            if name == "class_path":
+                yield key, value
+            else:
+                yield from _class_paths(value, key if name == "init_args" else f"{key}.{name}".strip("."))
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _class_paths(value, key)
+
+
+def check_class_path(key: str, value: Any, where: str = "") -> None:
+    """Refuse a class that fedlit does not have.
+
+    Args:
+        key: the key that names it.
+        value: such as ``fedlit.FedProx``; others than fedlit's own pass.
+        where: the file that it stands in; empty for the command line.
+
+    Raises:
+        ConfigError: there is none, with the one that may have been meant.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"fedlit\.[A-Z]\w*", value):
+        return
+    known = dir(fedlit)
+    name = value.removeprefix("fedlit.")
+    if name not in known:
+        near = did_you_mean(name, [own for own in known if own[0].isupper()]).replace("'", "")
+        raise ConfigError(
+            f"{f'{where}: {key}' if where else f'--{key}'}: expected a class, found {value}, which fedlit does not have."
+            + near.replace("mean ", "mean fedlit.")
+        )
+
+
+def check_file(content: Mapping[Any, Any], path: Path) -> None:
+    """Refuse what is wrong in a configuration at first sight.
+
+    Raises:
+        ConfigError: a key or a class of fedlit that does not exist, a study, a group without keys.
+    """
+    if "methods" in content and not set(content) & set(GROUPS):
+        raise ConfigError(
+            f"{path}: expected a configuration, found a study (it has methods). Did you mean: fedlit compare {path}?"
+        )
+    for key, value in content.items():
+        if key in GROUPS and value is not None and not isinstance(value, Mapping):
+            shown = GROUPS[key][0]
+            raise ConfigError(f"{path}: {key}: expected keys and values such as {shown}: …, found {value!r}")
+        names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
+        for name in names:
+            check_key(name, str(path))
+    for key, value in _class_paths(content):
+        check_class_path(key, value, str(path))
