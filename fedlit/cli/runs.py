@@ -8,7 +8,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from fedlit.errors import ConfigError
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, option, options, title
 from fedlit.run.load import parse
@@ -41,10 +40,7 @@ def execute(asked: Asked) -> None:
     command = asked.command
     if command == "describe":
         plan = run.describe()
-        style = config.format or "table"
-        if style not in ("table", "json"):
-            raise ConfigError(f"--format: expected table or json, found {style!r}")
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else plan)
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if config.format == "json" else plan)
     elif command == "fit":
         print(f"\n{run.fit(config.ckpt_path)}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlit.errors import ConfigError
-from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
-from fedlit.run.keys import check_class_path, check_file, check_key
+from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
 
 __all__ = ["ROOT", "Asked", "Command", "made_from", "option", "options", "read", "title"]
 
@@ -22,6 +22,7 @@ Command = Literal["fit", "validate", "test", "predict", "describe"]
 ROOT = "lightning_logs"
 
 _MADE_FROM = "# made from "
+_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def read(command: Command, typed: list[str]) -> Asked:
             args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
     contents = [read_yaml(path) for path in configs]
     for content, path in zip(contents, configs, strict=True):
-        check_file(content, path)
+        check_file(content, shown(path))
     if helping:
         return Asked(command, typed, args, configs, title(configs) or "fedlit", helping)
     of_classes = [key.replace(".init_args", "") for content in contents for key, _ in flatten(content)]
@@ -122,6 +123,9 @@ def read(command: Command, typed: list[str]) -> Asked:
     if not configs:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     given = dict(pairs)
+    style, styles = given.get("--format"), _FORMATS.get(command)
+    if style and styles and style not in styles:
+        raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
 
     def setting(key: str) -> str | None:
         """Of a key that says where runs are: command line, else the last file."""
@@ -194,6 +198,10 @@ def _meant(word: str) -> str:
 def _check_flag(flag: str, value: str, of_classes: list[str]) -> None:
     key = flag.removeprefix("--")
     check_key(key, also=of_classes)
+    if key in GROUPS and not value.startswith("{") and not Path(value).is_file():
+        raise ConfigError(
+            f"--{key}: expected one of its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all"
+        )
     if value.startswith(("{", "[")):
         parse_yaml(value, f"--{key}")
     check_class_path(key, value)

@@ -12,18 +12,19 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 from jsonargparse._parameter_resolvers import get_signature_parameters
 
 import fedlit
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.config import parse_yaml, read_yaml
+from fedlit.run.config import parse_yaml, read_yaml, shown
+from fedlit.run.words import alternatives, classes_of, each_of, is_list, is_mapping, is_scalar, literals, words
 
 __all__ = ["diagnose", "in_one_line"]
 
@@ -66,11 +67,9 @@ def diagnose(parser: ArgumentParser, args: list[str]) -> str | None:
             node = node.get(part) if isinstance(node, _Class) else None
         if hint is None or node is None:
             continue
-        default = defaults.get(action.dest)
-        if isinstance(node, _Class) and "class_path" not in node and isinstance(default, Mapping):
-            node["class_path"] = _Value(default.get("class_path"), "", None, -1)
-        elif isinstance(node, _Class) and "class_path" not in node and hasattr(default, "class_path"):
-            node["class_path"] = _Value(default.class_path, "", None, -1)
+        usual = getattr(defaults.get(action.dest), "class_path", None)  # exchange.rule has one
+        if isinstance(node, _Class) and usual is not None:
+            node.setdefault("class_path", _Value(usual, "", None, -1))
         problem = _against(node, hint, action.dest)
         if problem:
             return problem
@@ -78,10 +77,10 @@ def diagnose(parser: ArgumentParser, args: list[str]) -> str | None:
 
 
 def in_one_line(message: str) -> str:
-    """What jsonargparse says where its reason is not found: the key and the value, as far as it names them.
+    r"""What jsonargparse says where its reason is not found: the key and the value, as far as it names them.
 
     Example:
-        >>> in_one_line('Parser key "seed":\\n  Expected a <class \\'int\\'>. Got value: text')
+        >>> in_one_line('Parser key "seed":\n  Expected a <class \'int\'>. Got value: text')
         "seed: expected another value, found 'text'"
     """
     keys = re.findall(r'Parser key "([^"]+)"', message)
@@ -119,7 +118,8 @@ def _put(tree: _Class, keys: list[str], value: Any, text: str | None, file: Path
     known = tree.get(key)
     if inner or isinstance(value, Mapping):
         if not isinstance(known, _Class):
-            known = tree[key] = _Class() if known is None else _Class(class_path=known)
+            named = isinstance(known, _Value) and isinstance(known.value, str)  # a class, by its path alone
+            known = tree[key] = _Class(class_path=known) if named else _Class()
         if inner:
             _put(known, inner, value, text, file, number)
             return
@@ -139,7 +139,7 @@ def _place(key: str, node: _Node) -> str:
         value = next(iter(value.values()), _Value(None, "", None, 0))
     if value.file is None:
         return f"--{key}"
-    return f"{Path(value.file).name}: {key}"
+    return f"{shown(value.file)}: {key}"
 
 
 def _plain(node: _Node) -> Any:
@@ -153,124 +153,57 @@ def _found(node: _Node) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _alternatives(hint: Any) -> list[Any]:
-    return [one for own in get_args(hint) for one in _alternatives(own)] if _is_union(hint) else [hint]
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType)
-
-
-_LISTS = ("list", "Sequence", "Iterable", "tuple", "set", "frozenset", "Collection")
-_MAPPINGS = ("dict", "Mapping", "MutableMapping")
-_WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Path: "a path",
-    NoneType: "null",
-}
-
-
-def _name(hint: Any) -> str:
-    origin = get_origin(hint) or hint
-    return getattr(origin, "__name__", "")
-
-
-def _words(hint: Any, plural: bool = False) -> str:
-    """What a type asks for, in plain words."""
-    many = {int: "whole numbers", float: "numbers", bool: "true and false", str: "words", Path: "paths"}
-    arguments = get_args(hint)
-    if hint in _WORDS:
-        return many.get(hint, _WORDS[hint]) if plural else _WORDS[hint]
-    if _is_union(hint):
-        parts = list(dict.fromkeys(_words(own, plural) for own in _alternatives(hint) if _words(own)))
-        return f"{', '.join(parts[:-1])} or {parts[-1]}" if len(parts) > 1 else "".join(parts)
-    if get_origin(hint) is Literal:
-        texts = [str(value) for value in arguments]
-        return f"{', '.join(texts[:-1])} or {texts[-1]}" if len(texts) > 1 else texts[0]
-    if _name(hint) in _LISTS:
-        each = next((own for own in arguments if own is not Ellipsis), Any)
-        such = {str: " such as [a, b]", int: " such as [64, 64]"}.get(each, "")
-        return f"a list of {_words(each, plural=True) or 'values'}{such}"
-    if _name(hint) in _MAPPINGS:
-        each = arguments[1] if len(arguments) > 1 else Any
-        return f"names with {_words(each, plural=True) or 'values'}, such as {{name: {1 if each is int else '…'}}}"
-    classes = _classes(hint)
-    if classes:
-        return " or ".join(
-            ("classes of the kind " if plural else "a class of the kind ") + own.__name__ for own in classes
-        )
-    return ""
-
-
-def _classes(hint: Any) -> tuple[type, ...]:
-    """The classes of which a subclass is asked for: of a factory, those that it makes."""
-    if get_origin(hint) is not None and _name(hint) == "Callable":
-        made = get_args(hint)[1] if len(get_args(hint)) > 1 else Any
-        return tuple(own for own in _alternatives(made) if inspect.isclass(own))
-    return (hint,) if inspect.isclass(hint) and hint not in _WORDS and get_origin(hint) is None else ()
-
-
 def _against(node: _Node, hint: Any, key: str) -> str | None:
     """What speaks against a value under a type, None if nothing."""
-    alternatives = _alternatives(hint)
-    problems = [_one(node, own, key) for own in alternatives]
+    found = alternatives(hint)
+    problems = [_one(node, own, key) for own in found]
     if any(problem is None for problem in problems):
         return None
-    deep = [problem for problem in problems if problem]  # of a class, or of what is inside a list
-    if deep:
-        return deep[0]
-    literal = [str(value) for own in alternatives if get_origin(own) is Literal for value in get_args(own)]
     value = _plain(node)
-    hint_text = did_you_mean(value, literal).replace("'", "") if isinstance(value, str) else ""
-    if isinstance(value, str) and any(own in (list[str],) for own in alternatives):
-        hint_text = f" Did you mean [{value}]?"
-    elif isinstance(value, int) and any(_name(own) in _LISTS for own in alternatives):
-        hint_text = f" Did you mean [{value}]?"
-    return f"{_place(key, node)}: expected {_words(hint) or 'another value'}, found {_found(node)}.{hint_text}"
+    deep = [problem for problem in problems if problem]  # of a class, or of what is inside a list
+    word = isinstance(value, str) and "." not in value and any(map(is_scalar, set(found) - {NoneType}))
+    if deep and not word:
+        return deep[0]
+    near = did_you_mean(value, literals(hint)) if isinstance(value, str) else ""
+    lists = [each_of(own) for own in found if is_list(own)]
+    if any(each in (str, int) and isinstance(value, each) for each in lists):
+        near = f" Did you mean [{value}]?"
+    return f"{_place(key, node)}: expected {words(hint) or 'another value'}, found {_found(node)}.{near}"
 
 
 def _one(node: _Node, hint: Any, key: str) -> str | None:
     """Against one alternative of a type: None if it fits, an empty text if not, or what is wrong inside."""
-    value = node.value if isinstance(node, _Value) else None
-    if hint is NoneType:
-        return None if isinstance(node, _Value) and (value is None or node.text == "null") else ""
-    if get_origin(hint) is Literal:
-        known = get_args(hint)
-        texts = isinstance(node, _Value) and node.text in known
-        return None if texts or (isinstance(node, _Value) and value in known) else ""
-    if hint in (int, float, bool, str) or (inspect.isclass(hint) and issubclass(hint, Path)):
-        return _scalar(node, hint)
-    if _name(hint) in _LISTS:
-        if not isinstance(node, _Value) or not isinstance(value, list | tuple):
+    if is_scalar(hint):
+        return None if isinstance(node, _Value) and _fits(node, hint) else ""
+    if is_list(hint):
+        if not isinstance(node, _Value) or not isinstance(node.value, list | tuple):
             return ""
-        inner = next((own for own in get_args(hint) if own is not Ellipsis), Any)
-        return _first(_against(_node(own, node), inner, f"{key}[{place}]") for place, own in enumerate(value))
-    if _name(hint) in _MAPPINGS:
+        inside = ((_node(own, node), f"{key}[{place}]") for place, own in enumerate(node.value))
+        return _first(_against(own, each_of(hint), where) for own, where in inside)
+    if is_mapping(hint):
         if not isinstance(node, _Class):
-            return None if value == {} else ""
-        inner = get_args(hint)[1] if len(get_args(hint)) > 1 else Any
-        return _first(_against(own, inner, f"{key}.{name}") for name, own in node.items())
-    classes = _classes(hint)
+            return None if node.value == {} else ""
+        return _first(_against(own, each_of(hint), f"{key}.{name}") for name, own in node.items())
+    classes = classes_of(hint)
     if not classes:
         return None
     if isinstance(node, _Class) and "class_path" not in node and all(map(dataclasses.is_dataclass, classes)):
-        return _parameters(node, classes[0], key, -1, 0)
-    return _class(node, classes, key, len(get_args(hint)[0]) if _name(hint) == "Callable" else 0)
+        return _parameters(node, classes[0], key, None, 0)
+    return _class(node, classes, key, len(get_args(hint)[0]) if get_args(hint) else 0)
 
 
-def _scalar(node: _Node, hint: Any) -> str | None:
-    if not isinstance(node, _Value):
-        return ""
+def _fits(node: _Value, hint: Any) -> bool:
+    """Whether a value is the number, word or the like that is asked for; what was typed is text, too."""
     value = node.value
-    if hint is str or (inspect.isclass(hint) and issubclass(hint, Path)):
-        return None if isinstance(value, str) or (node.text is not None and not isinstance(value, list)) else ""
+    if hint is NoneType:
+        return value is None
+    if get_origin(hint) is Literal:
+        return value in get_args(hint) or node.text in get_args(hint)
+    if hint in (str, Path):
+        return isinstance(value, str) or (node.text is not None and not isinstance(value, list))
     if hint is bool:
-        return None if isinstance(value, bool) or str(value).lower() in ("yes", "no") else ""
-    fits = isinstance(value, int) or (hint is float and isinstance(value, float))
-    return None if fits and not isinstance(value, bool) else ""
+        return isinstance(value, bool) or str(value).lower() in ("yes", "no")
+    return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
 
 
 def _first(problems: Iterable[str | None]) -> str | None:
@@ -283,54 +216,50 @@ def _node(value: Any, like: _Value) -> _Node:
         return _Value(value, None if like.text is None else str(value), like.file, like.number)
     tree = _Class()
     _put(tree, ["it"], value, like.text, like.file, like.number)
-    return tree["it"]  # type: ignore[no-any-return]
+    found: _Node = tree["it"]
+    return found
 
 
 def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int) -> str | None:
     """Against the classes of which a subclass is asked for."""
-    if isinstance(node, _Class):
-        if "class_path" not in node:
-            near = did_you_mean(next(iter(node), ""), ["class_path"]).replace("'", "")
-            names = ", ".join(node) or "nothing"
-            return f"{_place(key, node)}: expected class_path and init_args, found {names}.{near}"
-        path = node["class_path"]
-    else:
-        path = node
+    path = node.get("class_path") if isinstance(node, _Class) else node
+    if path is None:
+        assert isinstance(node, _Class)
+        near = did_you_mean(next(iter(node), ""), ["class_path"])
+        return f"{_place(key, node)}: expected class_path and init_args, found {', '.join(node) or 'nothing'}.{near}"
     if not isinstance(path, _Value) or not isinstance(path.value, str):
         return ""
-    place, asked = _place(key, path), " or ".join(own.__name__ for own in classes)
+    kind = f"{_place(key, path)}: expected a class of the kind {' or '.join(own.__name__ for own in classes)}"
     found, problem = _imported(path.value, classes)
     if found is None:
-        return f"{place}: expected a class of the kind {asked}, {problem}"
-    if inspect.isclass(found) and not issubclass(found, classes):
-        known = ", ".join(sorted({_public(own) for base in classes for own in _subclasses(base)})[:8])
-        return f"{place}: expected a class of the kind {asked} ({known}), found {path.value}, which is none"
-    children = (
-        _Class({name: own for name, own in node.items() if name != "class_path"}) if node is not path else _Class()
-    )
-    return _parameters(children, found, key, path.number, made_with) if inspect.isclass(found) else None
+        return f"{kind}, {problem}"
+    if not inspect.isclass(found):
+        return None
+    if not issubclass(found, classes):
+        known = ", ".join(sorted(_ours(classes)))
+        return f"{kind}{known and f' ({known})'}, found {path.value}, which is none"
+    inner = {name: own for name, own in node.items() if name != "class_path"} if isinstance(node, _Class) else {}
+    return _parameters(_Class(inner), found, key, path, made_with)
 
 
-def _parameters(node: _Class, found: type, key: str, since: int, made_with: int) -> str | None:
+def _parameters(node: _Class, found: type, key: str, path: _Value | None, made_with: int) -> str | None:
     """Against what a class takes; its first ``made_with`` arguments are not the configuration's."""
-    taken = [own for own in get_signature_parameters(found, None) if own.name not in ("args", "kwargs")]
-    hints = {own.name: own.annotation for own in taken[made_with:]}
+    taken = [own for own in get_signature_parameters(found, None) if own.name not in ("args", "kwargs")][made_with:]
+    hints = {own.name: own.annotation for own in taken}
     for name, own in node.items():
-        if name in hints:
-            problem = _against(own, hints[name], f"{key}.{name}")
-            if problem:
-                return problem
-        elif _number(own) >= since:  # those given for the class before are dropped
-            known = ", ".join(hints)
+        if name not in hints and (path is None or _number(own) >= path.number):  # else given for the class before
             return (
-                f"{_place(f'{key}.{name}', own)}: expected what {found.__name__} takes ({known}), found {name!r}."
-                + did_you_mean(name, hints).replace("'", "")
+                f"{_place(f'{key}.{name}', own)}: expected what {found.__name__} takes ({', '.join(hints)}), found "
+                f"{name!r}.{did_you_mean(name, hints)}"
             )
-    missing = [own.name for own in taken[made_with:] if own.default is inspect.Parameter.empty and own.name not in node]
-    if missing:
-        shown = " and ".join(f"{key}.{name}" for name in missing)
-        return f"{shown}: expected a value, for {found.__name__} needs {'one' if len(missing) == 1 else 'them'}, found none"
-    return None
+        problem = _against(own, hints[name], f"{key}.{name}") if name in hints else None
+        if problem:
+            return problem
+    missing = [own.name for own in taken if own.default is inspect.Parameter.empty and own.name not in node]
+    if not missing:
+        return None
+    place = _place(key, path if path is not None else node)
+    return f"{place}: expected {' and '.join(missing)}, without which there is no {found.__name__}, found nothing"
 
 
 def _number(node: _Node) -> int:
@@ -338,13 +267,18 @@ def _number(node: _Node) -> int:
 
 
 def _subclasses(base: type) -> list[type]:
-    return [own for child in base.__subclasses__() for own in (child, *_subclasses(child))]
+    children: list[type] = base.__subclasses__()
+    return [own for child in children for own in (child, *_subclasses(child))]
 
 
-def _public(own: type) -> str:
-    """The name by which a configuration names a class."""
-    short = getattr(fedlit, own.__name__, None) if own.__name__ in dir(fedlit) else None
-    return f"fedlit.{own.__name__}" if short is own else own.__name__
+def _ours(classes: tuple[type, ...]) -> dict[str, type]:
+    """Classes of a kind that come with fedlit, by the name by which a configuration names them."""
+    named = {name: getattr(fedlit, name) for name in fedlit.__all__}
+    return {
+        f"fedlit.{name}": own
+        for name, own in named.items()
+        if inspect.isclass(own) and issubclass(own, classes) and not inspect.isabstract(own)
+    }
 
 
 def _imported(path: str, classes: tuple[type, ...]) -> tuple[Any, str]:
@@ -354,8 +288,8 @@ def _imported(path: str, classes: tuple[type, ...]) -> tuple[Any, str]:
         known = {own.__name__: own for base in classes for own in (base, *_subclasses(base))}
         if name in known:
             return known[name], ""
-        near = did_you_mean(name, known) or did_you_mean(name, dir(fedlit)).replace("mean '", "mean 'fedlit.")
-        return None, f"found {path}.{near.replace(chr(39), '')}"
+        ours = [own.removeprefix("fedlit.") for own in _ours(classes)]
+        return None, f"found {path}.{did_you_mean(name, ours, 'fedlit.') or did_you_mean(name, known)}"
     try:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -367,10 +301,7 @@ def _imported(path: str, classes: tuple[type, ...]) -> tuple[Any, str]:
     except Exception as error:
         return None, f"found an error in {module}: {type(error).__name__}: {error}{_line(error, module)}"
     if not hasattr(home, name):
-        near = did_you_mean(name, dir(home))
-        return None, f"found {path}, which {module} does not have." + near.replace("mean '", f"mean {module}.").replace(
-            "'", ""
-        )
+        return None, f"found {path}, which {module} does not have.{did_you_mean(name, dir(home), f'{module}.')}"
     return getattr(home, name), ""
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import fedlit
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, closest, did_you_mean
 
 __all__ = ["GROUPS", "SINGLE", "check_class_path", "check_file", "check_key"]
 
@@ -21,52 +20,46 @@ SINGLE = ("name", "seed", "ckpt_path", "format")
 
 _ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "data": tuple(
-        "source batches batch_size steps align scaling categories common pool columns mutations eval_batch_size "
-        "predict".split()
-    ),
-    "model": tuple(
-        "client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads "
-        "overrides".split()
-    ),
-    "exchange": tuple("federated every rule rate buffers optimizer_state participation minimum".split()),
-    "checkpoint": tuple("every seconds best monitor mode best_weights_only".split()),
-    "board": tuple("clients chosen corrections".split()),
-    "trainer": tuple(
-        "accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps "
-        "min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches "
-        "overfit_batches val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps "
-        "enable_checkpointing enable_progress_bar enable_model_summary accumulate_grad_batches gradient_clip_val "
-        "gradient_clip_algorithm deterministic benchmark inference_mode use_distributed_sampler profiler detect_anomaly "
-        "barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs default_root_dir enable_autolog_hparams "
-        "model_registry".split()
-    ),
+_NAMES = {
+    "data": """
+        source batches batch_size steps align scaling categories common pool columns mutations eval_batch_size predict
+    """,
+    "model": """
+        client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
+    """,
+    "exchange": "federated every rule rate buffers optimizer_state participation minimum",
+    "checkpoint": "every seconds best monitor mode best_weights_only",
+    "board": "clients chosen corrections",
+    "trainer": """
+        accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps
+        min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches
+        overfit_batches val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps
+        enable_checkpointing enable_progress_bar enable_model_summary accumulate_grad_batches gradient_clip_val
+        gradient_clip_algorithm deterministic benchmark inference_mode use_distributed_sampler profiler detect_anomaly
+        barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs default_root_dir enable_autolog_hparams
+        model_registry
+    """,
 }
-"""Group → its keys."""
 
-_STUDY = ("methods", "scenarios", "baselines", "bootstrap", "choose", "reference")
+GROUPS = {group: tuple(names.split()) for group, names in _NAMES.items()}
+"""Group → its keys."""
 
 
 def _known() -> list[str]:
     return [*SINGLE, *(f"{group}.{name}" for group, names in GROUPS.items() for name in names)]
 
 
-def _hint(key: str, also: Iterable[str], typed: bool) -> str:
-    """What may have been meant: a key of this spelling in another place, else one of similar spelling."""
-    dashes = "--" if typed else ""
-    known = [*_known(), *also]
+def _hint(key: str, also: Iterable[str], dashes: str) -> str:
+    """What may have been meant: a key of this name in another place, one of similar spelling, or of similar name."""
+    known = list(dict.fromkeys([*_known(), *also]))
     leaf = key.rpartition(".")[2]
-    same = [other for other in known if other.rpartition(".")[2] == leaf]
+    same = [f"{dashes + other!r}" for other in known if other.rpartition(".")[2] == leaf]
     if same:
-        return f" Did you mean {' or '.join(dashes + other for other in same[:3])}?"
-    words = [*known, *GROUPS, *(_ONLY_TYPED if typed else ())]
-    hint = did_you_mean(key, words)
-    if not hint:  # compare last parts only: max_epoch is far from trainer.max_epochs
-        leaves = {other.rpartition(".")[2]: other for other in reversed(words)}
-        near = did_you_mean(leaf, leaves).removeprefix(" Did you mean ").strip("'?")
-        return f" Did you mean {dashes}{leaves[near]}?" if near else ""
-    return hint.replace("'", "").replace("mean ", f"mean {dashes}") if typed else hint
+        return f" Did you mean {' or '.join(same[:3])}?"
+    leaves = {other.rpartition(".")[2]: other for other in reversed(known)}
+    words = [*known, *GROUPS, *(_ONLY_TYPED if dashes else ())]
+    near = closest(key, words) or leaves.get(closest(leaf, leaves) or "")
+    return f" Did you mean {dashes + near!r}?" if near else ""
 
 
 def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
@@ -86,7 +79,7 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
         Traceback (most recent call last):
         ...
         fedlit.errors.ConfigError: --lr: expected a key that fedlit knows, found none of this name. Did you mean
-        --model.optimizer.lr? (fedlit fit --help lists all keys)
+        '--model.optimizer.lr'? (fedlit fit --help lists all keys)
     """
     group, *inner = key.split(".")
     name = inner[0].removesuffix("+") if inner else ""
@@ -95,7 +88,7 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     ):
         return
     shown = f"{where}: {key}" if where else f"--{key}"
-    hint = _hint(key, also, typed=not where)
+    hint = _hint(key, also, "" if where else "--")
     raise ConfigError(
         f"{shown}: expected a key that fedlit knows, found none of this name.{hint} (fedlit fit --help lists all keys)"
     )
@@ -130,14 +123,14 @@ def check_class_path(key: str, value: Any, where: str = "") -> None:
     known = dir(fedlit)
     name = value.removeprefix("fedlit.")
     if name not in known:
-        near = did_you_mean(name, [own for own in known if own[0].isupper()]).replace("'", "")
+        shown = f"{where}: {key}" if where else f"--{key}"
         raise ConfigError(
-            f"{f'{where}: {key}' if where else f'--{key}'}: expected a class, found {value}, which fedlit does not have."
-            + near.replace("mean ", "mean fedlit.")
+            f"{shown}: expected a class, found {value}, which fedlit does not have."
+            + did_you_mean(name, [own for own in known if own[0].isupper()], "fedlit.")
         )
 
 
-def check_file(content: Mapping[Any, Any], path: Path) -> None:
+def check_file(content: Mapping[Any, Any], where: str) -> None:
     """Refuse what is wrong in a configuration at first sight.
 
     Raises:
@@ -145,14 +138,13 @@ def check_file(content: Mapping[Any, Any], path: Path) -> None:
     """
     if "methods" in content and not set(content) & set(GROUPS):
         raise ConfigError(
-            f"{path}: expected a configuration, found a study (it has methods). Did you mean: fedlit compare {path}?"
+            f"{where}: expected a configuration, found a study (it has methods). Did you mean: fedlit compare {where}?"
         )
     for key, value in content.items():
         if key in GROUPS and value is not None and not isinstance(value, Mapping):
-            shown = GROUPS[key][0]
-            raise ConfigError(f"{path}: {key}: expected keys and values such as {shown}: …, found {value!r}")
+            raise ConfigError(f"{where}: {key}: expected keys and values such as {GROUPS[key][0]}: …, found {value!r}")
         names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
         for name in names:
-            check_key(name, str(path))
+            check_key(name, where)
     for key, value in _class_paths(content):
-        check_class_path(key, value, str(path))
+        check_class_path(key, value, where)
