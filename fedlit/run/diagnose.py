@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args, get_origin
 from jsonargparse import ArgumentParser
 from jsonargparse._parameter_resolvers import get_signature_parameters
 
-import fedlit
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.lazy import HOMES
 from fedlit.run.config import parse_yaml, read_yaml, shown
 from fedlit.run.words import alternatives, classes_of, each_of, is_list, is_mapping, is_scalar, literals, words
 
@@ -273,7 +273,8 @@ def _subclasses(base: type) -> list[type]:
 
 def _ours(classes: tuple[type, ...]) -> dict[str, type]:
     """Classes of a kind that come with fedlit, by the name by which a configuration names them."""
-    named = {name: getattr(fedlit, name) for name in fedlit.__all__}
+    # not those of version 0.1, which warn
+    named = {name: getattr(importlib.import_module(home), name) for name, home in HOMES.items() if name != "Grouping"}
     return {
         f"fedlit.{name}": own
         for name, own in named.items()

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
+from fedlit.lazy import HOMES
 
 __all__ = ["GROUPS", "SINGLE", "check_class_path", "check_file", "check_key"]
 
@@ -120,13 +120,12 @@ def check_class_path(key: str, value: Any, where: str = "") -> None:
     """
     if not isinstance(value, str) or not re.fullmatch(r"fedlit\.[A-Z]\w*", value):
         return
-    known = dir(fedlit)
     name = value.removeprefix("fedlit.")
-    if name not in known:
+    if name not in HOMES:
         shown = f"{where}: {key}" if where else f"--{key}"
         raise ConfigError(
             f"{shown}: expected a class, found {value}, which fedlit does not have."
-            + did_you_mean(name, [own for own in known if own[0].isupper()], "fedlit.")
+            + did_you_mean(name, [own for own in HOMES if own[0].isupper()], "fedlit.")
         )
 
 
