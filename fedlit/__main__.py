@@ -98,18 +98,24 @@ def _dispatch(args: list[str]) -> int:
         raise ConfigError(
             f"expected a command, found {command!r}; fedlit --help lists them."
             + did_you_mean(command, [*HEAVY, *STUDIES, "data", "explain", "partition"])
+            + (" Did you mean fedlit fit --config …?" if command.startswith("-") else "")
         )
     return 0
 
 
 def _execute(command: str, rest: list[str]) -> int:
+    from fedlit.run.arguments import read
+
+    asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
+    if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
+        print(f"Reading {', '.join(map(str, asked.configs))}", file=sys.stderr, flush=True)
     try:
         from fedlit.cli.runs import execute
     except ImportError as error:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
         ) from error
-    execute(command, rest)  # type: ignore[arg-type]
+    execute(asked)
     return 0
 
 

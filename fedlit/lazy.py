@@ -13,7 +13,61 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Moved", "lazy_names"]
+__all__ = ["HOMES", "Moved", "lazy_names"]
+
+HOMES = {
+    "CNN": "fedlit.nn",
+    "FedProx": "fedlit.methods",
+    "Clustering": "fedlit.names",
+    "Round": "fedlit.exchange.rule",
+    "FedGMCC": "fedlit.exchange.rules",
+    "Clustered": "fedlit.exchange.rules",
+    "Agglomerative": "fedlit.exchange.rules",
+    "IFCA": "fedlit.exchange.rules",
+    "CFL": "fedlit.exchange.rules",
+    "APFL": "fedlit.methods",
+    "CHFL": "fedlit.methods",
+    "Bundled": "fedlit.data.sources",
+    "ByColumn": "fedlit.data.shaping.dealing",
+    "Checkpoints": "fedlit.train.callbacks",
+    "ClientOverride": "fedlit.client.build",
+    "ClientSpec": "fedlit.spec",
+    "ColumnSplit": "fedlit.data.shaping.column_split",
+    "ConceptShift": "fedlit.data.shaping.concept",
+    "Covertype": "fedlit.data.sources",
+    "Dirichlet": "fedlit.data.shaping.dealing",
+    "Distance": "fedlit.data.shaping.dealing",
+    "Exchange": "fedlit.exchange.exchange",
+    "FederatedClient": "fedlit.client.client",
+    "FederatedData": "fedlit.data.module",
+    "FederatedLoop": "fedlit.train.loop",
+    "GlobalLayers": "fedlit.nn",
+    "Grouping": "fedlit.names",
+    "Heart": "fedlit.data.sources",
+    "IFedAvg": "fedlit.methods",
+    "Iid": "fedlit.data.shaping.dealing",
+    "MLP": "fedlit.nn",
+    "Mean": "fedlit.exchange.rules",
+    "Method": "fedlit.study.method",
+    "Mutation": "fedlit.data.shaping.mutations",
+    "Network": "fedlit.nn",
+    "NetworkFactory": "fedlit.nn",
+    "OpenML": "fedlit.data.sources",
+    "Partition": "fedlit.data.shaping.partition",
+    "Rule": "fedlit.exchange.rules",
+    "Run": "fedlit.run.run",
+    "Shards": "fedlit.data.shaping.dealing",
+    "Study": "fedlit.study.study",
+    "Tables": "fedlit.data.sources",
+    "Update": "fedlit.exchange.rules",
+    "compare": "fedlit.study.compare",
+    "fit_seeds": "fedlit.run.many",
+    "fit_together": "fedlit.run.many",
+    "load": "fedlit.run.load",
+    "search": "fedlit.study.search",
+    "test_together": "fedlit.run.many",
+}
+"""What ``import fedlit`` hands on → the module that has it."""
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
 
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, Source, source_class
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, Parser, did_you_mean
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import terminal_width
 
@@ -24,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: what follows ``fedlit data``; the process's own arguments if None.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fedlit data",
         description="Sources of data: which there are, where their files were found, and how they are fetched.",
         epilog=f"sources: {', '.join(SOURCES)}",
@@ -32,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("action", nargs="?", default="list", help="list (the default), fetch NAME or show NAME")
     parser.add_argument("name", nargs="?", help="the source to fetch or to show")
-    arguments = parser.parse_args(argv)
     try:
+        arguments = parser.parse_args(sys.argv[1:] if argv is None else argv)
         if arguments.action not in _ACTIONS:
             hint = did_you_mean(arguments.action, _ACTIONS)
             raise ConfigError(f"fedlit data: expected list, fetch or show; found {arguments.action!r}.{hint}")

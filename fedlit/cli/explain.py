@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedlit.errors import ConfigError, Parser
+from fedlit.explain import CORRECTIONS
 
 __all__ = ["main"]
 
@@ -45,8 +46,6 @@ def _folder(run: str) -> Path:
     """A run's folder; of a folder of runs, or of a configuration's name, the newest one that has corrections, else the
     newest.
     """
-    from fedlit.explain.judge import CORRECTIONS
-
     path = Path(run)
     for folder in (path, Path("lightning_logs", path.stem)):
         if (folder / CORRECTIONS).is_file():

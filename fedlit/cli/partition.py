@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.shaping.dealing import Distance
-from fedlit.data.shaping.distance import Measure
-from fedlit.data.shaping.partition import Partition
-from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, Parser, did_you_mean
+from fedlit.run.arguments import read, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedlit.data.shaping.describe import Described
+    from fedlit.data.shaping.distance import Measure
+    from fedlit.data.sources.base import Source
 
 __all__ = ["figure_of", "main"]
 
@@ -29,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("action", help="describe")
-    parser.add_argument("--config", required=True, help="the configuration: its name, or a file")
+    parser.add_argument("--config", help="the configuration: its name, or a file")
     parser.add_argument("--out", help="where the picture goes (default: lightning_logs/partition/ and the name)")
     arguments, keys = parser.parse_known_args(argv)
     if arguments.action != "describe":
@@ -37,15 +36,16 @@ def main(argv: Sequence[str]) -> int:
             f"fedlit partition: expected describe, found {arguments.action!r}."
             + did_you_mean(arguments.action, ["describe"])
         )
+    asked = read("describe", [*(["--config", arguments.config] if arguments.config else []), *keys])
     from fedlit.data.shaping.describe import describe
-    from fedlit.run.load import load
+    from fedlit.run.load import parse
     from fedlit.show.canvas import save_figure
     from fedlit.show.shown import for_terminal
 
-    data = load(arguments.config, *keys).data
+    data = parse(asked)[0].data
     described = describe(data.tables(), data.seed, _measure(data.source))
     print(for_terminal(described))
-    name = Path(arguments.config).stem
+    name = title(asked.configs)
     if not described.classes:
         print("\nNo picture: it would show the shares of classes.")
         return 0
@@ -72,6 +72,10 @@ def figure_of(described: Described, title: str) -> Figure:
 
 def _measure(source: Source) -> Measure:
     """That of the deal, so that the distance is the one that it was dealt by."""
+    from fedlit.data.shaping.dealing import Distance
+    from fedlit.data.shaping.distance import Measure
+    from fedlit.data.shaping.partition import Partition
+
     inner: Any = source
     while inner is not None:
         if isinstance(inner, Partition) and isinstance(inner.deal, Distance):

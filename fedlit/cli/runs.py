@@ -8,9 +8,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from fedlit.errors import ConfigError
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
-from fedlit.run.load import Command, option, options, parse
+from fedlit.run.arguments import Asked, option, options, title
+from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.shown import for_terminal
 from fedlit.train.logger import FederatedTensorBoardLogger
@@ -26,13 +26,13 @@ def _program() -> str:
     return "fedlit" if shutil.which("fedlit") or called.name != "fedlit" else str(called)
 
 
-def _same_run(args: list[str], name: str) -> str:
+def _same_run(asked: Asked, name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
-    # The first configuration is the one that a run is named after and made from.
-    config = next((value for flag, value in options(args) if flag in ("--config", "-c") and value), f"{name}.yaml")
-    root = option(args, "--trainer.default_root_dir")
-    parts = ["--config", config]
-    parts += ["--name", name] if Path(config).stem != name else []
+    parts = [
+        part for flag, value in options(asked.typed) if flag in ("--config", "-c") for part in ("--config", str(value))
+    ]
+    parts += ["--name", name] if title(asked.configs) != name else []
+    root = option(asked.typed, "--trainer.default_root_dir")
     parts += ["--trainer.default_root_dir", root] if root else []
     return shlex.join(parts)
 
@@ -55,22 +55,20 @@ def _curves(run: Run) -> list[str]:
     return lines
 
 
-def execute(command: Command, args: list[str]) -> None:
+def execute(asked: Asked) -> None:
     """Run one command and print what it has to say."""
-    run, config = parse(command, args)
+    run, config = parse(asked)
+    command = asked.command
     if command == "describe":
         plan = run.describe()
-        style = config.format or "table"
-        if style not in ("table", "json"):
-            raise ConfigError(f"--format: expected table or json, found {style!r}")
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if config.format == "json" else for_terminal(plan))
     elif command == "fit":
         print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():
             belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
             print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
         if run.last_checkpoint is not None:
-            print(f"Next: {_program()} test {_same_run(args, run.name)}")
+            print(f"Next: {_program()} test {_same_run(asked, run.name)}")
         for line in _curves(run):
             print(line)
     elif command == "validate":

@@ -7,13 +7,23 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from fedlit.errors import Parser
-from fedlit.run.config import known_configs
+from fedlit.errors import ConfigError, Parser, did_you_mean
+from fedlit.run.config import find_config, known_configs, read_yaml, shown
+from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal
+from fedlit.study.method import must_be_known
+from fedlit.study.seeds import parse_seeds
 
-__all__ = ["main"]
+__all__ = ["STUDY", "main"]
+
+STUDY = (
+    *("about", "seeds", "methods", "reference", "baselines", "choose", "checkpoint", "metrics", "bootstrap"),
+    *("keep_checkpoints", "paper", "search", "scenarios"),
+)
+"""The keys of a study; a test compares them with what it has."""
 
 
 def _names(text: str) -> list[str]:
@@ -51,9 +61,36 @@ def _parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _check(asked: Mapping[str, Any]) -> None:
+    """Refuse what is wrong at first sight, before torch is imported."""
+    path = find_config(asked["study"], studies=True)
+    content, where = read_yaml(path), shown(path)
+    if "methods" not in content and set(content) & set(GROUPS):
+        raise ConfigError(
+            f"{where}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit --config "
+            f"{asked['study']}?"
+        )
+    for key in content:
+        if key not in STUDY:
+            raise ConfigError(
+                f"{where}: {key}: expected a key of a study ({', '.join(STUDY)}), found none of this name."
+                + did_you_mean(str(key), STUDY)
+            )
+    if asked["seeds"] is not None:
+        parse_seeds(asked["seeds"])
+    for key in ("jobs", "trials"):
+        if asked.get(key) is not None and asked[key] < 1:
+            raise ConfigError(f"--{key}: expected at least 1, found {asked[key]}")
+    for key in ("methods", "scenarios"):
+        known = content.get(key)
+        if asked.get(key) and isinstance(known, dict):
+            must_be_known(f"--{key}", asked[key], known)
+
+
 def main(command: str, argv: Sequence[str]) -> int:
     """Run ``fedlit compare`` or ``fedlit search``; the exit status: 0, or 1 if a run failed."""
     arguments = vars(_parser(command).parse_args(argv))
+    _check(arguments)
     try:
         if command == "search":
             from fedlit.study.search import search

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
+from fedlit.explain import CORRECTIONS
 from fedlit.explain.words import finding_words
 
 __all__ = [
@@ -29,9 +30,6 @@ __all__ = [
 
 Against = Literal["others", "all"]
 Numbers = NDArray[np.float64]
-
-CORRECTIONS = "corrections.csv"
-"""Of a run's folder: what its clients correct, epoch by epoch."""
 
 COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}

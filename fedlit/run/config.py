@@ -10,7 +10,7 @@ import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["config_folders", "find_config", "flatten", "known_configs", "parse_yaml", "read_yaml"]
+__all__ = ["config_folders", "find_config", "flatten", "known_configs", "parse_yaml", "read_yaml", "shown"]
 
 STUDIES = "studies"
 
@@ -54,12 +54,31 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
         for candidate in (folder / asked, folder / f"{asked}.yaml"):
             if candidate.is_file():
                 return candidate.resolve()
-    looked = ", ".join(str(folder.resolve()) for folder in folders)
     known = known_configs(studies=studies)
-    raise ConfigError(
-        f"{'study' if studies else '--config'} {name}: expected a YAML file, found none in {looked}; known by name are "
-        f"{', '.join(known)}." + did_you_mean(asked.name if asked.suffix else f"{asked.name}.yaml", known)
+    what = "study" if studies else "--config"
+    found = "a folder" if asked.is_dir() else f"none in {', '.join(str(folder.resolve()) for folder in folders)}"
+    stem = asked.name.removesuffix(".yaml")
+    other = (
+        f" {stem} is a configuration: fedlit fit --config {stem}."
+        if studies
+        else f" {stem} is a study: fedlit compare {stem}."
     )
+    stems = [file.removesuffix(".yaml") for file in known]
+    raise ConfigError(
+        f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(stems)}."
+        + did_you_mean(stem, stems)
+        + (other if f"{stem}.yaml" in known_configs(studies=not studies) else "")
+    )
+
+
+def shown(path: Path) -> str:
+    """A file as a message names it: from here, if it is below.
+
+    Example:
+        >>> shown(Path.cwd() / "own" / "config.yaml")
+        'own/config.yaml'
+    """
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -97,8 +116,17 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{where}, line {mark.line + 1}" if mark is not None else where
+        found = error.problem or "something else"
+        if "'\\t'" in found:
+            found = "a tab; indent with spaces"
+        elif error.context and error.context_mark is not None:
+            found += f" ({error.context} that begins in line {error.context_mark.line + 1})"
+        raise ConfigError(f"{place}: expected YAML, found: {found}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: expected YAML, found: {error}") from error
+        raise ConfigError(f"{where}: expected YAML, found: {' '.join(str(error).split())}") from error
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -108,11 +136,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: it is no YAML mapping; names the file (a parser's own message would not).
     """
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        content = parse_yaml(path.read_text(encoding="utf-8"), shown(path))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: expected a YAML file in UTF-8, found: {error}") from error
+        raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected keys and values such as seed: 8, found {type(content).__name__}")
+        found = "an empty file" if content is None else "a list" if isinstance(content, list) else repr(content)
+        raise ConfigError(f"{shown(path)}: expected keys and values such as seed: 8, found {found}")
     return content
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from fedlit.errors import ConfigError
+from lightning.pytorch.accelerators import AcceleratorRegistry
 
-__all__ = ["check_options", "listed", "without_hints"]
+from fedlit.errors import ConfigError, RunError, did_you_mean
+
+__all__ = ["check_accelerator", "check_options", "listed", "unlogged", "without_hints"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -28,6 +31,13 @@ def check_options(options: Mapping[str, Any]) -> None:
     for split in ("val", "test", "predict"):
         if options.get(f"limit_{split}_batches") not in (None, 1.0):
             problems.append(f"trainer.limit_{split}_batches would score a part as the whole; leave it out")
+    if options.get("overfit_batches"):
+        problems.append(
+            "trainer.overfit_batches would score a part as the whole; to train on fewer batches set "
+            "trainer.limit_train_batches"
+        )
+    if options.get("limit_train_batches") == 0:
+        problems.append("trainer.limit_train_batches 0 would train nothing; leave it out")
     if options.get("gradient_clip_val"):
         problems.append(
             "trainer.gradient_clip_val clips one module; set model.gradient_clip_val, which clips each client"
@@ -41,6 +51,42 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse a kind of device that this machine does not have, before data is read.
+
+    Args:
+        name: ``trainer.accelerator``; what is no name passes.
+    """
+    if not isinstance(name, str) or name == "auto":
+        return
+    kinds = {own: AcceleratorRegistry[own]["accelerator"] for own in AcceleratorRegistry.available_accelerators()}
+    names = sorted({*kinds, "gpu", "auto"})
+    if name.lower() not in names:
+        raise ConfigError(
+            f"trainer.accelerator: expected one of {', '.join(names)}, found {name!r}." + did_you_mean(name, names)
+        )
+    asked = [kinds[own] for own in (("cuda", "mps") if name.lower() == "gpu" else (name.lower(),)) if own in kinds]
+    if not any(own.is_available() for own in asked):
+        here = ", ".join(own for own in names if own in kinds and kinds[own].is_available())
+        raise ConfigError(
+            f"trainer.accelerator: expected a device that this machine has ({here}), found {name!r}; leave it out to "
+            "take what there is"
+        )
+
+
+def unlogged(error: Exception, logged: Iterable[str]) -> RunError | None:
+    """What Lightning means where a callback waits for a score that nobody logs; None for any other error."""
+    named = re.search(r"\(monitor='([^']*)'\)` could not find|conditioned on metric `([^`]*)`", str(error))
+    if named is None:
+        return None
+    found = next(filter(None, named.groups()))
+    names = sorted(logged)
+    return RunError(
+        f"monitor: expected what is logged ({', '.join(names)}), found {found!r}, which nobody logged in the first "
+        "epoch." + did_you_mean(found, names)
+    )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -19,11 +20,11 @@ from fedlit.exchange.transport import InProcess, Transport
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_options, listed, without_hints
+from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
-from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
@@ -170,11 +171,14 @@ class Run(Shown):
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
             self.exchange = deepcopy(self._untouched_exchange)
+        check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
         plan = self.describe()
         if checkpoint is not None:
             Manifest.read(header).refuse(self.loop.manifest, resume=True)
+        if self.trainer_options.get("fast_dev_run"):
+            return self._try(plan, checkpoint, header, quiet)
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         try:
             return self._fit(plan, checkpoint, header, quiet)
@@ -182,6 +186,16 @@ class Run(Shown):
             self.loop.release()
             if not any(self.folder.iterdir()):  # refused before anything was written
                 self.folder.rmdir()
+
+    def _try(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
+        """A few steps in a folder that is thrown away: as the newest run it would be scored like a trained one."""
+        with TemporaryDirectory(prefix="fedlit-") as place:
+            self.folder = new_folder(Path(place), self.name)
+            try:
+                return self._fit(plan, checkpoint, header, quiet)
+            finally:
+                self.loop.release()
+                self.folder = None
 
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
@@ -194,12 +208,17 @@ class Run(Shown):
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation)
+            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation)
+            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-            print(for_terminal(plan), for_terminal(f"\nRun folder: {self.folder}{source}"), sep="\n", flush=True)
+            trial = bool(self.trainer_options.get("fast_dev_run"))
+            kept = "none, for nothing is kept of a trial (trainer.fast_dev_run)" if trial else self.folder
+            print(for_terminal(plan), for_terminal(f"\nRun folder: {kept}{source}"), sep="\n", flush=True)
+            if (limit := self.trainer_options.get("limit_train_batches")) not in (None, 1.0):
+                print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
         with without_hints():
@@ -209,6 +228,11 @@ class Run(Shown):
                 if getattr(trainer, "received_sigterm", False):
                     raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
                 raise KeyboardInterrupt from error
+            except (MisconfigurationException, RuntimeError) as error:
+                told = unlogged(error, trainer.callback_metrics)
+                if told is None:
+                    raise
+                raise told from error
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step:
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
@@ -331,6 +355,11 @@ class Run(Shown):
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
         """The checkpoint to load; sets the folder to write to, and the encoders that the run was trained with."""
+        if self.trainer_options.get("fast_dev_run"):
+            raise ConfigError(
+                "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
+            )
+        check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         self._use_encoders(read_checkpoint(checkpoint, resumable=False))
         self.folder = folder if folder is not None else new_folder(self.root, self.name)

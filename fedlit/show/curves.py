@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedlit.show.canvas import canvas
-from fedlit.show.palette import BLUE, CLUSTERS, GREY
+from fedlit.show.palette import CLASSES, INK, SOFT, class_colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["MOST_LINES", "Panel", "curves_figure"]
 
-MOST_LINES = len(CLUSTERS)
+MOST_LINES = len(CLASSES)
 """That can be told apart in one panel."""
 
 
@@ -68,11 +68,12 @@ def _draw(axes: Any, panel: Panel) -> list[Any]:
         ticks = (0, 0.5, 1)  # drawing text is what takes time
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xticks=ticks, yticks=ticks)
     if panel.diagonal:
-        axes.axline((0, 0) if panel.unit else _middle(panel), slope=1, color=GREY, linewidth=0.8, linestyle="--")
-    colours = CLUSTERS if len(panel.lines) > 1 else (BLUE,)
+        axes.axline((0, 0) if panel.unit else _middle(panel), slope=1, color=SOFT, linewidth=0.8, linestyle="--")
+    colours = class_colours(list(panel.lines)) if len(panel.lines) > 1 else dict.fromkeys(panel.lines, INK)
     drawn = []
-    for colour, (x, y) in zip(colours, panel.lines.values(), strict=False):
-        style = "-" if panel.joined else "none"
+    style = "-" if panel.joined else "none"
+    for label, (x, y) in panel.lines.items():
+        colour = colours[label]
         drawn += axes.plot(x, y, color=colour, linestyle=style, linewidth=1.2, marker=panel.marker, markersize=3)
     axes.set_title(panel.title, fontsize=9, y=1)
     axes.set_xlabel(panel.x, fontsize=8)

@@ -148,7 +148,7 @@ def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) 
     assert find_config("quickstart") == (here / "configs" / "quickstart.yaml").resolve()
     (here / "quickstart.yaml").write_text("seed: 2\n")
     assert find_config("quickstart.yaml") == (here / "quickstart.yaml").resolve()
-    with pytest.raises(ConfigError, match=r"expected a YAML file, found none in .*Did you mean 'covertype_gl.yaml'"):
+    with pytest.raises(ConfigError, match=r"expected a YAML file, found none in .*Did you mean 'covertype_gl'"):
         find_config("covertype_lg.yaml")
 
 
@@ -159,7 +159,7 @@ def test_configs_are_found_here_then_in_configs_then_in_the_package(here: Path) 
         (["fit"], ["expected --config NAME", "quickstart.yaml"]),
         (["fit", "--config"], ["expected a configuration behind it"]),
         (["fit", "--config", "nothing.yaml"], ["expected a YAML file, found none in"]),
-        (["fit", *FAST, "--trainer.max_epoch", "3"], ["trainer.max_epoch", "Did you mean 'trainer.max_epochs'"]),
+        (["fit", *FAST, "--trainer.max_epoch", "3"], ["trainer.max_epoch", "Did you mean '--trainer.max_epochs'"]),
         (["fit", *FAST, "--trainer.max_epochs", "three"], ["trainer.max_epochs", "three"]),
         (["fit", *FAST, "--exchange.every", "fortnight"], ["exchange.every", "fortnight"]),
         (["fit", *FAST, "--exchange.every", "{weeks: 2}"], ["exchange.every", "weeks"]),

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from fedlit.tasks.base import LOSS, by_name
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST
 
-__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint"]
+__all__ = ["AtomicCheckpointIO", "Checkpoints", "LastCheckpoint", "check_monitor", "check_monitors"]
 
 _log = logging.getLogger(__name__)
 
@@ -86,20 +86,17 @@ class Checkpoints:
                 f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def watched(self, clients: Mapping[str, FederatedClient]) -> tuple[str, Literal["min", "max"]]:
-        """The score that says which are best, and whether a small or a large one is good."""
+    def watched(
+        self, clients: Mapping[str, FederatedClient], others: bool = False
+    ) -> tuple[str, Literal["min", "max"]]:
+        """The score that says which are best, and whether a small or a large one is good; see :func:`check_monitor`."""
         main = main_score(clients)
         if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
         monitor = self.monitor or f"val/{main.name}"
+        check_monitor("checkpoint.monitor", monitor, clients, others)
         scores = by_name(score for client in clients.values() for score in client.scores)
-        *where, name = monitor.split("/")
-        # what else is logged by whom is not known before training
-        if "val" in where and name not in scores and (name in SCORES or did_you_mean(name, scores)):
-            raise ConfigError(
-                f"checkpoint.monitor: expected a score of these clients' tasks ({', '.join(scores)}), found {monitor}."
-                + did_you_mean(name, scores)
-            )
+        name = monitor.rpartition("/")[2]
         known = scores.get(name)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
         if self.monitor is not None and self.mode is None and known == LOSS:  # no other score of 0.1 is better if less
@@ -109,12 +106,12 @@ class Checkpoints:
             )
         return monitor, self.mode or mode
 
-    def callbacks(self, folder: Path, clients: Mapping[str, FederatedClient]) -> list[Checkpoint]:
-        """The Lightning callbacks that write into ``folder``."""
+    def callbacks(self, folder: Path, clients: Mapping[str, FederatedClient], others: bool = False) -> list[Checkpoint]:
+        """The Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
             return [last]
-        monitor, mode = self.watched(clients)
+        monitor, mode = self.watched(clients, others)
         best = ModelCheckpoint(
             folder,
             "best-{epoch:04d}",
@@ -125,6 +122,54 @@ class Checkpoints:
             auto_insert_metric_name=False,
         )
         return [best, last]
+
+
+def check_monitor(key: str, monitor: str, clients: Mapping[str, FederatedClient], others: bool = False) -> None:
+    """Refuse, before the first step, a score that nobody will log.
+
+    Args:
+        key: where it stands, for the message.
+        monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or a client's
+            (``wine/val/auroc``); what is logged in training (``train/loss``) is not known before and passes.
+        clients: by name.
+        others: whether callbacks of a person's own may log more, of any name.
+
+    Raises:
+        ConfigError: no client has it.
+    """
+    scores = [
+        name
+        for name, score in by_name(own for client in clients.values() for own in client.scores).items()
+        if not score.test_only
+    ]
+    places = ["val", "val/worst", *(f"{client}/val" for client in clients)]
+    where, _, name = monitor.rpartition("/")
+    first, *inner = where.split("/")
+    in_training = first in ("train", "exchange") or name in ("drift", "lr") or (first in clients and "val" not in inner)
+    strange = others and name not in SCORES and "val" not in where.split("/") and not did_you_mean(name, scores)
+    if (where in places and name in scores) or strange or (in_training and name not in set(scores) - {LOSS.name}):
+        return
+    known = [f"{place}/{score}" for place in places for score in scores]
+    hint = did_you_mean(monitor, [other for other in known if other.endswith(f"/{name}")] or known)
+    raise ConfigError(
+        f"{key}: expected a score of these clients' tasks ({', '.join(f'val/{score}' for score in scores)}; of the "
+        f"worst client val/worst/{scores[0]}, of one {places[-1]}/{scores[0]}), found {monitor}.{hint}"
+    )
+
+
+def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, FederatedClient]) -> bool:
+    """Refuse callbacks that wait for a score that nobody will log; whether one of them may log more itself.
+
+    Raises:
+        ConfigError: see :func:`check_monitor`.
+    """
+    own = list(callbacks)
+    others = any(type(callback).__module__.partition(".")[0] not in ("fedlit", "lightning") for callback in own)
+    for callback in own:
+        monitor = getattr(callback, "monitor", None)
+        if isinstance(monitor, str) and getattr(callback, "strict", True):
+            check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, clients, others)
+    return others
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -1,0 +1,243 @@
+"""What is typed behind a command, read without torch: files, keys and checkpoints that are not there are refused within
+a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
+from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
+from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+
+__all__ = ["ROOT", "Asked", "Command", "made_from", "option", "options", "read", "title"]
+
+Command = Literal["fit", "validate", "test", "predict", "describe"]
+
+ROOT = "lightning_logs"
+
+_MADE_FROM = "# made from "
+_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command is asked to do.
+
+    Attributes:
+        command: the command.
+        typed: what was typed behind it.
+        args: the same with files in the place of names; those of a trained run in the place of the configurations'.
+        configs: the configurations, each over those before it.
+        name: of the runs.
+        helping: whether keys are asked for, and no run.
+    """
+
+    command: Command
+    typed: list[str]
+    args: list[str]
+    configs: list[Path]
+    name: str
+    helping: bool
+
+
+def options(args: list[str]) -> list[tuple[str, str | None]]:
+    """(flag, value) of every argument that is a flag, in order; the value may stand behind ``=`` or behind the flag."""
+    pairs = []
+    for arg, following in zip(args, [*args[1:], None], strict=True):
+        flag, equals, value = arg.partition("=")
+        if flag.startswith("-"):
+            pairs.append((flag, value if equals else following))
+    return pairs
+
+
+def option(args: list[str], name: str) -> str | None:
+    """The value of ``--name`` among arguments; the last one counts, as for the parser."""
+    return dict(options(args)).get(name)
+
+
+def title(configs: list[Path]) -> str:
+    """What runs of these configurations are called: the name of all, for a base trained twice with other changes makes
+    two kinds of runs.
+
+    Example:
+        >>> title([Path("quickstart.yaml"), Path("more.yaml")])
+        'quickstart+more'
+    """
+    return "+".join(dict.fromkeys(path.stem for path in configs))
+
+
+def made_from(configs: list[Path]) -> str:
+    """The first line of a run's own configuration: the files that it came from."""
+    return _MADE_FROM + _origin(*configs)
+
+
+def _origin(*configs: Path) -> str:
+    """The files that configurations came from: themselves, or what a run's own says in its first line."""
+    heads = {path: path.read_text(encoding="utf-8").partition("\n")[0] for path in configs}
+    return " and ".join(
+        head.removeprefix(_MADE_FROM) if head.startswith(_MADE_FROM) else str(path) for path, head in heads.items()
+    )
+
+
+def read(command: Command, typed: list[str]) -> Asked:
+    """Read what is typed behind a command.
+
+    Args:
+        command: the command.
+        typed: what is behind it.
+
+    Raises:
+        ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
+            that do not exist.
+
+    Example:
+        >>> read("describe", ["--config", "quickstart"]).name
+        'quickstart'
+    """
+    helping = any(
+        flag in ("-h", "--help", "--print_config") or flag.endswith(".help")
+        for flag in (arg.partition("=")[0] for arg in typed)
+    )
+    pairs, configs, args = [], [], []
+    for flag, value in _pairs(typed) if not helping else _as_typed(typed):
+        if flag in ("--config", "-c") and value is not None:
+            configs.append(find_config(value))
+            args += ["--config", str(configs[-1])]
+        else:
+            pairs.append((flag, value))
+            args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
+    contents = [read_yaml(path) for path in configs]
+    for content, path in zip(contents, configs, strict=True):
+        check_file(content, shown(path))
+    if helping:
+        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping)
+    of_classes = [key.replace(".init_args", "") for content in contents for key, _ in flatten(content)]
+    for flag, value in pairs:
+        _check_flag(flag, str(value), of_classes)
+    if not configs:
+        raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
+    given = dict(pairs)
+    style, styles = given.get("--format"), _FORMATS.get(command)
+    if style and styles and style not in styles:
+        raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
+
+    def setting(key: str) -> str | None:
+        """Of a key that says where runs are: command line, else the last file."""
+        found: Any = given.get(f"--{key}")
+        for content in reversed(contents):
+            found = found or dict(flatten(content)).get(key)
+        return None if found is None else str(found)
+
+    name = setting("name") or title(configs)
+    root, checkpoint = Path(setting("trainer.default_root_dir") or ROOT), setting("ckpt_path")
+    saved = _own_config(command, configs, root, name, checkpoint)
+    if saved is not None:
+        print(f"Using the run's own configuration {saved}", file=sys.stderr, flush=True)
+        args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
+    elif len(configs) > 1:
+        print(_put_together(configs, contents, name), file=sys.stderr, flush=True)
+    return Asked(command, typed, args, configs, name, helping)
+
+
+def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Flags and values where keys are asked for: only configurations must be found."""
+    position = 0
+    while position < len(typed):
+        flag, equals, value = typed[position].partition("=")
+        if flag in ("--config", "-c") and not equals and position + 1 < len(typed):
+            position += 1
+            yield flag, typed[position]
+        elif flag in ("--config", "-c"):
+            yield flag, value or None
+        else:
+            yield ("", typed[position])
+        position += 1
+
+
+def _pairs(typed: list[str]) -> Iterator[tuple[str, str]]:
+    """Flags and their values, each with one.
+
+    Raises:
+        ConfigError: a flag without value, a value without flag.
+    """
+    position = 0
+    while position < len(typed):
+        flag, equals, value = typed[position].partition("=")
+        if not flag.startswith("-"):
+            raise ConfigError(
+                f"expected --KEY VALUE, found {typed[position]!r} without a key.{_meant(typed[position])}"
+            )
+        if not flag.startswith("--") and flag != "-c":
+            raise ConfigError(f"expected a key with two dashes, found {flag}. Did you mean -{flag}?")
+        if not equals:
+            position += 1
+            value = typed[position] if position < len(typed) else ""
+            if position == len(typed) or value.startswith("--"):
+                what = "a configuration" if flag in ("--config", "-c") else "a value"
+                found = f"the next key, {value}" if value else "nothing"
+                such = "; for instance --config quickstart.yaml" if what != "a value" else ""
+                raise ConfigError(f"{flag}: expected {what} behind it, found {found}{such}")
+        yield flag, value
+        position += 1
+
+
+def _meant(word: str) -> str:
+    """What a word without a key may have been."""
+    if "=" in word:
+        return f" Did you mean --{word}?"
+    name = word if word.endswith(".yaml") else f"{word}.yaml"
+    return f" Did you mean --config {word}?" if name in known_configs() or Path(name).is_file() else ""
+
+
+def _check_flag(flag: str, value: str, of_classes: list[str]) -> None:
+    key = flag.removeprefix("--")
+    check_key(key, also=of_classes)
+    if key in GROUPS and not value.startswith("{") and not Path(value).is_file():
+        raise ConfigError(
+            f"--{key}: expected one of its keys, such as --{key}.{GROUPS[key][0]}, found {value!r} for all"
+        )
+    if value.startswith(("{", "[")):
+        parse_yaml(value, f"--{key}")
+    check_class_path(key, value)
+
+
+def _put_together(configs: list[Path], contents: list[dict[str, Any]], name: str) -> str:
+    base, *more = (path.name for path in configs)
+    line = f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}"
+    whole = [path.name for path, own in zip(configs, contents, strict=True) if {"data", "model"} <= set(own)]
+    if len(whole) > 1:
+        line += f" ({' and '.join(whole)} are whole configurations: of what both say, the later one's counts)"
+    return line
+
+
+def _own_config(command: Command, configs: list[Path], root: Path, name: str, checkpoint: str | None) -> Path | None:
+    """The configuration that the run in question was trained with, to take the place of the files'.
+
+    Raises:
+        ConfigError: there is no such run, it has no such checkpoint, or it is another configuration's.
+    """
+    scoring = command in ("validate", "test", "predict")
+    if not scoring and (command != "fit" or checkpoint is None):
+        return None
+    newest = checkpoint in (None, "last", "best")
+    folder = newest_run(root, name) if newest else run_folder(Path(str(checkpoint)).absolute())
+    saved = folder / "config.yaml" if folder is not None else None
+    if saved is not None and not saved.is_file():
+        saved = None
+    if saved is not None and newest and _origin(*configs) != _origin(saved):
+        raise ConfigError(
+            f"expected the newest run of {name} to be one of {_origin(*configs)}, found that "
+            f"{saved.parent} was made from {_origin(saved)}; "
+            "give --name, or --ckpt_path with a file"
+        )
+    if scoring:
+        to_score(root.absolute(), name, checkpoint, None, "validation" if command == "validate" else command)
+    else:
+        to_resume(root.absolute(), name, checkpoint)
+    return saved

@@ -1,0 +1,149 @@
+"""The keys of a configuration, as a table: what is misspelt is answered before torch is imported, which takes seconds.
+
+A test compares it with the parser that Lightning and fedlit's classes make. What a class takes (``model.optimizer.lr``)
+is not here: it depends on the class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fedlit.errors import ConfigError, closest, did_you_mean
+from fedlit.lazy import HOMES
+
+__all__ = ["GROUPS", "SINGLE", "check_class_path", "check_file", "check_key"]
+
+SINGLE = ("name", "seed", "ckpt_path", "format")
+"""Keys that have no group."""
+
+_ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
+
+_NAMES = {
+    "data": """
+        source batches batch_size steps align scaling categories common pool columns mutations eval_batch_size predict
+    """,
+    "model": """
+        client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
+    """,
+    "exchange": "federated every rule rate buffers optimizer_state participation minimum",
+    "checkpoint": "every seconds best monitor mode best_weights_only",
+    "board": "clients chosen corrections confusion_matrices curves",
+    "trainer": """
+        accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps
+        min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches
+        overfit_batches val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps
+        enable_checkpointing enable_progress_bar enable_model_summary accumulate_grad_batches gradient_clip_val
+        gradient_clip_algorithm deterministic benchmark inference_mode use_distributed_sampler profiler detect_anomaly
+        barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs default_root_dir enable_autolog_hparams
+        model_registry
+    """,
+}
+
+GROUPS = {group: tuple(names.split()) for group, names in _NAMES.items()}
+"""Group → its keys."""
+
+
+def _known() -> list[str]:
+    return [*SINGLE, *(f"{group}.{name}" for group, names in GROUPS.items() for name in names)]
+
+
+def _hint(key: str, also: Iterable[str], dashes: str) -> str:
+    """What may have been meant: a key of this name in another place, one of similar spelling, or of similar name."""
+    known = list(dict.fromkeys([*_known(), *also]))
+    leaf = key.rpartition(".")[2]
+    same = [f"{dashes + other!r}" for other in known if other.rpartition(".")[2] == leaf]
+    if same:
+        return f" Did you mean {' or '.join(same[:3])}?"
+    leaves = {other.rpartition(".")[2]: other for other in reversed(known)}
+    words = [*known, *GROUPS, *(_ONLY_TYPED if dashes else ())]
+    near = closest(key, words) or leaves.get(closest(leaf, leaves) or "")
+    return f" Did you mean {dashes + near!r}?" if near else ""
+
+
+def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
+    """Refuse a key that no configuration has.
+
+    Args:
+        key: such as ``trainer.max_epochs``; what a class takes is not looked at.
+        where: the file that it stands in; empty for the command line.
+        also: keys of classes, such as ``model.optimizer.lr``, that may have been meant.
+
+    Raises:
+        ConfigError: there is none, with the one that may have been meant.
+
+    Example:
+        >>> check_key("trainer.max_epochs")
+        >>> check_key("lr", also=["model.optimizer.lr"])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.ConfigError: --lr: expected a key that ... Did you mean '--model.optimizer.lr'? ...
+    """
+    group, *inner = key.split(".")
+    name = inner[0].removesuffix("+") if inner else ""
+    if (not inner and (key in (*SINGLE, *GROUPS) or (not where and key in _ONLY_TYPED))) or (
+        group in GROUPS and name in (*GROUPS[group], "help")
+    ):
+        return
+    shown = f"{where}: {key}" if where else f"--{key}"
+    hint = _hint(key, also, "" if where else "--")
+    raise ConfigError(
+        f"{shown}: expected a key that fedlit knows, found none of this name.{hint} "
+        "(fedlit fit --help all lists all keys)"
+    )
+
+
+def _class_paths(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, class path) of all classes that a tree names."""
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            if name == "class_path":
+                yield key, value
+            else:
+                yield from _class_paths(value, key if name == "init_args" else f"{key}.{name}".strip("."))
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _class_paths(value, key)
+
+
+def check_class_path(key: str, value: Any, where: str = "") -> None:
+    """Refuse a class that fedlit does not have.
+
+    Args:
+        key: the key that names it.
+        value: such as ``fedlit.FedProx``; others than fedlit's own pass.
+        where: the file that it stands in; empty for the command line.
+
+    Raises:
+        ConfigError: there is none, with the one that may have been meant.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"fedlit\.[A-Z]\w*", value):
+        return
+    name = value.removeprefix("fedlit.")
+    if name not in HOMES:
+        shown = f"{where}: {key}" if where else f"--{key}"
+        raise ConfigError(
+            f"{shown}: expected a class, found {value}, which fedlit does not have."
+            + did_you_mean(name, [own for own in HOMES if own[0].isupper()], "fedlit.")
+        )
+
+
+def check_file(content: Mapping[Any, Any], where: str) -> None:
+    """Refuse what is wrong in a configuration at first sight.
+
+    Raises:
+        ConfigError: a key or a class of fedlit that does not exist, a study, a group without keys.
+    """
+    if "methods" in content and not set(content) & set(GROUPS):
+        raise ConfigError(
+            f"{where}: expected a configuration, found a study (it has methods). Did you mean: fedlit compare {where}?"
+        )
+    for key, value in content.items():
+        if key in GROUPS and value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {key}: expected keys and values such as {GROUPS[key][0]}: …, found {value!r}")
+        names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
+        for name in names:
+            check_key(name, where)
+    for key, value in _class_paths(content):
+        check_class_path(key, value, where)

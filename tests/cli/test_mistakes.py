@@ -1,0 +1,277 @@
+"""What a beginner mistypes, each answered by one message: at once where no class has to be known, else before data is
+read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedlit.__main__ import main
+from fedlit.cli.study import STUDY
+from fedlit.run.arguments import read
+from fedlit.run.config import find_config
+from fedlit.run.keys import GROUPS, SINGLE
+from fedlit.run.load import FedlitCLI
+
+Q = ["fit", "--config", "quickstart"]
+TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]
+
+# Other libraries' words.
+FOREIGN = re.compile(
+    r"jsonargparse|Parser key|[Ss]ubtypes|Namespace\(|Traceback|<class|typing\.|lightning_fabric|argument "
+)
+
+FILES = {
+    "tab.yaml": "seed: 8\ndata:\n\tbatches: 3\n",
+    "empty.yaml": "",
+    "list.yaml": "- seed: 8\n",
+    "unclosed.yaml": "seed: [8\ndata: 3\n",
+    "twice.yaml": "seed: 8\nseed: 9\n",
+    "flat.yaml": "trainer: 3\n",
+    "group.yaml": "exchnge: {every: step}\n",
+    "key.yaml": "trainer: {max_epoch: 3}\n",
+    "class.yaml": "model: {client: {class_path: fedlit.FederatedCleint}}\n",
+    "study.yaml": "methods: {local: {config: quickstart}}\nseeds: 1\n",
+    "methds.yaml": "methds: {}\nseeds: 1\n",
+    "plain.yaml": "seed: 8\ndata: {batches: 4}\n",
+}
+
+# Answered without torch: arguments → what the message says.
+LIGHT = {
+    "ftt --config quickstart": "expected a command, found 'ftt'.*Did you mean 'fit'",
+    "--config quickstart": "expected a command, found '--config'",
+    "fit": "expected --config NAME, found none",
+    "fit quickstart": "found 'quickstart' without a key. Did you mean --config quickstart?",
+    "fit --confg quickstart": "--confg: .*Did you mean '--config'",
+    "fit -config quickstart": "found -config. Did you mean --config?",
+    "fit --config": "--config: expected a configuration behind it, found nothing",
+    "fit --config quikstart": "--config quikstart: expected a YAML file, found none .*Did you mean 'quickstart'",
+    "fit --config .": "--config .: expected a YAML file, found a folder",
+    "fit --config covertype": "covertype is a study: fedlit compare covertype",
+    "fit --config tab.yaml": "tab.yaml, line 3: expected YAML, found: a tab; indent with spaces",
+    "fit --config empty.yaml": "empty.yaml: expected keys and values such as seed: 8, found an empty file",
+    "fit --config list.yaml": "list.yaml: expected keys and values such as seed: 8, found a list",
+    "fit --config unclosed.yaml": "unclosed.yaml, line 2: expected YAML, .*begins in line 1",
+    "fit --config twice.yaml": "twice.yaml: .*'seed' stands twice.*line 2",
+    "fit --config flat.yaml": "flat.yaml: trainer: expected keys and values such as accelerator: …, found 3",
+    "fit --config group.yaml": "group.yaml: exchnge: .*Did you mean 'exchange'",
+    "fit --config key.yaml": "key.yaml: trainer.max_epoch: .*Did you mean 'trainer.max_epochs'",
+    "fit --config class.yaml": "class.yaml: model.client: .*Did you mean 'fedlit.FederatedClient'",
+    "fit --config study.yaml": "expected a configuration, found a study .*fedlit compare study.yaml",
+    "fit --config quickstart --sed 3": "--sed: .*Did you mean '--seed'",
+    "fit --config quickstart --lr 0.1": "--lr: .*Did you mean '--model.optimizer.lr'",
+    "fit --config quickstart --max_epochs 3": "--max_epochs: .*Did you mean '--trainer.max_epochs'",
+    "fit --config quickstart --model.lr 0.1": "--model.lr: .*Did you mean '--model.optimizer.lr'",
+    "fit --config quickstart --seed": "--seed: expected a value behind it, found nothing",
+    "fit --config quickstart --seed --name x": "--seed: expected a value behind it, found the next key, --name",
+    "fit --config quickstart seed=3": "found 'seed=3' without a key. Did you mean --seed=3?",
+    "fit --config quickstart --trainer 3": "--trainer: .*such as --trainer.accelerator, found '3'",
+    "fit --config quickstart --model.client fedlit.FedPrx": "--model.client: .*Did you mean 'fedlit.FedProx'",
+    "fit --config quickstart --ckpt_path lst": "--ckpt_path: .*found no file .*lst",
+    "test --config quickstart": "test: expected a trained run in .*run fit first",
+    "test --config quickstart --ckpt_path bset": "--ckpt_path: .*found no file .*bset",
+    "describe --config quickstart --format jsn": "--format: expected table or json, found 'jsn'. Did you mean 'json'",
+    "predict --config quickstart --format xml": "--format: expected csv or parquet, found 'xml'",
+    "compare": "expected study, found nothing of the kind",
+    "compare quikstart": "study quikstart: .*Did you mean 'quickstart'",
+    "compare plain.yaml": "plain.yaml: expected a study .*found a configuration. Did you mean: fedlit fit",
+    "compare methds.yaml": "methds.yaml: methds: .*Did you mean 'methods'",
+    "compare quickstart --seed 3": "found --seed. Did you mean '--seeds'",
+    "compare quickstart --seeds x": "seeds: expected such as 8:28 .*found 'x'",
+    "compare quickstart --jobs 0": "--jobs: expected at least 1, found 0",
+    "compare quickstart --jobs two": "--jobs: expected a whole number, found 'two'",
+    "compare quickstart --methods gll": "--methods: expected some of local, gl, .*found 'gll'. Did you mean 'gl'",
+    "search quickstart --trials 0": "--trials: expected at least 1, found 0",
+    "explain --rum x": "found --rum. Did you mean '--run'",
+    "explain --run quickstart": "--run: expected a run's folder, .*found none",
+    "explain --run x --against other": "--against: expected one of others, all, found 'other'. Did you mean 'others'",
+    "data fetsh heart": "found 'fetsh'. Did you mean 'fetch'",
+    "data fetch hart": "found 'hart'. Did you mean 'heart'",
+    "data --list": "fedlit data: .*found --list",
+    "partition descrbe": "found 'descrbe'. Did you mean 'describe'",
+    "partition describe --config nope": "--config nope: expected a YAML file, found none",
+}
+
+# Answered by types, before data is read: arguments after fit --config quickstart → what the message says.
+TYPED = [
+    (["--seed", "eight"], "--seed: expected a whole number, found 'eight'"),
+    (["--seed", "-1"], "seed: expected a number from 0 to .*found -1"),
+    (["--exchange.every", "epcoh"], "--exchange.every: expected step, epoch, or names .*'epcoh'. Did you mean 'epoch'"),
+    (["--exchange.rate", "much"], "--exchange.rate: expected a number, found 'much'"),
+    (["--exchange.rate", "-1"], r"exchange.rate: expected a share in \(0, 1\], found -1"),
+    (["--exchange.federated", "core"], r"--exchange.federated: expected a list of words .*Did you mean \[core\]"),
+    (["--exchange.rule", "fedlit.MLP"], "--exchange.rule: .*kind Rule .*fedlit.Mean.*found fedlit.MLP, which is none"),
+    (["--exchange.rule.weights", "many"], "--exchange.rule.weights: expected uniform or rows, found 'many'"),
+    (["--model.client", "FedPrx"], "--model.client: .*kind FederatedClient.*Did you mean 'fedlit.FedProx'"),
+    (["--model.client", "fedlit.FedProx", "--model.client.mue", "1"], "--model.client.mue: .*Did you mean 'mu'"),
+    (["--model.client", "mine.Mine"], "--model.client: .*found mine.Mine, whose module mine does not exist"),
+    (["--model.client", "broken_own.Mine"], r"error in broken_own: ZeroDivisionError: .*\(broken_own.py, line 2\)"),
+    (["--model.client", "wrong_own.Mine"], "error in wrong_own: SyntaxError: .*line 1"),
+    (["--model.client", "imports_own.Mine"], r"not installed: nothing_there \(imports_own.py, line 1\)"),
+    (
+        ["--model.client.network.hidden", "64"],
+        r"network.hidden: expected a list of whole numbers .*\[64\]",
+    ),
+    (["--model.client.network.hidden", "[64, a]"], r"network.hidden\[1\]: expected a whole number, found 'a'"),
+    (
+        ["--model.client.network", "5"],
+        "--model.client.network: expected a class of the kind Network or null, found '5'",
+    ),
+    (["--model.optimizer", "torch.optim.Adamm"], "--model.optimizer: .*Did you mean 'torch.optim.Adam'"),
+    (["--model.optimizer.lr", "fast"], "--model.optimizer.lr: expected a number, found 'fast'"),
+    (["--model.engine", "thread"], "--model.engine: expected auto, plain, or threads, .*Did you mean 'threads'"),
+    (["--model.threads", "two"], "--model.threads: expected a whole number or null, found 'two'"),
+    (["--data.pool", "maybe"], "--data.pool: expected true or false, found 'maybe'"),
+    (TABLES, "--data.source: expected files, without which there is no Tables, found nothing"),
+    ([*TABLES, "--data.source.files", "a.csv"], "--data.source.files: expected names with .*found 'a.csv'"),
+    ([*TABLES, "--data.source.files", "{a: a.csv}", "--data.source.task", "[3]"], "--data.source.task: expected text"),
+    (["--trainer.max_epochs", "ten"], "--trainer.max_epochs: expected a whole number or null, found 'ten'"),
+    (["--trainer.precision", "33"], "--trainer.precision: expected 64, 32, 16, .*found '33'"),
+    (["--trainer.accelerator", "gpuu"], "trainer.accelerator: expected one of .*Did you mean 'gpu'"),
+    (["--trainer.callbacks", "EarlyStoping"], "--trainer.callbacks: .*Did you mean 'EarlyStopping'"),
+    (["--trainer.overfit_batches", "1"], "overfit_batches would score a part as the whole"),
+    (["--checkpoint.mode", "best"], "--checkpoint.mode: expected min, max, or null, found 'best'"),
+]
+
+# The same in a file: what stands in quickstart.yaml → what is written in its place, and the message.
+WRITTEN = [
+    ("every: epoch", "every: epcoh", "own.yaml: exchange.every: expected step, epoch.*Did you mean 'epoch'"),
+    ("lr: 0.001", "lrr: 0.001", "own.yaml: model.optimizer.lrr: expected what AdamW takes .*Did you mean 'lr'"),
+    ("class_path: fedlit.MLP", "classpath: fedlit.MLP", "own.yaml: model.client.network: .*Did you mean 'class_path'"),
+    (
+        "class_path: fedlit.Bundled",
+        "class_path: fedlit.Bundled\n    init_args: {task: 3}",
+        "data.source.task: .*found 3",
+    ),
+    ("max_epochs: 30", "callbacks: EarlyStopping", "own.yaml: trainer.callbacks: expected monitor"),
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_is_misspelt_is_said_without_torch(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    code = """
+import contextlib, io, json, sys, time
+from fedlit.__main__ import main
+told = []
+for line in json.load(sys.stdin):
+    began, out = time.process_time(), io.StringIO()
+    with contextlib.redirect_stderr(out):
+        status = main(line.split())
+    heavy = sorted({"torch", "lightning", "pandas", "sklearn", "jsonargparse"} & set(sys.modules))
+    told.append([status, out.getvalue(), time.process_time() - began, heavy])
+json.dump(told, sys.stdout)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, input=json.dumps(list(LIGHT)), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for (line, pattern), (status, message, seconds, heavy) in zip(LIGHT.items(), json.loads(done.stdout), strict=True):
+        assert (status, heavy) == (2, []), (line, message)
+        one_message(message, pattern)
+        assert seconds < 1, line
+    assert not (tmp_path / "lightning_logs").exists()
+
+
+def one_message(message: str, pattern: str) -> None:
+    assert message.count("fedlit: error:") == 1 and message.startswith("fedlit: error:"), message
+    assert message.count("\n") == 1 and not FOREIGN.search(message), message
+    assert re.search(pattern, message), message
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table may be read."""
+    from fedlit.data.sources import Bundled, Tables
+
+    for source in (Bundled, Tables):
+        monkeypatch.setattr(source, "tables", lambda *_: pytest.fail("data was read"))
+
+
+def test_values_are_held_against_types_before_data_is_read(
+    here: Path, no_data: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "broken_own.py").write_text("import fedlit\nx = 1 / 0\n")
+    (here / "wrong_own.py").write_text("def f(:\n")
+    (here / "imports_own.py").write_text("import nothing_there\n")
+    for args, pattern in TYPED:
+        assert main([*Q, *args]) == 2, args
+        one_message(capsys.readouterr().err, pattern)
+    quickstart = find_config("quickstart").read_text()
+    for known, wrong, pattern in WRITTEN:
+        assert known in quickstart
+        (here / "own.yaml").write_text(quickstart.replace(known, wrong))
+        assert main(["fit", "--config", "own.yaml"]) == 2, wrong
+        one_message(capsys.readouterr().err, pattern)
+    assert not (here / "lightning_logs").exists()
+
+
+def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = ["--trainer.callbacks", "EarlyStopping", "--trainer.callbacks.monitor"]
+    for args in (["--checkpoint.monitor"], stopping):
+        for wrong, meant in (("loss", "val/loss"), ("wine/auroc", "wine/val/auroc"), ("val/aurocc", "val/auroc")):
+            assert main([*Q, *args, wrong]) == 2
+            message = capsys.readouterr().err
+            assert re.search(f"expected a score .*found {wrong}. Did you mean '{meant}'", message), message
+    assert not list(here.glob("lightning_logs/*/version_*"))
+
+
+def test_the_table_of_keys_is_that_of_the_parser(here: Path) -> None:
+    class Parsed(FedlitCLI):
+        def instantiate_classes(self) -> None:
+            pass
+
+    keys = {action.dest for action in Parsed(read("fit", Q[1:])).parser._actions}
+    keys = {key for key in keys if not key.endswith((".help", ".seed"))}  # one seed for all
+    listed = {*SINGLE, *GROUPS, *(f"{group}.{name}" for group, names in GROUPS.items() for name in names)}
+    assert keys - {"config", "help", "print_config", "print_shtab"} == listed
+
+    from fedlit.study.study import Study
+
+    assert {*STUDY, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
+
+
+def test_a_trial_is_not_the_newest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--trainer.max_epochs", "2", "--data.batches", "4"]
+    assert main([*Q, *short]) == 0
+    capsys.readouterr()
+    assert main([*Q, "--trainer.fast_dev_run", "true"]) == 0
+    told = capsys.readouterr().out
+    assert "nothing is kept of a trial (trainer.fast_dev_run)" in told and "Next:" not in told
+    assert [path.name for path in Path("lightning_logs/quickstart").iterdir()] == ["version_0"]
+    assert main(["test", "--config", "quickstart"]) == 0
+    assert "version_0" in capsys.readouterr().err
+    assert main(["test", "--config", "quickstart", "--trainer.fast_dev_run", "true"]) == 2
+    assert "would score a part as the whole" in capsys.readouterr().err
+
+
+def test_two_configurations_are_put_together_and_found_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "more.yaml").write_text("trainer: {max_epochs: 1, limit_train_batches: 2}\n")
+    both = ["--config", "quickstart", "--config", "more.yaml"]
+    assert main(["fit", *both]) == 0
+    told = capsys.readouterr()
+    assert "Settings of quickstart.yaml, changed by more.yaml; runs are called quickstart+more\n" in told.err
+    assert "limit_train_batches is 2: epochs are shorter than the plan says" in told.out
+    assert "test --config quickstart --config more.yaml" in told.out
+    assert main(["test", *both]) == 0
+    assert "quickstart+more/version_0" in capsys.readouterr().err
+    assert main(["test", "--config", "quickstart"]) == 2
+    assert "expected a trained run" in capsys.readouterr().err
+    (here / "whole.yaml").write_text(find_config("quickstart").read_text())
+    read("describe", ["--config", "quickstart", "--config", "whole.yaml"])
+    assert "quickstart.yaml and whole.yaml are whole configurations" in capsys.readouterr().err
