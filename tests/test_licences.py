@@ -38,7 +38,7 @@ can replace it: true of a Python package, but nothing needs one yet, and compile
 """
 WORDS = {
     **dict.fromkeys(("apache 2.0", "apache software license"), "Apache-2.0"),
-    **dict.fromkeys(("mit license",), "MIT"),
+    **dict.fromkeys(("mit license", "mit licence"), "MIT"),
     **dict.fromkeys(("bsd", "bsd license", "bsd 2-clause license", "2-clause bsd"), "BSD-2-Clause"),
     **dict.fromkeys(("bsd 3-clause license", "3-clause bsd license"), "BSD-3-Clause"),
     **dict.fromkeys(("python software foundation license",), "PSF-2.0"),
@@ -64,6 +64,7 @@ def statements(own: Distribution) -> list[str]:
     heads = [line.split(" :: ") for line in own.metadata.get_all("Classifier", []) if line.startswith("License ::")]
     named = [head[-1] for head in heads if head[-1] != "OSI Approved"]
     field = (own.metadata.get("License") or "").strip()
+    field = "" if field == "UNKNOWN" else field  # what setuptools wrote where nobody had said it
     whole = "\n" in field
     return [*named, *([field] if field and not (whole and named) else [])]
 

@@ -19,7 +19,6 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from jsonargparse import ArgumentParser
-from jsonargparse._parameter_resolvers import get_signature_parameters
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.lazy import HOMES
@@ -81,13 +80,14 @@ def in_one_line(message: str) -> str:
 
     Example:
         >>> in_one_line('Parser key "seed":\n  Expected a <class \'int\'>. Got value: text')
-        "seed: expected another value, found 'text'"
+        "seed: expected another value, found 'text' (fedlit fit --help seed says which)"
     """
     keys = re.findall(r'Parser key "([^"]+)"', message)
     values = re.findall(r"(?:Given|Got) value: (.*?)\.?\s*$", message, re.MULTILINE)
     if keys:
         found = f", found {values[-1]!r}" if values and "Namespace(" not in values[-1] else ""
-        return f"{'.'.join(dict.fromkeys(keys))}: expected another value{found}"
+        key = ".".join(dict.fromkeys(keys))
+        return f"{key}: expected another value{found} (fedlit fit --help {key} says which)"
     text = re.sub(r"\bParser key\b|<class '([\w.]+)'>", r"\1", " ".join(message.split())).rstrip(".")
     return f"{text} (fedlit fit --help lists all keys)"
 
@@ -244,6 +244,9 @@ def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int) -> 
 
 def _parameters(node: _Class, found: type, key: str, path: _Value | None, made_with: int) -> str | None:
     """Against what a class takes; its first ``made_with`` arguments are not the configuration's."""
+    # a private name of jsonargparse: without it a message is less exact, and no more than that
+    from jsonargparse._parameter_resolvers import get_signature_parameters
+
     taken = [own for own in get_signature_parameters(found, None) if own.name not in ("args", "kwargs")][made_with:]
     hints = {own.name: own.annotation for own in taken}
     for name, own in node.items():

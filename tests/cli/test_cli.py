@@ -325,9 +325,11 @@ def test_the_best_checkpoint_can_be_scored_but_not_resumed(here: Path, capsys: p
         ["--model.engine", "plain"],
     ],
 )
-def test_options_that_the_readme_names(options: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    assert options[0] in readme
+def test_options_that_the_configuration_page_names(
+    options: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert options[0] in page
     assert main(["describe", "--config", "quickstart.yaml", *options]) == 0
     shown = capsys.readouterr().out
     assert {"--exchange.rule.weights": "weights=rows", "--exchange.rate": "update rate 0.5"}.get(

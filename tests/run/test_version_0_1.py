@@ -50,7 +50,7 @@ def test_its_corrections_are_explained(run: Path, capsys: pytest.CaptureFixture[
     values, epoch = read_corrections(run)
     assert epoch == 2 and sorted(values["client"].unique()) == CLIENTS
     assert main(["explain", "--run", str(run), "--client", "cuneo"]) == 0
-    assert "client cuneo: feature colour=clear scaled by 1.01" in capsys.readouterr().out
+    assert "cuneo multiplies column colour=clear by 1.01" in capsys.readouterr().out
     assert {"findings.csv", "corrections_inputs.png", "histograms_cuneo.svg"} <= {
         path.name for path in (run / "explain").iterdir()
     }

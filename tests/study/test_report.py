@@ -21,6 +21,7 @@ from fedlit.study.lift import Answer
 from fedlit.study.method import Method
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.words import answer_kind, answer_words
+from fedlit.tasks import TASKS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = [
@@ -137,7 +138,7 @@ def test_no_colour_has_two_meanings() -> None:
     assert len(set(everything)) == len(everything) and set(METHODS) < set(names)
     assert len({dark for _, dark in THEME.values()}) == len(THEME)
     methods = {f"m{number}": Method("quickstart.yaml") for number in range(16)}
-    study = Study({"local": Method("quickstart.yaml"), **methods}, seeds=[1]).for_tasks({})
+    study = Study({"local": Method("quickstart.yaml"), **methods}, seeds=[1]).for_tasks({"a": TASKS["classification"]})
     drawn = looks(study)
     assert len({(drawn[name].colour, drawn[name].line) for name in methods}) == 16
     assert not {drawn[name].colour for name in methods} & {drawn[name].colour for name in drawn if name not in methods}

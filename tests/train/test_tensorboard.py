@@ -151,7 +151,7 @@ def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
 
 
 def test_a_test_draws_its_confusion_matrices_and_logs_its_scores(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1, board=BoardSettings(confusion_matrices=2))
+    run = make_run(tmp_path, epochs=1, board=BoardSettings(confusion_matrices=2, curves=False))
     run.fit(quiet=True)
     results = run.test(quiet=True)
     board = read(tmp_path)
