@@ -34,7 +34,7 @@ __all__ = [
 LEVEL = 0.95
 MIN_SEEDS_FOR_TEST = 8
 
-HELPED, HARMED, UNCHANGED, UNKNOWN = "helped", "harmed", "unchanged", "unknown"
+HELPED, HARMED, UNCLEAR, UNKNOWN = "helped", "harmed", "unclear", "unknown"
 Interval = tuple[float, float]
 _NONE: Interval = (math.nan, math.nan)
 
@@ -169,14 +169,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(interval: Interval) -> str:
-    """``helped`` or ``harmed`` where the interval of a lift excludes 0, ``unchanged`` where it does not, ``unknown``
+    """``helped`` or ``harmed`` where the interval of a lift excludes 0, ``unclear`` where it does not, ``unknown``
     where there is none.
 
     Example:
         >>> verdict((0.1, 0.4)), verdict((-0.1, 0.4)), verdict((-0.4, -0.1))
-        ('helped', 'unchanged', 'harmed')
+        ('helped', 'unclear', 'harmed')
     """
     low, high = interval
     if not math.isfinite(low + high):
         return UNKNOWN
-    return HELPED if low > 0 else HARMED if high < 0 else UNCHANGED
+    return HELPED if low > 0 else HARMED if high < 0 else UNCLEAR

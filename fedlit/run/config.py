@@ -56,7 +56,8 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
                 return candidate.resolve()
     known = known_configs(studies=studies)
     what = "study" if studies else "--config"
-    found = "a folder" if asked.is_dir() else f"none in {', '.join(str(folder.resolve()) for folder in folders)}"
+    looked = dict.fromkeys(str(folder.resolve()) for folder in folders)
+    found = "a folder" if asked.is_dir() else f"none in {', '.join(looked)}"
     stem = asked.name.removesuffix(".yaml")
     other = (
         f" {stem} is a configuration: fedlit fit --config {stem}."
@@ -64,9 +65,15 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
         else f" {stem} is a study: fedlit compare {stem}."
     )
     stems = [file.removesuffix(".yaml") for file in known]
+    near = [
+        file.name
+        for folder in {here, asked.parent}
+        for ending in ("yaml", "yml")
+        for file in folder.glob(f"*.{ending}")
+    ]
     raise ConfigError(
         f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(stems)}."
-        + did_you_mean(stem, stems)
+        + (did_you_mean(asked.name, near) or did_you_mean(f"{stem}.yaml", near) or did_you_mean(stem, stems))
         + (other if f"{stem}.yaml" in known_configs(studies=not studies) else "")
     )
 
@@ -138,10 +145,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"), shown(path))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found: {error}") from error
+        raise ConfigError(
+            f"{shown(path)}: expected a YAML file in UTF-8, found other bytes; is it another file?"
+        ) from error
     if not isinstance(content, dict):
-        found = "an empty file" if content is None else "a list" if isinstance(content, list) else repr(content)
-        raise ConfigError(f"{shown(path)}: expected keys and values such as seed: 8, found {found}")
+        # never more than a glimpse: it may be a table, of people who must not stand in a log
+        found = "an empty file" if content is None else "a list" if isinstance(content, list) else "other text"
+        table = path.suffix.lower() in (".csv", ".parquet", ".tsv", ".xlsx")
+        hint = "; a table is named in a configuration, under data.source.init_args.files" if table else ""
+        raise ConfigError(
+            f"{shown(path)}: expected a YAML file of keys and values such as seed: 8, found {found}{hint}"
+        )
     return content
 
 

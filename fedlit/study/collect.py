@@ -1,5 +1,5 @@
 """From the folders of a study's runs to one tidy table, with what each client would have chosen on validation: its
-settings, the best go-alone model, the best federated method.
+settings, the best model alone, the best federated method.
 """
 
 from __future__ import annotations

@@ -94,7 +94,11 @@ def compare(
     """
     study = load_study(study) if isinstance(study, str) else study
     study, folder = _placed(study, scenario, out)
-    study = study.restricted(methods, baselines)
+    whole, study = study, study.restricted(methods, baselines)
+    if study.about != whole.about and not quiet:
+        say(
+            f"{study.about.removeprefix(whole.about).strip()} The report and the tables in {folder} will show this part."
+        )
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")

@@ -73,7 +73,7 @@ def _svg(height: float, draw: Callable[[Axes], None], title: str) -> str:
 
 
 def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: str) -> str:
-    """One client: methods from top to bottom, mean over seeds with its 95 % interval, the best go-alone model as a
+    """One client: methods from top to bottom, mean over seeds with its 95 % interval, the best model alone as a
     square and the best federated method as a star, the paper's figure as a hollow diamond, and a line where the best
     go-alone model is.
     """
@@ -104,7 +104,7 @@ def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: s
 def lift_figure(
     study: Study, lift: pd.DataFrame, score: Score, method: str, clients: Sequence[str], limits: tuple[float, float]
 ) -> str:
-    """A method's forest plot in its own colour: lift over the reference (circles) and over the best go-alone model
+    """A method's forest plot in its own colour: lift over the reference (circles) and over the best model alone
     (squares), client by client, with 95 % intervals; what lies right of zero is gained by federation.
     """
     own = lift[(lift["metric"] == score.name) & (lift["method"] == method)]
@@ -143,7 +143,7 @@ def curves_figure(study: Study, curves: pd.DataFrame, score: Score, client: str,
         curves: method, seed, client, metric, step, value.
         score: what is drawn.
         client: whose.
-        alone: validation score of the best go-alone model, drawn as a dotted line; None for none.
+        alone: validation score of the best model alone, drawn as a dotted line; None for none.
     """
     own = curves[(curves["client"] == client) & (curves["metric"] == f"val/{score.name}")]
     drawn_as = looks(study)

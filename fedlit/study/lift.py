@@ -188,7 +188,7 @@ class Answer:
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
-    """For each client, its best federated method against its best go-alone model, both chosen per seed on validation.
+    """For each client, its best federated method against its best model alone, both chosen per seed on validation.
     None where the study has no federated method that leaves rows where they are.
     """
     if not study.candidates:
@@ -231,8 +231,8 @@ def _flat(own: Estimate) -> dict[str, float]:
 
 
 def count_verdicts(lift: pd.DataFrame, metric: str, reference: str) -> pd.DataFrame:
-    """How many clients each method helped, left unchanged, harmed, and left unknown; index: method."""
+    """How many clients each method helped, left unclear, harmed, and left unknown; index: method."""
     own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin([MEAN, WORST])]
-    columns = ["helped", "unchanged", "harmed", "unknown"]
+    columns = ["helped", "unclear", "harmed", "unknown"]
     table = own.groupby("method", sort=False)["verdict"].value_counts().unstack(fill_value=0)
     return table.reindex(columns=columns, fill_value=0).reindex(own["method"].unique())

@@ -89,6 +89,8 @@ def _metric(found: Findings, score: Score) -> dict[str, Any]:
     finite = lift[["low", "high", "mean"]].to_numpy(float)
     finite = drawn(score, finite[np.isfinite(finite)])
     reach = 1.08 * float(np.abs(finite).max()) if len(finite) and np.abs(finite).max() else 1.0
+    if means := np.nanmax(np.abs(drawn(score, lift["mean"].to_numpy(float))), initial=0.0):
+        reach = min(reach, 8 * float(means))  # intervals of few seeds would flatten all that was found
     logged = set(curves.loc[curves["metric"] == f"val/{score.name}", "client"])
     return {
         "label": score.label,

@@ -37,7 +37,7 @@ class Study:
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
         baselines: the go-alone models, by name; each with its grid of settings, null for the default one. Left out:
             those that the clients' tasks have.
-        choose: the metric, on validation, by which settings of baselines and tuned methods, the best go-alone model,
+        choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
             best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
             client's task.
         checkpoint: which state of a run is scored on the test split: ``last`` epoch, or the ``best`` by ``choose``.
@@ -161,7 +161,7 @@ class Study:
         """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
         methods = {name: method.label or name for name, method in self.methods.items()}
         baselines = {name: LABELS[name] for name in self.baselines or ()}
-        best = {BEST_ALONE: "Best go-alone"} if len(self.alone) > 1 else {}
+        best = {BEST_ALONE: "Best alone"} if len(self.alone) > 1 else {}
         best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
         return {**methods, **baselines, **best}
 
@@ -183,7 +183,7 @@ class Study:
 
     @property
     def best_alone(self) -> str:
-        """What a client would do alone: the best go-alone model, or the reference where there is no other."""
+        """What a client would do alone: the best model alone, or the reference where there is no other."""
         return BEST_ALONE if len(self.alone) > 1 else self.reference
 
     def reference_of(self, method: str) -> str:
@@ -217,7 +217,8 @@ class Study:
         )
 
     def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
-        """The study with these methods (the reference always among them) and these baselines only; None for all.
+        """The study with these methods (the reference always among them) and these baselines only; None for all. What
+        it is about then says what is left out.
 
         Raises:
             ConfigError: a name that the study does not have.
@@ -228,8 +229,14 @@ class Study:
         must_be_known("--methods", chosen, self.methods)
         must_be_known("--baselines", alone or (), known)
         kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
+        without = [name for name in self.methods if name not in kept]
+        left = [f"without {', '.join(without)}"] if without else []
+        if alone is not None and set(alone) < set(known):
+            left.append(f"of go-alone models {', '.join(alone)} only" if alone else "without go-alone models")
+        part = f"Part of the study: {'; '.join(left)}." if left else ""
         return replace(
             self,
+            about=" ".join(filter(None, [self.about, part])),
             methods={name: own for name, own in self.methods.items() if name in kept},
             baselines=self.baselines if alone is None else {name: known[name] for name in known if name in alone},
             search=self.search if self.search is not None and self.search.method in kept else None,

@@ -99,7 +99,7 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
 
 def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> Table:
     """Federated methods by clients: lift over the reference (95 % interval), p; how many clients
-    it helped, left unchanged, harmed.
+    it helped, left unclear, harmed.
     """
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
     found, counts, most = _cells(own), count_verdicts(lift, score.name, reference), own["n"].max()
@@ -118,9 +118,9 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
             cells.append(Cell(score.text(cell["mean"], signed=True), spread, marked=clear, kind=cell["verdict"]))
         count = counts.loc[method]
         unknown = f" ({count['unknown']} unknown)" if count["unknown"] else ""
-        cells.append(Cell(f"{count['helped']} / {count['unchanged']} / {count['harmed']}{unknown}"))
+        cells.append(Cell(f"{count['helped']} / {count['unclear']} / {count['harmed']}{unknown}"))
         rows.append((study.labels[method], cells))
-    return Table([*map(client_label, clients), "helped / unchanged / harmed"], rows)
+    return Table([*map(client_label, clients), "helped / unclear / harmed"], rows)
 
 
 def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:

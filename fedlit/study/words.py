@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from fedlit.statistics import MIN_SEEDS_FOR_TEST
 from fedlit.study.findings import Findings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
@@ -16,7 +17,7 @@ __all__ = ["answer_kind", "answer_words", "each_of", "paper_notes", "provenance"
 _TITLES = {
     "helped": "Federation pays",
     "harmed": "Better alone",
-    "unchanged": "No clear difference",
+    "unclear": "No clear difference",
     "unknown": "Not known",
     "nothing": "Nothing to gain",
 }
@@ -36,15 +37,19 @@ def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
     title, score = _TITLES[kind], COMPARED[study.choice_of(answer.client)]
     if kind == "unknown":
         title += f": {_why_unknown(answer)}"
+    if kind == "unclear" and answer.lift.n < MIN_SEEDS_FOR_TEST:
+        title += f": {answer.lift.n} seeds can show only large ones"
     if kind == "nothing":
         who = "both reach" if at_best(score, answer.federated.mean) else "alone it reaches"
         title += f": {who} the best {score.label} that there is"
     low, high = answer.lift.interval
     ends = f"{score.text(low, signed=True)} to {score.text(high, signed=True)}"
     interval = f", interval {ends}" if math.isfinite(low + high) else ""
+    if score.percent and max(-low, high) > 1:
+        interval = ", interval wider than the scale"
     text = (
         f"{heading(score)}: best federated{_mostly(study, answer.usual_federated)} "
-        f"{score.text(answer.federated.mean)}, best go-alone{_mostly(study, answer.usual_alone)} "
+        f"{score.text(answer.federated.mean)}, best alone{_mostly(study, answer.usual_alone)} "
         f"{score.text(answer.alone.mean)}; lift {score.text(answer.lift.mean, signed=True)}{points(score)}{interval}"
     )
     if answer.better_alone is not None:
@@ -82,10 +87,10 @@ def words(found: Findings) -> dict[str, str]:
         **_choices(found),
         "lift": _lift_words(found),
         "helped, harmed": "the interval of the lift excludes zero. Harmed in comparison with the same network trained "
-        "alone is negative transfer: the others' influence does damage. Harmed in comparison with the best go-alone "
+        "alone is negative transfer: the others' influence does damage. Harmed in comparison with the best alone "
         "model: this client does better by staying out. Each interval stands for itself: where nothing differs, about "
         "one in twenty still excludes zero",
-        "unchanged": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
+        "unclear": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
         "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
         "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
         f"{dependent}",
@@ -123,7 +128,7 @@ def _choices(found: Findings) -> dict[str, str]:
             )
     if BEST_ALONE in study.labels:
         candidates = ", ".join(study.labels[name] for name in study.alone)
-        meaning["best go-alone"] = (
+        meaning["best alone"] = (
             f"per seed and client the one of {candidates} that has {best} on validation rows: what a "
             "client can have without asking anyone. Where validation rows are few, it can be worse than always taking "
             "one"

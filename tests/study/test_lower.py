@@ -143,9 +143,7 @@ def test_a_client_is_told_who_would_have_been_better_alone(found: Comparison) ->
 def test_everything_that_is_read_says_so(found: Comparison, tmp_path: Path) -> None:
     text = str(found)
     assert text.startswith("RMSE, lower is better:\n") and "Lift over Local, by how much lower:" in text
-    assert (
-        "RMSE (lower is better): best federated (mostly Shared) 3, best go-alone (mostly Other) 1.5; lift -1.5" in text
-    )
+    assert "RMSE (lower is better): best federated (mostly Shared) 3, best alone (mostly Other) 1.5; lift -1.5" in text
     tables = markdown_tables(found, provenance(found))
     assert "## RMSE (lower is better)" in tables and "## Lift over Local: RMSE, by how much lower" in tables
     assert "Of RMSE lower is better; lift = by how much lower" in tables and "the smallest RMSE on validation" in tables
