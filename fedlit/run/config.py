@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, closest
 
 __all__ = ["config_folders", "find_config", "flatten", "known_configs", "parse_yaml", "read_yaml", "shown"]
 
@@ -65,15 +65,12 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
         else f" {stem} is a study: fedlit compare {stem}."
     )
     stems = [file.removesuffix(".yaml") for file in known]
-    near = [
-        file.name
-        for folder in {here, asked.parent}
-        for ending in ("yaml", "yml")
-        for file in folder.glob(f"*.{ending}")
-    ]
+    files = [file for folder in {here, asked.parent} for file in (*folder.glob("*.yaml"), *folder.glob("*.yml"))]
+    known_by = {**{file.stem: file.name for file in files}, **{name: name for name in stems}}
+    near = closest(stem.removesuffix(".yml"), known_by)
     raise ConfigError(
         f"{what} {name}: expected a YAML file, found {found}; known by name are {', '.join(stems)}."
-        + (did_you_mean(asked.name, near) or did_you_mean(f"{stem}.yaml", near) or did_you_mean(stem, stems))
+        + (f" Did you mean {known_by[near]!r}?" if near else "")
         + (other if f"{stem}.yaml" in known_configs(studies=not studies) else "")
     )
 
@@ -153,9 +150,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         found = "an empty file" if content is None else "a list" if isinstance(content, list) else "other text"
         table = path.suffix.lower() in (".csv", ".parquet", ".tsv", ".xlsx")
         hint = "; a table is named in a configuration, under data.source.init_args.files" if table else ""
-        raise ConfigError(
-            f"{shown(path)}: expected a YAML file of keys and values such as seed: 8, found {found}{hint}"
-        )
+        raise ConfigError(f"{shown(path)}: expected keys and values such as seed: 8, found {found}{hint}")
     return content
 
 

@@ -96,9 +96,7 @@ def compare(
     study, folder = _placed(study, scenario, out)
     whole, study = study, study.restricted(methods, baselines)
     if study.about != whole.about and not quiet:
-        say(
-            f"{study.about.removeprefix(whole.about).strip()} The report and the tables in {folder} will show this part."
-        )
+        say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")

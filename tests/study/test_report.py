@@ -161,7 +161,7 @@ def test_text_in_coloured_cells_can_be_read() -> None:
         (0.9996, 0.9995, "unclear", "auroc", "nothing", "Nothing to gain: both reach the best AUROC that there is"),
         (1.0, 0.98, "unclear", "auroc", "nothing", "Nothing to gain: alone it reaches the best AUROC that there is"),
         (1.0, 0.98, "harmed", "auroc", "harmed", "Better alone"),
-        (0.999, 1.0, "unclear", "auroc", "unclear", "No clear difference"),
+        (0.999, 1.0, "unclear", "auroc", "unclear", "No clear difference: 2 seeds can show only large ones"),
         (0.0, 0.0, "unknown", "rmse", "nothing", "Nothing to gain: both reach the best RMSE that there is"),
         (1.0, 1.0, "unknown", "rmse", "unknown", "Not known: all seeds gave the same lift"),
     ],
