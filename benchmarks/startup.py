@@ -1,5 +1,5 @@
-"""CPU seconds (user and system) until commands have answered, least of several runs each; what is misspelt must not wait
-for torch.
+"""CPU seconds (user and system) until commands have answered, least of several runs each; what is misspelt must not
+wait for torch.
 
 python benchmarks/startup.py
 """
