@@ -10,20 +10,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedlit.errors import ConfigError, Parser, did_you_mean
+from fedlit.errors import ConfigError, Parser
 from fedlit.run.config import find_config, known_configs, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal
+from fedlit.study.check import check_study
 from fedlit.study.method import must_be_known
 from fedlit.study.seeds import parse_seeds
 
-__all__ = ["STUDY", "main"]
-
-STUDY = (
-    *("about", "seeds", "methods", "reference", "baselines", "choose", "checkpoint", "metrics", "bootstrap"),
-    *("keep_checkpoints", "paper", "search", "scenarios"),
-)
-"""The keys of a study; a test compares them with what it has."""
+__all__ = ["main"]
 
 
 def _names(text: str) -> list[str]:
@@ -70,12 +65,7 @@ def _check(asked: Mapping[str, Any]) -> None:
             f"{where}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit --config "
             f"{asked['study']}?"
         )
-    for key in content:
-        if key not in STUDY:
-            raise ConfigError(
-                f"{where}: {key}: expected a key of a study ({', '.join(STUDY)}), found none of this name."
-                + did_you_mean(str(key), STUDY)
-            )
+    check_study(content, path)
     if asked["seeds"] is not None:
         parse_seeds(asked["seeds"])
     for key in ("jobs", "trials"):
