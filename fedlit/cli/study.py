@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedlit.errors import ConfigError, Parser
 from fedlit.run.config import find_config, known_configs, read_yaml, shown
 from fedlit.run.keys import GROUPS
-from fedlit.show.shown import for_terminal
+from fedlit.show.shown import for_terminal, say
 from fedlit.study.check import check_study
 from fedlit.study.method import must_be_known
 from fedlit.study.seeds import parse_seeds
@@ -103,10 +102,10 @@ def main(command: str, argv: Sequence[str]) -> int:
             print(f"\n{for_terminal(found)}\n")
             print(f"Report: {found.folder / 'report.html'}")
             for name, error in found.failures.items():
-                print(f"FAILED {name}: {error}", file=sys.stderr)
+                say(f"FAILED {name}: {error}")
             failed |= bool(found.failures)
     except KeyboardInterrupt:
         again = shlex.join(["fedlit", command, *argv])
-        print(f"fedlit: interrupted; the same command goes on with what is missing: {again}", file=sys.stderr)
+        say(f"fedlit: interrupted; the same command goes on with what is missing: {again}")
         return 130
     return 1 if failed else 0

@@ -4,7 +4,6 @@ a second.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+from fedlit.show.shown import say
 
 __all__ = ["ROOT", "Asked", "Command", "made_from", "option", "options", "read", "title"]
 
@@ -138,10 +138,10 @@ def read(command: Command, typed: list[str]) -> Asked:
     root, checkpoint = Path(setting("trainer.default_root_dir") or ROOT), setting("ckpt_path")
     saved = _own_config(command, configs, root, name, checkpoint)
     if saved is not None:
-        print(f"Using the run's own configuration {saved}", file=sys.stderr, flush=True)
+        say(f"Using the run's own configuration {saved}")
         args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
     elif len(configs) > 1:
-        print(_put_together(configs, contents, name), file=sys.stderr, flush=True)
+        say(_put_together(configs, contents, name))
     return Asked(command, typed, args, configs, name, helping)
 
 
@@ -179,6 +179,8 @@ def _pairs(typed: list[str]) -> Iterator[tuple[str, str]]:
             position += 1
             value = typed[position] if position < len(typed) else ""
             if position == len(typed) or value.startswith("--"):
+                if flag != "-c":
+                    check_key(flag.removeprefix("--"))
                 what = "a configuration" if flag in ("--config", "-c") else "a value"
                 found = f"the next key, {value}" if value else "nothing"
                 such = "; for instance --config quickstart.yaml" if what != "a value" else ""

@@ -247,10 +247,10 @@ def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int | Co
         return None
     if not issubclass(found, classes):
         return f"{kind}{known and f' ({known})'}, found {path.value}, which is none"
-    if lacks := sorted(getattr(found, "__abstractmethods__", ())):
+    if lacks := sorted(map(str, getattr(found, "__abstractmethods__", ()))):
         mine = [name for name in vars(found) if name not in dir(found.__base__)]
-        near = [f" Did you mean {name} by its {like}?" for name in lacks if (like := closest(name, mine))]
-        return f"{kind} that defines {' and '.join(lacks)}, found {path.value}, which does not.{''.join(near)}"
+        meant = [f" Did you mean {name} by its {like}?" for name in lacks if (like := closest(name, mine))]
+        return f"{kind} that defines {' and '.join(lacks)}, found {path.value}, which does not.{''.join(meant)}"
     inner = {name: own for name, own in node.items() if name != "class_path"} if isinstance(node, _Class) else {}
     return _parameters(_Class(inner), found, key, path, made_with)
 
