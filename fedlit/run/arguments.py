@@ -85,12 +85,13 @@ def _origin(*configs: Path) -> str:
     )
 
 
-def read(command: Command, typed: list[str]) -> Asked:
+def read(command: Command, typed: list[str], source: str = "") -> Asked:
     """Read what is typed behind a command.
 
     Args:
         command: the command.
         typed: what is behind it.
+        source: who names the configurations, where nobody typed ``--config``.
 
     Raises:
         ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
@@ -107,7 +108,9 @@ def read(command: Command, typed: list[str]) -> Asked:
     pairs, configs, args = [], [], []
     for flag, value in _pairs(typed) if not helping else _as_typed(typed):
         if flag in ("--config", "-c") and value is not None:
-            configs.append(find_config(value))
+            configs.append(find_config(value, what=source and f"{source}:"))
+            if configs[-1] in configs[:-1]:
+                raise ConfigError(f"--config {value}: expected each configuration once, found it twice; leave one out")
             args += ["--config", str(configs[-1])]
         else:
             pairs.append((flag, value))
@@ -124,6 +127,11 @@ def read(command: Command, typed: list[str]) -> Asked:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     given = dict(pairs)
     style, styles = given.get("--format"), _FORMATS.get(command)
+    if style and not styles:
+        raise ConfigError(
+            f"--format: expected it with describe ({' or '.join(_FORMATS['describe'])}) or predict "
+            f"({' or '.join(_FORMATS['predict'])}), found it with {command}, where it would be ignored; leave it out"
+        )
     if style and styles and style not in styles:
         raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
 

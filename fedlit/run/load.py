@@ -164,7 +164,7 @@ def load(config: str, *args: str, command: Command = "fit") -> Run:
         >>> sorted(run.describe().clients)
         ['breast_cancer', 'digits', 'wine']
     """
-    return parse(read(command, ["--config", config, *args]))[0]
+    return parse(read(command, ["--config", config, *args], "fedlit.load"))[0]
 
 
 def parse(asked: Asked) -> tuple[Run, Any]:

@@ -220,6 +220,9 @@ class Run(Shown):
                 print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
+            for key in ("max_epochs", "max_steps"):
+                if getattr(trainer, key) == 0:
+                    print(f"Nothing is trained: trainer.{key} is 0; the scores are those of untrained clients")
         with without_hints():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -234,6 +237,11 @@ class Run(Shown):
                 raise told from error
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step:
+                if 0 < trainer.max_steps <= trainer.global_step and not quiet:
+                    print(
+                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): its weights are "
+                        "scored now, but no epoch's end chose a best checkpoint"
+                    )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self.loop.results["validation"]
 

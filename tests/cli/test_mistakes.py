@@ -5,15 +5,22 @@ read.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedlit.__main__ import main
+from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import GROUPS, SINGLE
@@ -76,6 +83,8 @@ LIGHT = {
     "--verison": "found '--verison'.*Did you mean '--version'",
     "fit --helpp": "--helpp: expected a key .*Did you mean '--help'",
     "fit --config=": "--config: expected a configuration .*found nothing",
+    "fit --config quickstart --config quickstart": "--config quickstart: expected each configuration once",
+    "test --config quickstart --format json": "--format: .*found it with test, where it would be ignored",
     "fit --config quickstart --sed 3": "--sed: .*Did you mean '--seed'",
     "fit --config quickstart --lr 0.1": "--lr: .*Did you mean '--model.optimizer.lr'",
     "fit --config quickstart --max_epochs 3": "--max_epochs: .*Did you mean '--trainer.max_epochs'",
@@ -211,6 +220,7 @@ def test_what_is_misspelt_is_said_without_torch(tmp_path: Path) -> None:
     code = """
 import contextlib, io, json, sys, time
 from fedlit.__main__ import main
+from fedlit.errors import ConfigError
 told = []
 for line in json.load(sys.stdin):
     began, out = time.process_time(), io.StringIO()
@@ -290,6 +300,46 @@ def test_the_table_of_keys_is_that_of_the_parser(here: Path) -> None:
     from fedlit.study.study import Study
 
     assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
+
+
+def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
+    import fedlit
+
+    with pytest.raises(ConfigError, match=r"^fedlit\.load: nothere.yaml: expected a YAML file"):
+        fedlit.load("nothere.yaml")
+    with pytest.raises(AttributeError, match=r"'FedPrx'\. Did you mean 'FedProx'"):
+        fedlit.FedPrx  # noqa: B018
+
+
+def test_lines_keep_to_a_narrow_terminal(here: Path) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    told = b""
+    for args in (["fit", "--config", "quickstart", "--sed", "3"], ["compare", "--help"], ["explain", "--help"]):
+        subprocess.run([sys.executable, "-m", "fedlit", *args], stdout=slave, stderr=slave, stdin=slave, env=env)
+        told += os.read(master, 65536)
+    lines = told.decode().replace("\r", "").split("\n")
+    assert len(lines) > 40 and max(map(len, lines)) <= 40
+    assert lines[0] == "fedlit: error: --sed: expected a key"
+
+
+def test_settings_that_a_class_refuses_are_no_failed_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for args, message in (
+        (["--model.optimizer", "SGD", "--model.optimizer.lr", "-1"], "model.optimizer: .*Invalid learning rate"),
+        (["--model.scheduler", "StepLR", "--model.scheduler.step_size", "0"], "model.scheduler: .*ZeroDivisionError"),
+    ):
+        assert main([*Q, *args, "--data.batches", "2", "--trainer.max_epochs", "1"]) == 2
+        one_message(capsys.readouterr().err, message)
+
+
+def test_what_was_not_trained_is_said(here: Path, capsys: pytest.CaptureFixture[str], recwarn: Any) -> None:
+    assert main([*Q, "--trainer.max_epochs", "0"]) == 0
+    assert "Nothing is trained: trainer.max_epochs is 0" in capsys.readouterr().out
+    assert main([*Q, "--trainer.max_steps", "1", "--trainer.precision", "bf16"]) == 0
+    told = capsys.readouterr()
+    assert "Training ended within an epoch (trainer.max_steps is 1)" in told.out
+    assert not [str(own.message) for own in recwarn if "monitor" in str(own.message) or "bf16" in str(own.message)]
 
 
 def test_a_trial_is_not_the_newest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
