@@ -238,9 +238,10 @@ class Run(Shown):
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step:
                 if 0 < trainer.max_steps <= trainer.global_step and not quiet:
+                    best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
                     print(
-                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): its weights are "
-                        "scored now, but no epoch's end chose a best checkpoint"
+                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
+                        f"its weights are scored now{best}"
                     )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self.loop.results["validation"]
