@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.show.shown import say
 
 __all__ = ["main"]
 
@@ -59,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedlitError as error:
         if os.environ.get("FEDLIT_DEBUG"):
             traceback.print_exc()
-        print(f"fedlit: error: {error}", file=sys.stderr)
+        say(f"fedlit: error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        print("fedlit: interrupted; continue with --ckpt_path last", file=sys.stderr)
+        say("fedlit: interrupted; continue with --ckpt_path last")
         return 130
     except BrokenPipeError:
         return 1
@@ -95,12 +97,22 @@ def _dispatch(args: list[str]) -> int:
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
-        raise ConfigError(
-            f"expected a command, found {command!r}; fedlit --help lists them."
-            + did_you_mean(command, [*HEAVY, *STUDIES, "data", "explain", "partition"])
-            + (" Did you mean fedlit fit --config …?" if command.startswith("-") else "")
-        )
+        raise ConfigError(f"expected a command, found {command!r}; fedlit --help lists them." + _meant(command))
     return 0
+
+
+def _meant(command: str) -> str:
+    """What a word that is no command may have been."""
+    known = [*HEAVY, *STUDIES, "data", "explain", "partition", "--version", "--help"]
+    dashed = " Did you mean fedlit fit --config …?" if command.startswith("-") else ""
+    return did_you_mean(command, known) or dashed
+
+
+class _Wrapped(logging.Handler):
+    """Warnings, as Python shows them where nobody says how, but at the terminal's width."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
 
 
 def _execute(command: str, rest: list[str]) -> int:
@@ -108,7 +120,9 @@ def _execute(command: str, rest: list[str]) -> int:
 
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
-        print(f"Reading {', '.join(map(str, asked.configs))}", file=sys.stderr, flush=True)
+        say(f"Reading {', '.join(map(str, asked.configs))}")
+    if sys.stderr.isatty():
+        logging.getLogger("fedlit").addHandler(_Wrapped(logging.WARNING))
     try:
         from fedlit.cli.runs import execute
     except ImportError as error:
@@ -132,9 +146,7 @@ def _guarded(work: Callable[[], int]) -> int:
             raise ConfigError(str(error)) from error
         if os.environ.get("FEDLIT_DEBUG"):
             raise
-        print(
-            f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)", file=sys.stderr
-        )
+        say(f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)")
         return 1
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 __all__ = ["ConfigError", "DataError", "FedlitError", "Parser", "RunError", "closest", "did_you_mean"]
 
@@ -66,8 +68,24 @@ _TOLD = {
 """What argparse says → in fedlit's words."""
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Words are never pushed beyond the terminal."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=24 if shutil.get_terminal_size().columns >= 60 else 6)
+
+    def _format_usage(self, *args: Any) -> str:
+        text = " ".join(super()._format_usage(*args).split())
+        return textwrap.fill(text, self._width, subsequent_indent="  ", break_on_hyphens=False) + "\n\n"
+
+
 class Parser(argparse.ArgumentParser):
-    """Of light commands: a wrong argument is a :class:`ConfigError` instead of a page of usage."""
+    """Of light commands: a wrong argument is a :class:`ConfigError` instead of a page of usage, and explanations stand
+    below what they explain where the terminal is narrow.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
 
     def parse_args(self, args: Sequence[str], namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
         """See the class; a misspelt flag is said before one that is missing, for it may be that one."""

@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from fedlit.errors import did_you_mean
+
 __all__ = ["HOMES", "Moved", "lazy_names"]
 
 HOMES = {
@@ -86,7 +88,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
     def get(name: str) -> Any:
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}.{did_you_mean(name, homes)}".rstrip("."))
 
     return get, lambda: sorted(homes)
 

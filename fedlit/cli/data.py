@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, Source, source_class
 from fedlit.errors import ConfigError, FedlitError, Parser, did_you_mean
-from fedlit.show.shown import for_terminal
+from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import terminal_width
 
 __all__ = ["main"]
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         source = _source(arguments.action, arguments.name)
         return _fetch(source) if arguments.action == "fetch" else _show(source)
     except FedlitError as error:
-        print(f"fedlit: error: {error}", file=sys.stderr)
+        say(f"fedlit: error: {error}")
         return error.exit_status
 
 
@@ -84,7 +84,7 @@ def _fetch(source: type[Source]) -> int:
         try:
             print(f"{file.path}: {locate(file)}")
         except FedlitError as error:
-            print(f"fedlit: error: {error}", file=sys.stderr)
+            say(f"fedlit: error: {error}")
             status = 1
     return status
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import ConfigError, Parser, did_you_mean
 from fedlit.run.arguments import read, title
+from fedlit.run.config import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("action", help="describe")
     parser.add_argument("--config", help="the configuration: its name, or a file")
-    parser.add_argument("--out", help="where the picture goes (default: lightning_logs/partition/ and the name)")
+    parser.add_argument("--out", help="where the picture goes (default: partition/ and the name, among runs)")
     arguments, keys = parser.parse_known_args(argv)
     if arguments.action != "describe":
         raise ConfigError(
@@ -42,14 +43,15 @@ def main(argv: Sequence[str]) -> int:
     from fedlit.show.canvas import save_figure
     from fedlit.show.shown import for_terminal
 
-    data = parse(asked)[0].data
+    run = parse(asked)[0]
+    data = run.data
     described = describe(data.tables(), data.seed, _measure(data.source))
     print(for_terminal(described))
     name = title(asked.configs)
     if not described.classes:
         print("\nNo picture: it would show the shares of classes.")
         return 0
-    folder = Path(arguments.out or Path("lightning_logs", "partition", name))
+    folder = Path(arguments.out) if arguments.out else Path(shown(run.root), "partition", name)
     folder.mkdir(parents=True, exist_ok=True)
     files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
     print(for_terminal("\nWrote " + ", ".join(map(str, files))))

@@ -76,4 +76,4 @@ def execute(asked: Asked) -> None:
     elif command == "test":
         run.test(config.ckpt_path)
     else:
-        print(run.predict(config.ckpt_path, format=config.format or "csv"))
+        print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))

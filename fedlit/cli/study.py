@@ -6,24 +6,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedlit.errors import ConfigError, Parser, did_you_mean
+from fedlit.errors import ConfigError, Parser
 from fedlit.run.config import find_config, known_configs, read_yaml, shown
 from fedlit.run.keys import GROUPS
-from fedlit.show.shown import for_terminal
+from fedlit.show.shown import for_terminal, say
+from fedlit.study.check import check_study
 from fedlit.study.method import must_be_known
 from fedlit.study.seeds import parse_seeds
 
-__all__ = ["STUDY", "main"]
-
-STUDY = (
-    *("about", "seeds", "methods", "reference", "baselines", "choose", "checkpoint", "metrics", "bootstrap"),
-    *("keep_checkpoints", "paper", "search", "scenarios"),
-)
-"""The keys of a study; a test compares them with what it has."""
+__all__ = ["main"]
 
 
 def _names(text: str) -> list[str]:
@@ -70,12 +64,7 @@ def _check(asked: Mapping[str, Any]) -> None:
             f"{where}: expected a study (it has methods), found a configuration. Did you mean: fedlit fit --config "
             f"{asked['study']}?"
         )
-    for key in content:
-        if key not in STUDY:
-            raise ConfigError(
-                f"{where}: {key}: expected a key of a study ({', '.join(STUDY)}), found none of this name."
-                + did_you_mean(str(key), STUDY)
-            )
+    check_study(content, path)
     if asked["seeds"] is not None:
         parse_seeds(asked["seeds"])
     for key in ("jobs", "trials"):
@@ -113,10 +102,10 @@ def main(command: str, argv: Sequence[str]) -> int:
             print(f"\n{for_terminal(found)}\n")
             print(f"Report: {found.folder / 'report.html'}")
             for name, error in found.failures.items():
-                print(f"FAILED {name}: {error}", file=sys.stderr)
+                say(f"FAILED {name}: {error}")
             failed |= bool(found.failures)
     except KeyboardInterrupt:
         again = shlex.join(["fedlit", command, *argv])
-        print(f"fedlit: interrupted; the same command goes on with what is missing: {again}", file=sys.stderr)
+        say(f"fedlit: interrupted; the same command goes on with what is missing: {again}")
         return 130
     return 1 if failed else 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from weakref import WeakSet
 
 import torch
@@ -13,7 +15,8 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fedlit.client.client import FederatedClient
-from fedlit.client.hooks import CLIENT_HOOKS, say_misspelt
+from fedlit.client.hooks import CLIENT_HOOKS, check_signatures, say_misspelt
+from fedlit.client.settings import check_clipping
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module
@@ -63,6 +66,9 @@ class ClientOverride:
     optimizer: OptimizerCallable | None = None
     scheduler: LRSchedulerCallable | None = None
     gradient_clip_val: float | None = None
+
+    def __post_init__(self) -> None:
+        check_clipping(self.gradient_clip_val, "model.overrides: gradient_clip_val")
 
 
 def build_clients(
@@ -134,8 +140,8 @@ def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: s
         raise
     except Exception as error:
         raise ConfigError(
-            f"client {spec.name!r}: its network could not be built for {spec.num_features} features and "
-            f"{spec.num_outputs} outputs ({type(error).__name__}: {error}); look at model.client"
+            f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "
+            f"found that it could not be built: {type(error).__name__}: {error} ({_place(error)}); look at model.client"
         ) from error
     refused = [hook for hook in NOT_FORWARDED if getattr(type(built), hook) is not getattr(LightningModule, hook)]
     if refused:
@@ -144,8 +150,15 @@ def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: s
             "does not call; "
             "override training_step, evaluate, configure_optimizers or the epoch and fit hooks instead"
         )
+    check_signatures(spec.name, type(built))
     initialise(built, seed)
     return built
+
+
+def _place(error: Exception) -> str:
+    """Where it was raised, below what torch does."""
+    frames = [own for own in traceback.extract_tb(error.__traceback__) if "torch" not in Path(own.filename).parts]
+    return f"in {frames[-1].name}, {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
 
 
 def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:

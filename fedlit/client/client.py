@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedlit.client.settings import settings_of
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
@@ -82,9 +83,17 @@ class FederatedClient(LightningModule):
             self.core: nn.Module = built.core
             self.head: nn.Module = built.head
         elif network is not None or type(self).forward is FederatedClient.forward:
+            found = "none" if network is None else f"the {type(network).__name__} {network!r}"
+            own = type(self).__init__ is not FederatedClient.__init__
             raise ConfigError(
-                f"client {spec.name!r}: expected a network class, found the {type(network).__name__} {network!r}; let "
-                f"{type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: NetworkFactory"
+                f"client {spec.name!r}: expected a network class, found {found}; set model.client.network, such as "
+                "fedlit.MLP"
+                + (
+                    f"; let {type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: "
+                    "NetworkFactory"
+                    if own
+                    else ""
+                )
             )
         self.state: dict[str, Any] = {}
         weight = spec.task.balance() if class_weights == "balanced" else None
@@ -188,12 +197,14 @@ class FederatedClient(LightningModule):
             parameters: tensors, or groups as torch's optimizers take them.
             lr_factors: what to multiply the learning rate of each group by.
         """
-        optimizer = self.optimizer_factory(parameters)
+        with settings_of(self.spec.name, "model.optimizer"):
+            optimizer = self.optimizer_factory(parameters)
         for group, factor in zip(optimizer.param_groups, lr_factors, strict=False):
             group["lr"] = factor * group["lr"]
         if self.scheduler_factory is None:
             return optimizer
-        scheduler = self.scheduler_factory(optimizer)
+        with settings_of(self.spec.name, "model.scheduler"):
+            scheduler = self.scheduler_factory(optimizer)
         monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
         config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
         return {"optimizer": optimizer, "lr_scheduler": config}

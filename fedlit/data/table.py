@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,7 @@ def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, st
         if not fnmatch.filter(known, pattern.removeprefix("!")):
             raise ConfigError(
                 f"data.columns: expected the name or pattern of a column, found {pattern!r}; there are "
-                f"{', '.join(known)}." + did_you_mean(pattern.removeprefix("!"), known)
+                f"{shorten(known)}." + did_you_mean(pattern.removeprefix("!"), known)
             )
     kept = set(known) if patterns and patterns[0].startswith("!") else set[str]()
     for pattern in patterns:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from fedlit.errors import did_you_mean
 from fedlit.seeding import derive_seed
 
 __all__ = ["Every", "cohort", "cohort_size", "due", "wrong_every"]
@@ -20,8 +21,11 @@ def wrong_every(every: Every) -> str:
     if isinstance(every, dict) and (
         len(every) != 1 or not set(every) <= {"steps", "epochs"} or min(every.values()) < 1
     ):
+        wrong = [str(unit) for unit in every if unit not in ("steps", "epochs")]
+        near = did_you_mean(wrong[0], ["steps", "epochs"]) if wrong else ""
         return (
-            f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}} with n of at least 1, found {every}"
+            "exchange.every: expected step, epoch, {steps: n} or {epochs: n} with n of at least 1, found "
+            f"{every}{near and '.' + near}"
         )
     if isinstance(every, str) and every not in ("step", "epoch"):
         return f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}}, found {every!r}"

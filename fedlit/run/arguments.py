@@ -4,7 +4,6 @@ a second.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+from fedlit.show.shown import say
 
 __all__ = ["ROOT", "Asked", "Command", "made_from", "option", "options", "read", "title"]
 
@@ -85,12 +85,13 @@ def _origin(*configs: Path) -> str:
     )
 
 
-def read(command: Command, typed: list[str]) -> Asked:
+def read(command: Command, typed: list[str], source: str = "") -> Asked:
     """Read what is typed behind a command.
 
     Args:
         command: the command.
         typed: what is behind it.
+        source: who names the configurations, where nobody typed ``--config``.
 
     Raises:
         ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
@@ -107,7 +108,9 @@ def read(command: Command, typed: list[str]) -> Asked:
     pairs, configs, args = [], [], []
     for flag, value in _pairs(typed) if not helping else _as_typed(typed):
         if flag in ("--config", "-c") and value is not None:
-            configs.append(find_config(value))
+            configs.append(find_config(value, what=source and f"{source}:"))
+            if configs[-1] in configs[:-1]:
+                raise ConfigError(f"--config {value}: expected each configuration once, found it twice; leave one out")
             args += ["--config", str(configs[-1])]
         else:
             pairs.append((flag, value))
@@ -124,6 +127,11 @@ def read(command: Command, typed: list[str]) -> Asked:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     given = dict(pairs)
     style, styles = given.get("--format"), _FORMATS.get(command)
+    if style and not styles:
+        raise ConfigError(
+            f"--format: expected it with describe ({' or '.join(_FORMATS['describe'])}) or predict "
+            f"({' or '.join(_FORMATS['predict'])}), found it with {command}, where it would be ignored; leave it out"
+        )
     if style and styles and style not in styles:
         raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
 
@@ -138,10 +146,10 @@ def read(command: Command, typed: list[str]) -> Asked:
     root, checkpoint = Path(setting("trainer.default_root_dir") or ROOT), setting("ckpt_path")
     saved = _own_config(command, configs, root, name, checkpoint)
     if saved is not None:
-        print(f"Using the run's own configuration {saved}", file=sys.stderr, flush=True)
+        say(f"Using the run's own configuration {saved}")
         args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
     elif len(configs) > 1:
-        print(_put_together(configs, contents, name), file=sys.stderr, flush=True)
+        say(_put_together(configs, contents, name))
     return Asked(command, typed, args, configs, name, helping)
 
 
@@ -179,6 +187,8 @@ def _pairs(typed: list[str]) -> Iterator[tuple[str, str]]:
             position += 1
             value = typed[position] if position < len(typed) else ""
             if position == len(typed) or value.startswith("--"):
+                if flag != "-c":
+                    check_key(flag.removeprefix("--"))
                 what = "a configuration" if flag in ("--config", "-c") else "a value"
                 found = f"the next key, {value}" if value else "nothing"
                 such = "; for instance --config quickstart.yaml" if what != "a value" else ""

@@ -30,13 +30,14 @@ def known_configs(*, studies: bool = False) -> list[str]:
     return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
 
 
-def find_config(name: str, *, studies: bool = False, also: Path | None = None) -> Path:
+def find_config(name: str, *, studies: bool = False, also: Path | None = None, what: str = "") -> Path:
     """The file that a ``--config`` means, or the name of a study.
 
     Args:
         name: a path, or a bare file name, with or without ``.yaml``.
         studies: look for a study: in ``configs/studies/`` instead of ``configs/``.
         also: a folder to look into last; paths may be relative to it too.
+        what: where the name stands, if it was not typed.
 
     Raises:
         ConfigError: there is none; says where was looked and what there is.
@@ -45,6 +46,8 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
         >>> find_config("quickstart").name
         'quickstart.yaml'
     """
+    if not name:
+        raise ConfigError(f"{what or '--config'}: expected a configuration such as quickstart, found nothing")
     asked = Path(name).expanduser()
     here, *others = config_folders()
     folders = [here, *(folder / STUDIES if studies else folder for folder in others)]
@@ -55,7 +58,7 @@ def find_config(name: str, *, studies: bool = False, also: Path | None = None) -
             if candidate.is_file():
                 return candidate.resolve()
     known = known_configs(studies=studies)
-    what = "study" if studies else "--config"
+    what = what or ("study" if studies else "--config")
     looked = dict.fromkeys(str(folder.resolve()) for folder in folders)
     found = "a folder" if asked.is_dir() else f"none in {', '.join(looked)}"
     stem = asked.name.removesuffix(".yaml")

@@ -7,25 +7,34 @@ taken, and the reason is looked for anew: every value given is held against the 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
-import re
-import sys
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from jsonargparse import ArgumentParser
-
-from fedlit.errors import ConfigError, did_you_mean
-from fedlit.lazy import HOMES
+from fedlit.errors import ConfigError, closest, did_you_mean
+from fedlit.run.classes import imported, lightnings, ours
 from fedlit.run.config import parse_yaml, read_yaml, shown
-from fedlit.run.words import alternatives, classes_of, each_of, is_list, is_mapping, is_scalar, literals, words
+from fedlit.run.words import (
+    SUCH,
+    alternatives,
+    classes_of,
+    each_of,
+    handed,
+    is_list,
+    is_mapping,
+    is_scalar,
+    literals,
+    words,
+)
+from fedlit.show.text import shorten
 
-__all__ = ["diagnose", "in_one_line"]
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+__all__ = ["diagnose", "misfit"]
 
 
 @dataclass(frozen=True)
@@ -75,21 +84,18 @@ def diagnose(parser: ArgumentParser, args: list[str]) -> str | None:
     return None
 
 
-def in_one_line(message: str) -> str:
-    r"""What jsonargparse says where its reason is not found: the key and the value, as far as it names them.
+def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> str | None:
+    """What speaks against the values in a file under the types of its keys, None if nothing.
 
-    Example:
-        >>> in_one_line('Parser key "seed":\n  Expected a <class \'int\'>. Got value: text')
-        "seed: expected another value, found 'text' (fedlit fit --help seed says which)"
+    Args:
+        content: what the file says.
+        hints: key → type; other keys are not looked at. Classes of a kind, as dataclasses, are written as mappings.
+        file: where it stands.
     """
-    keys = re.findall(r'Parser key "([^"]+)"', message)
-    values = re.findall(r"(?:Given|Got) value: (.*?)\.?\s*$", message, re.MULTILINE)
-    if keys:
-        found = f", found {values[-1]!r}" if values and "Namespace(" not in values[-1] else ""
-        key = ".".join(dict.fromkeys(keys))
-        return f"{key}: expected another value{found} (fedlit fit --help {key} says which)"
-    text = re.sub(r"\bParser key\b|<class '([\w.]+)'>", r"\1", " ".join(message.split())).rstrip(".")
-    return f"{text} (fedlit fit --help lists all keys)"
+    given = _Class()
+    for key, value in content.items():
+        _put(given, [str(key)], value, None, file, 0)
+    return _first(_against(own, hints[key], key) for key, own in given.items() if key in hints)
 
 
 def _given(args: list[str]) -> Iterator[tuple[str, Any, str | None, Path | None]]:
@@ -161,14 +167,17 @@ def _against(node: _Node, hint: Any, key: str) -> str | None:
         return None
     value = _plain(node)
     deep = [problem for problem in problems if problem]  # of a class, or of what is inside a list
-    word = isinstance(value, str) and "." not in value and any(map(is_scalar, set(found) - {NoneType}))
+    # not of true and false, beside which a class is meant
+    word = isinstance(value, str) and "." not in value and any(map(is_scalar, set(found) - {NoneType, bool}))
     if deep and not word:
         return deep[0]
     near = did_you_mean(value, literals(hint)) if isinstance(value, str) else ""
     lists = [each_of(own) for own in found if is_list(own)]
-    if any(each in (str, int) and isinstance(value, each) for each in lists):
+    if key not in SUCH and any(each in (str, int) and isinstance(value, each) for each in lists):
         near = f" Did you mean [{value}]?"
-    return f"{_place(key, node)}: expected {words(hint) or 'another value'}, found {_found(node)}.{near}"
+    return (
+        f"{_place(key, node)}: expected {SUCH.get(key) or words(hint) or 'another value'}, found {_found(node)}.{near}"
+    )
 
 
 def _one(node: _Node, hint: Any, key: str) -> str | None:
@@ -189,14 +198,14 @@ def _one(node: _Node, hint: Any, key: str) -> str | None:
         return None
     if isinstance(node, _Class) and "class_path" not in node and all(map(dataclasses.is_dataclass, classes)):
         return _parameters(node, classes[0], key, None, 0)
-    return _class(node, classes, key, len(get_args(hint)[0]) if get_args(hint) else 0)
+    return _class(node, classes, key, handed(hint))
 
 
 def _fits(node: _Value, hint: Any) -> bool:
     """Whether a value is the number, word or the like that is asked for; what was typed is text, too."""
     value = node.value
     if hint is NoneType:
-        return value is None
+        return value is None and node.text != ""  # --key= says nothing at all
     if get_origin(hint) is Literal:
         return value in get_args(hint) or node.text in get_args(hint)
     if hint in (str, Path):
@@ -220,7 +229,7 @@ def _node(value: Any, like: _Value) -> _Node:
     return found
 
 
-def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int) -> str | None:
+def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int | Collection[str]) -> str | None:
     """Against the classes of which a subclass is asked for."""
     path = node.get("class_path") if isinstance(node, _Class) else node
     if path is None:
@@ -230,25 +239,29 @@ def _class(node: _Node, classes: tuple[type, ...], key: str, made_with: int) -> 
     if not isinstance(path, _Value) or not isinstance(path.value, str):
         return ""
     kind = f"{_place(key, path)}: expected a class of the kind {' or '.join(own.__name__ for own in classes)}"
-    found, problem = _imported(path.value, classes)
+    found, problem = imported(path.value, classes)
+    known = ", ".join(sorted(ours(classes))) or shorten(lightnings(classes))
     if found is None:
-        return f"{kind}, {problem}"
+        return f"{kind}{known and f' ({known})'}, {problem}"
     if not inspect.isclass(found):
         return None
     if not issubclass(found, classes):
-        known = ", ".join(sorted(_ours(classes)))
         return f"{kind}{known and f' ({known})'}, found {path.value}, which is none"
+    if lacks := sorted(map(str, getattr(found, "__abstractmethods__", ()))):
+        mine = [name for name in vars(found) if name not in dir(found.__base__)]
+        meant = [f" Did you mean {name} by its {like}?" for name in lacks if (like := closest(name, mine))]
+        return f"{kind} that defines {' and '.join(lacks)}, found {path.value}, which does not.{''.join(meant)}"
     inner = {name: own for name, own in node.items() if name != "class_path"} if isinstance(node, _Class) else {}
     return _parameters(_Class(inner), found, key, path, made_with)
 
 
-def _parameters(node: _Class, found: type, key: str, path: _Value | None, made_with: int) -> str | None:
-    """Against what a class takes; its first ``made_with`` arguments are not the configuration's."""
-    # a private name of jsonargparse: without it a message is less exact, and no more than that
-    from jsonargparse._parameter_resolvers import get_signature_parameters
-
-    taken = [own for own in get_signature_parameters(found, None) if own.name not in ("args", "kwargs")][made_with:]
-    hints = {own.name: own.annotation for own in taken}
+def _parameters(
+    node: _Class, found: type, key: str, path: _Value | None, made_with: int | Collection[str]
+) -> str | None:
+    """Against what a class takes; of its arguments the first are not the configuration's, or some need not be."""
+    hints, needed = _taken(found)
+    if isinstance(made_with, int):
+        hints = dict(list(hints.items())[made_with:])
     for name, own in node.items():
         if name not in hints and (path is None or _number(own) >= path.number):  # else given for the class before
             return (
@@ -258,61 +271,33 @@ def _parameters(node: _Class, found: type, key: str, path: _Value | None, made_w
         problem = _against(own, hints[name], f"{key}.{name}") if name in hints else None
         if problem:
             return problem
-    missing = [own.name for own in taken if own.default is inspect.Parameter.empty and own.name not in node]
+    given = node.keys() | (set() if isinstance(made_with, int) else set(made_with))
+    missing = [name for name in hints if name in needed and name not in given]
     if not missing:
         return None
     place = _place(key, path if path is not None else node)
     return f"{place}: expected {' and '.join(missing)}, without which there is no {found.__name__}, found nothing"
 
 
-def _number(node: _Node) -> int:
-    return max(map(_number, node.values()), default=0) if isinstance(node, _Class) else node.number
+def _taken(found: type) -> tuple[dict[str, Any], set[str]]:
+    """What a class takes: name → type, and the names without which there is none."""
+    if dataclasses.is_dataclass(found):
+        named = {own.name: own for own in dataclasses.fields(found) if own.init}
+        hints = get_type_hints(found)
+        required = {
+            name
+            for name, own in named.items()
+            if own.default is dataclasses.MISSING and own.default_factory is dataclasses.MISSING
+        }
+        return {name: hints[name] for name in named}, required
+    # a private name of jsonargparse: without it a message is less exact, and no more than that
+    from jsonargparse._parameter_resolvers import get_signature_parameters
 
-
-def _subclasses(base: type) -> list[type]:
-    children: list[type] = base.__subclasses__()
-    return [own for child in children for own in (child, *_subclasses(child))]
-
-
-def _ours(classes: tuple[type, ...]) -> dict[str, type]:
-    """Classes of a kind that come with fedlit, by the name by which a configuration names them."""
-    # not those of version 0.1, which warn
-    named = {name: getattr(importlib.import_module(home), name) for name, home in HOMES.items() if name != "Grouping"}
-    return {
-        f"fedlit.{name}": own
-        for name, own in named.items()
-        if inspect.isclass(own) and issubclass(own, classes) and not inspect.isabstract(own)
+    taken = [own for own in get_signature_parameters(found, None) if own.name not in ("args", "kwargs")]
+    return {own.name: own.annotation for own in taken}, {
+        own.name for own in taken if own.default is inspect.Parameter.empty
     }
 
 
-def _imported(path: str, classes: tuple[type, ...]) -> tuple[Any, str]:
-    """What a class path means; None and what was found instead."""
-    module, _, name = path.rpartition(".")
-    if not module:
-        known = {own.__name__: own for base in classes for own in (base, *_subclasses(base))}
-        if name in known:
-            return known[name], ""
-        ours = [own.removeprefix("fedlit.") for own in _ours(classes)]
-        return None, f"found {path}.{did_you_mean(name, ours, 'fedlit.') or did_you_mean(name, known)}"
-    try:
-        home = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = str(error.name)
-        if module == missing or module.startswith(f"{missing}."):
-            folders = f"{Path.cwd()} and beside the configuration"
-            return None, f"found {path}, whose module {missing} does not exist (looked in {folders})"
-        return None, f"found that {module} needs a module that is not installed: {missing}{_line(error, module)}"
-    except Exception as error:
-        return None, f"found an error in {module}: {type(error).__name__}: {error}{_line(error, module)}"
-    if not hasattr(home, name):
-        return None, f"found {path}, which {module} does not have.{did_you_mean(name, dir(home), f'{module}.')}"
-    return getattr(home, name), ""
-
-
-def _line(error: Exception, module: str) -> str:
-    """File and line of an error in a person's own module."""
-    if isinstance(error, SyntaxError):
-        return "" if "line" in str(error) else f" ({error.filename}, line {error.lineno})"
-    frames = [own for own in traceback.extract_tb(error.__traceback__) if "importlib" not in own.filename]
-    own = [frame for frame in frames if not frame.filename.startswith((sys.prefix, str(Path(__file__).parents[1])))]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+def _number(node: _Node) -> int:
+    return max(map(_number, node.values()), default=0) if isinstance(node, _Class) else node.number

@@ -78,8 +78,29 @@ def plain(text: str) -> str:
         >>> plain("``none``, or as :func:`fedlit.sharing.select` says, with :attr:`~lightning.Trainer.callbacks`")
         'none, or as fedlit.sharing.select says, with callbacks'
     """
+    text = _unions(text)
     text = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", text)
     return re.sub(r"(`{1,2})([^`]+)\1", r"\2", text)
+
+
+def _unions(text: str) -> str:
+    """Types as Python writes them now.
+
+    Example:
+        >>> _unions("(type: Union[str, dict[str, list[str]], null])")
+        '(type: str | dict[str, list[str]] | null)'
+    """
+    while (start := text.find("Union[")) >= 0:
+        depth, parts, end = 0, [""], start + len("Union[")
+        while end < len(text) and (depth or text[end] != "]"):
+            depth += (text[end] == "[") - (text[end] == "]")
+            if text[end] == "," and not depth:
+                parts.append("")
+            else:
+                parts[-1] += text[end]
+            end += 1
+        text = text[:start] + " | ".join(part.strip() for part in parts) + text[end + 1 :]
+    return text
 
 
 def help_text(parser: Any, command: str, about: str, topic: str, width: int | None = None) -> str:
@@ -173,8 +194,9 @@ def _told(key: str, action: Any, parser: Any, brief: bool) -> str:
     """What a key is, of which type, and what it is if nobody says."""
     text = re.sub(r"\s+", " ", (action.help or "").replace("%%", "%")).strip()
     text = OWN_WORDS.get(key, plain(text).rstrip("."))
+    text = re.sub(r" \(see [^)]*\)", "", text)
+    text = re.sub(r"\.? ?Default: None$", "", text)  # Lightning's; what it is by default is said below
     if brief:
-        text = re.sub(r" \(see [^)]*\)", "", text)
         text = re.split(r"(?<=[^.])\. (?=[A-Z0-9])", text)[0] if len(text) > _MOST_WORDS else text
     value = "required" if action.required else f"default: {_value(parser.get_default(key))}"
     *most, last = _choices(_hint(action), unsaid=type(None) if value == "default: none" else None)

@@ -13,7 +13,7 @@ from typing import Any
 from fedlit.errors import ConfigError, closest, did_you_mean
 from fedlit.lazy import HOMES
 
-__all__ = ["GROUPS", "SINGLE", "check_class_path", "check_file", "check_key"]
+__all__ = ["GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_file", "check_key"]
 
 SINGLE = ("name", "seed", "ckpt_path", "format")
 """Keys that have no group."""
@@ -62,12 +62,17 @@ def _hint(key: str, also: Iterable[str], dashes: str) -> str:
     return f" Did you mean {dashes + near!r}?" if near else ""
 
 
+def _shown(key: str, where: str) -> str:
+    return f"--{key}" if not where else f"{where}{key}" if where.endswith(".") else f"{where}: {key}"
+
+
 def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
     """Refuse a key that no configuration has.
 
     Args:
         key: such as ``trainer.max_epochs``; what a class takes is not looked at.
-        where: the file that it stands in; empty for the command line.
+        where: the file that it stands in, with the key that it stands below, such as ``study.yaml: methods.gl.set.``;
+            empty for the command line.
         also: keys of classes, such as ``model.optimizer.lr``, that may have been meant.
 
     Raises:
@@ -86,7 +91,7 @@ def check_key(key: str, where: str = "", also: Iterable[str] = ()) -> None:
         group in GROUPS and name in (*GROUPS[group], "help")
     ):
         return
-    shown = f"{where}: {key}" if where else f"--{key}"
+    shown = _shown(key, where)
     hint = _hint(key, also, "" if where else "--")
     raise ConfigError(
         f"{shown}: expected a key that fedlit knows, found none of this name.{hint} "
@@ -122,11 +127,18 @@ def check_class_path(key: str, value: Any, where: str = "") -> None:
         return
     name = value.removeprefix("fedlit.")
     if name not in HOMES:
-        shown = f"{where}: {key}" if where else f"--{key}"
+        shown = _shown(key, where)
         raise ConfigError(
             f"{shown}: expected a class, found {value}, which fedlit does not have."
             + did_you_mean(name, [own for own in HOMES if own[0].isupper()], "fedlit.")
         )
+
+
+def check_class_paths(key: str, value: Any, where: str = "") -> None:
+    """:func:`check_class_path` of all classes in the value of a key."""
+    check_class_path(key, value, where)
+    for inner, path in _class_paths(value, key):
+        check_class_path(inner, path, where)
 
 
 def check_file(content: Mapping[Any, Any], where: str) -> None:
@@ -145,5 +157,4 @@ def check_file(content: Mapping[Any, Any], where: str) -> None:
         names = [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]
         for name in names:
             check_key(name, where)
-    for key, value in _class_paths(content):
-        check_class_path(key, value, where)
+    check_class_paths("", content, where)

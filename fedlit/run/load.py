@@ -14,9 +14,10 @@ from fedlit.errors import ConfigError, FedlitError
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.config import flatten
-from fedlit.run.diagnose import diagnose, in_one_line
+from fedlit.run.diagnose import diagnose
 from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.loggers import RunTrainer
+from fedlit.run.refused import in_one_line, why_not_made
 from fedlit.run.run import Run
 from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
@@ -121,9 +122,7 @@ class FedlitCLI(LightningCLI):
         except FedlitError:
             raise
         except Exception as error:
-            raise ConfigError(
-                f"the configuration could not be put together ({type(error).__name__}: {error})"
-            ) from error
+            raise why_not_made(error) from error
         trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
         self.run = Run(
             ready.model,
@@ -165,7 +164,7 @@ def load(config: str, *args: str, command: Command = "fit") -> Run:
         >>> sorted(run.describe().clients)
         ['breast_cancer', 'digits', 'wine']
     """
-    return parse(read(command, ["--config", config, *args]))[0]
+    return parse(read(command, ["--config", config, *args], "fedlit.load"))[0]
 
 
 def parse(asked: Asked) -> tuple[Run, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
@@ -22,7 +21,7 @@ from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
-from fedlit.show.shown import Grid, Shown, for_terminal
+from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
 from fedlit.train.logger import BoardSettings
@@ -221,6 +220,9 @@ class Run(Shown):
                 print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
+            for key in ("max_epochs", "max_steps"):
+                if getattr(trainer, key) == 0:
+                    print(f"Nothing is trained: trainer.{key} is 0; the scores are those of untrained clients")
         with without_hints():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -235,6 +237,12 @@ class Run(Shown):
                 raise told from error
             scored = self.loop.results.get("validation")
             if scored is None or scored.step != trainer.global_step:
+                if 0 < trainer.max_steps <= trainer.global_step and not quiet:
+                    best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
+                    print(
+                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
+                        f"its weights are scored now{best}"
+                    )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self.loop.results["validation"]
 
@@ -280,7 +288,7 @@ class Run(Shown):
         assert self.folder is not None
         known = self.folder / "predictions" / self.data.predict
         if known.exists() and not quiet:
-            print(f"Replacing the predictions in {known}", file=sys.stderr)
+            say(f"Replacing the predictions in {known}")
         with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
@@ -364,5 +372,5 @@ class Run(Shown):
         self._use_encoders(read_checkpoint(checkpoint, resumable=False))
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         if not quiet:
-            print(f"Using {checkpoint}", file=sys.stderr)
+            say(f"Using {checkpoint}")
         return checkpoint

@@ -5,9 +5,16 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["alternatives", "classes_of", "each_of", "is_list", "is_mapping", "is_scalar", "literals", "words"]
+__all__ = ["SUCH", "alternatives", "classes_of", "each_of", "handed", "is_list", "is_mapping", "is_scalar", "literals",
+           "words"]  # fmt: skip
+
+SUCH = {
+    "exchange.every": "step, epoch, {steps: n} or {epochs: n}",
+    "baselines": "names of go-alone models such as [logistic_regression], {} for none, or nothing for the tasks' own",
+}
+"""Key → what it asks for, where its type says less."""
 
 _ONE = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
 _MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "words", Path: "paths", NoneType: "null"}
@@ -58,8 +65,21 @@ def classes_of(hint: Any) -> tuple[type, ...]:
     if _name(hint) == "Callable":
         made = get_args(hint)[1] if len(get_args(hint)) > 1 else Any
         return tuple(own for own in alternatives(made) if inspect.isclass(own) and own is not Any)
+    if _is_protocol(hint):  # of something that makes: what it makes
+        return classes_of(get_type_hints(hint.__call__).get("return"))
     plain = inspect.isclass(hint) and hint is not Any and hint not in _ONE and get_origin(hint) is None
     return (hint,) if plain and not is_list(hint) and not is_mapping(hint) else ()
+
+
+def _is_protocol(hint: Any) -> bool:
+    return bool(getattr(hint, "_is_protocol", False)) and inspect.isfunction(getattr(hint, "__call__", None))  # noqa: B004
+
+
+def handed(hint: Any) -> int | list[str]:
+    """What a factory hands to the class that it makes: so many arguments, or those of a name."""
+    if _is_protocol(hint):
+        return [name for name in inspect.signature(hint.__call__).parameters if name != "self"]
+    return len(get_args(hint)[0]) if get_args(hint) else 0
 
 
 def words(hint: Any, many: bool = False) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from fedlit.show.text import right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Shown", "for_terminal"]
+__all__ = ["Grid", "Shown", "for_terminal", "say"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,12 @@ class Shown:
         )
 
 
-def for_terminal(what: str | Shown) -> str:
-    """What is printed to standard output: at the terminal's width, in a pipe or file at full width."""
-    return wrap(what, terminal_width()) if isinstance(what, str) else what.text(terminal_width())
+def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
+    """What is printed to a stream (standard output): at the terminal's width, in a pipe or file at full width."""
+    width = terminal_width(stream)
+    return wrap(what, width) if isinstance(what, str) else what.text(width)
+
+
+def say(text: str) -> None:
+    """Print what is no result (an error, a notice) to standard error, at the terminal's width."""
+    print(for_terminal(text, sys.stderr), file=sys.stderr, flush=True)

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known", "refuse_row_key"]
+__all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
+           "must_have_reference", "refuse_row_key"]  # fmt: skip
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -123,6 +124,19 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
             raise ConfigError(
                 f"{key}: expected some of {', '.join(known)}, found {name!r}." + did_you_mean(name, known)
             )
+
+
+def must_have_reference(reference: str, methods: Iterable[str]) -> None:
+    """Refuse a study without the method that lifts are over.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    if reference not in methods:
+        raise ConfigError(
+            f"reference: expected a method named {reference}, in which each client trains alone, found only "
+            f"{', '.join(methods)}; add it, or say reference: NAME.{did_you_mean(reference, methods)}"
+        )
 
 
 def refuse_row_key(key: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, read_yaml
+from fedlit.study.check import check_study
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 
@@ -29,8 +30,10 @@ def load_study(name: str) -> Study:
         ['gl', 'gl_step', 'local']
     """
     path = find_config(name, studies=True)
+    content = read_yaml(path)
+    check_study({key: value for key, value in content.items() if key not in ("name", "folder")}, path)
     try:
-        return _parse(read_yaml(path), path)
+        return _parse(content, path)
     except ConfigError as error:
         raise error if str(error).startswith(str(path)) else ConfigError(f"{path}: {error}") from error
 

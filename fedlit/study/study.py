@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import find_config
-from fedlit.study.method import NAME, Method, Paper, Scenario, Search, coded_choices, must_be_known, refuse_row_key
+from fedlit.study.method import (
+    NAME,
+    Method,
+    Paper,
+    Scenario,
+    Search,
+    coded_choices,
+    must_be_known,
+    must_have_reference,
+    refuse_row_key,
+)
 from fedlit.study.seeds import parse_seeds
 from fedlit.tasks import COMPARED, TASKS, Task
 
@@ -78,7 +88,7 @@ class Study:
                     f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
                 )
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
-        must_be_known("reference", [self.reference], self.methods)
+        must_have_reference(self.reference, self.methods)
         for name, method in self.methods.items():
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
             must_be_known(f"methods.{name}.reference", [method.reference or self.reference], alone)

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
+from fedlit.client.settings import check_clipping, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
@@ -60,6 +61,7 @@ class Training:
             )
         if self.scheduler_interval not in ("epoch", "step"):
             raise ConfigError(f"model.scheduler_interval: expected epoch or step, found {self.scheduler_interval!r}")
+        check_clipping(self.gradient_clip_val, "model.gradient_clip_val")
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.optimizer_factory = override.optimizer or default.optimizer
             client.scheduler_factory = override.scheduler or default.scheduler
             client.scheduler_interval = default.scheduler_interval
-            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val
+            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
             self._check_batch_size(name, client)
         self.clients = made
         if self.exchange is not None:
@@ -248,6 +250,12 @@ class Federation(Mapping[str, FederatedClient]):
         client.skipped = loss is None
         if loss is None:
             return  # the client skips this batch, as in Lightning, or has nothing to say
+        if not isinstance(loss, Tensor) and (client.automatic_optimization or not isinstance(loss, int | float)):
+            raise RunError(
+                f"client {client.spec.name!r}, step {moment.step + 1}: expected the loss, a tensor, from "
+                f"{type(client).__name__}.training_step, found a {type(loss).__name__}; return the loss itself, "
+                "without .item() and in no dictionary, or None to skip the batch"
+            )
         client.log("loss", loss)
         if client.automatic_optimization:
             if not loss.requires_grad:
@@ -271,7 +279,8 @@ class Federation(Mapping[str, FederatedClient]):
                 if not config.reduce_on_plateau and (updated if config.interval == "step" else moment.last):
                     count = moment.step if config.interval == "step" else moment.epoch + 1
                     if count % config.frequency == 0:
-                        config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
+                        with settings_of(name, "model.scheduler"):
+                            config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
             if own is not None:
                 self.call(client, "on_train_batch_end", None, own, moment.batch)
 

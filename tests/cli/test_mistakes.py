@@ -5,20 +5,27 @@ read.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.cli.study import STUDY
+from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import GROUPS, SINGLE
 from fedlit.run.load import FedlitCLI
+from fedlit.study.check import KEYS
 
 Q = ["fit", "--config", "quickstart"]
 TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]
@@ -40,6 +47,14 @@ FILES = {
     "class.yaml": "model: {client: {class_path: fedlit.FederatedCleint}}\n",
     "study.yaml": "methods: {local: {config: quickstart}}\nseeds: 1\n",
     "methds.yaml": "methds: {}\nseeds: 1\n",
+    "sett.yaml": "seeds: 1\nmethods: {local: {config: quickstart, sett: {a: 1}}}\n",
+    "name.yaml": "seeds: 1\nmethods: {local: {config: quickstart}, b: na.yaml}\n",
+    "none.yaml": "seeds: 1\nmethods: {local: {config: quickstart}}\nbaselines: none\n",
+    "evry.yaml": "seeds: 1\nmethods: {local: {config: quickstart, set: {exchange.evry: step}}}\n",
+    "there.yaml": "seeds: 1\nmethods: {local: {config: nothere.yaml}}\n",
+    "core.yaml": "seeds: 1\nmethods: {core: {config: quickstart}}\n",
+    "kind.yaml": "seeds: 1\nmethods: {local: {config: quickstart, alone: 3}}\n",
+    "space.yaml": "seeds: 1\nmethods: {local: {config: quickstart}}\nsearch: {method: local, space: {x.y: {low: 1}}}\n",
     "plain.yaml": "seed: 8\ndata: {batches: 4}\n",
 }
 
@@ -65,6 +80,11 @@ LIGHT = {
     "fit --config key.yaml": "key.yaml: trainer.max_epoch: .*Did you mean 'trainer.max_epochs'",
     "fit --config class.yaml": "class.yaml: model.client: .*Did you mean 'fedlit.FederatedClient'",
     "fit --config study.yaml": "expected a configuration, found a study .*fedlit compare study.yaml",
+    "--verison": "found '--verison'.*Did you mean '--version'",
+    "fit --helpp": "--helpp: expected a key .*Did you mean '--help'",
+    "fit --config=": "--config: expected a configuration .*found nothing",
+    "fit --config quickstart --config quickstart": "--config quickstart: expected each configuration once",
+    "test --config quickstart --format json": "--format: .*found it with test, where it would be ignored",
     "fit --config quickstart --sed 3": "--sed: .*Did you mean '--seed'",
     "fit --config quickstart --lr 0.1": "--lr: .*Did you mean '--model.optimizer.lr'",
     "fit --config quickstart --max_epochs 3": "--max_epochs: .*Did you mean '--trainer.max_epochs'",
@@ -83,6 +103,14 @@ LIGHT = {
     "compare quikstart": "study quikstart: .*Did you mean 'quickstart'",
     "compare plain.yaml": "plain.yaml: expected a study .*found a configuration. Did you mean: fedlit fit",
     "compare methds.yaml": "methds.yaml: methds: .*Did you mean 'methods'",
+    "compare sett.yaml": "sett.yaml: methods.local.sett: expected what Method takes .*Did you mean 'set'",
+    "compare name.yaml": r"name.yaml: methods.b: expected keys .*'na.yaml'. Did you mean \{config: na.yaml\}",
+    "compare none.yaml": "none.yaml: baselines: expected names of go-alone models .* found 'none'",
+    "compare evry.yaml": "evry.yaml: methods.local.set.exchange.evry: .*Did you mean 'exchange.every'",
+    "compare there.yaml": "there.yaml: methods.local.config: nothere.yaml: expected a YAML file, found none",
+    "compare core.yaml": "core.yaml: reference: expected a method named local, .*or say reference: NAME",
+    "compare kind.yaml": "kind.yaml: methods.local.alone: expected true or false, found 3",
+    "search space.yaml": "space.yaml: search.space.x.y: expected a key",
     "compare quickstart --seed 3": "found --seed. Did you mean '--seeds'",
     "compare quickstart --seeds x": "seeds: expected such as 8:28 .*found 'x'",
     "compare quickstart --jobs 0": "--jobs: expected at least 1, found 0",
@@ -103,7 +131,22 @@ LIGHT = {
 TYPED = [
     (["--seed", "eight"], "--seed: expected a whole number, found 'eight'"),
     (["--seed", "-1"], "seed: expected a number from 0 to .*found -1"),
-    (["--exchange.every", "epcoh"], "--exchange.every: expected step, epoch, or names .*'epcoh'. Did you mean 'epoch'"),
+    (
+        ["--exchange.every", "epcoh"],
+        "--exchange.every: expected step, epoch, {steps: n} or .*'epcoh'. Did you mean 'epoch'",
+    ),
+    (["--exchange.every", "5"], r"--exchange.every: expected step, epoch, \{steps: n\} or \{epochs: n\}, found '5'"),
+    (["--exchange.every", "{epoch: 5}"], "exchange.every: expected step, .*Did you mean 'epochs'"),
+    (["--exchange.rule", "fedlit.IFCA", "--exchange.rule.clusters", "0"], "exchange.rule: IFCA: clusters: .*found 0$"),
+    (
+        ["--exchange.rule", "fedlit.Agglomerative", "--exchange.rule.clusters", "0"],
+        "Agglomerative: clusters: .*found 0$",
+    ),
+    (
+        ["--exchange.rule", "lacks_own.Lacks"],
+        "--exchange.rule: .*defines __call__, .*Did you mean __call__ by its call",
+    ),
+    (["--data.mutations", "[{kind: flip, client: wine, by: 5}]"], "data.mutations: flip: expected no by, found 5"),
     (["--exchange.rate", "much"], "--exchange.rate: expected a number, found 'much'"),
     (["--exchange.rate", "-1"], r"exchange.rate: expected a share in \(0, 1\], found -1"),
     (["--exchange.federated", "core"], r"--exchange.federated: expected a list of words .*Did you mean \[core\]"),
@@ -126,6 +169,9 @@ TYPED = [
     ),
     (["--model.optimizer", "torch.optim.Adamm"], "--model.optimizer: .*Did you mean 'torch.optim.Adam'"),
     (["--model.optimizer.lr", "fast"], "--model.optimizer.lr: expected a number, found 'fast'"),
+    (["--model.gradient_clip_val", "-1"], "model.gradient_clip_val: expected a norm above 0, found -1.0; leave it out"),
+    (["--model.gradient_clip_val", "0"], "model.gradient_clip_val: expected a norm above 0, found 0.0; leave it out"),
+    (["--model.overrides", "{wine: {gradient_clip_val: -1}}"], "model.overrides: gradient_clip_val: .*found -1"),
     (["--model.engine", "thread"], "--model.engine: expected auto, plain, or threads, .*Did you mean 'threads'"),
     (["--model.threads", "two"], "--model.threads: expected a whole number or null, found 'two'"),
     (["--data.pool", "maybe"], "--data.pool: expected true or false, found 'maybe'"),
@@ -133,6 +179,14 @@ TYPED = [
     ([*TABLES, "--data.source.files", "a.csv"], "--data.source.files: expected names with .*found 'a.csv'"),
     ([*TABLES, "--data.source.files", "{a: a.csv}", "--data.source.task", "[3]"], "--data.source.task: expected text"),
     (["--trainer.max_epochs", "ten"], "--trainer.max_epochs: expected a whole number or null, found 'ten'"),
+    (["--trainer.max_epochs", ""], "--trainer.max_epochs: expected a whole number or null, found ''"),
+    (["--trainer.logger", "CSVLoger"], "--trainer.logger: .*TensorBoardLogger.*Did you mean 'CSVLogger'"),
+    (["--trainer.logger", "[CSVLogger, Nope]"], r"--trainer.logger\[1\]: expected a class of the kind Logger .*Nope"),
+    (["--trainer.logger", "{class_path: CSVLogger, init_args: {save_dr: x}}"], "logger.save_dr: .*mean 'save_dir'"),
+    (
+        ["--trainer.callbacks", "[{class_path: EarlyStopping, init_args: {monitor: val/auroc, mode: mx}}]"],
+        "trainer.callbacks: expected what its class accepts, .*`mode` can be min, max, got mx",
+    ),
     (["--trainer.precision", "33"], "--trainer.precision: expected 64, 32, 16, .*found '33'"),
     (["--trainer.accelerator", "gpuu"], "trainer.accelerator: expected one of .*Did you mean 'gpu'"),
     (["--trainer.callbacks", "EarlyStoping"], "--trainer.callbacks: .*Did you mean 'EarlyStopping'"),
@@ -166,6 +220,7 @@ def test_what_is_misspelt_is_said_without_torch(tmp_path: Path) -> None:
     code = """
 import contextlib, io, json, sys, time
 from fedlit.__main__ import main
+from fedlit.errors import ConfigError
 told = []
 for line in json.load(sys.stdin):
     began, out = time.process_time(), io.StringIO()
@@ -207,6 +262,7 @@ def test_values_are_held_against_types_before_data_is_read(
     (here / "broken_own.py").write_text("import fedlit\nx = 1 / 0\n")
     (here / "wrong_own.py").write_text("def f(:\n")
     (here / "imports_own.py").write_text("import nothing_there\n")
+    (here / "lacks_own.py").write_text("import fedlit\nclass Lacks(fedlit.Rule):\n    def call(self, round): ...\n")
     for args, pattern in TYPED:
         assert main([*Q, *args]) == 2, args
         one_message(capsys.readouterr().err, pattern)
@@ -243,7 +299,47 @@ def test_the_table_of_keys_is_that_of_the_parser(here: Path) -> None:
 
     from fedlit.study.study import Study
 
-    assert {*STUDY, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
+    assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
+
+
+def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
+    import fedlit
+
+    with pytest.raises(ConfigError, match=r"^fedlit\.load: nothere.yaml: expected a YAML file"):
+        fedlit.load("nothere.yaml")
+    with pytest.raises(AttributeError, match=r"'FedPrx'\. Did you mean 'FedProx'"):
+        fedlit.FedPrx  # noqa: B018
+
+
+def test_lines_keep_to_a_narrow_terminal(here: Path) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    told = b""
+    for args in (["fit", "--config", "quickstart", "--sed", "3"], ["compare", "--help"], ["explain", "--help"]):
+        subprocess.run([sys.executable, "-m", "fedlit", *args], stdout=slave, stderr=slave, stdin=slave, env=env)
+        told += os.read(master, 65536)
+    lines = told.decode().replace("\r", "").split("\n")
+    assert len(lines) > 40 and max(map(len, lines)) <= 40
+    assert lines[0] == "fedlit: error: --sed: expected a key"
+
+
+def test_settings_that_a_class_refuses_are_no_failed_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for args, message in (
+        (["--model.optimizer", "SGD", "--model.optimizer.lr", "-1"], "model.optimizer: .*Invalid learning rate"),
+        (["--model.scheduler", "StepLR", "--model.scheduler.step_size", "0"], "model.scheduler: .*ZeroDivisionError"),
+    ):
+        assert main([*Q, *args, "--data.batches", "2", "--trainer.max_epochs", "1"]) == 2
+        one_message(capsys.readouterr().err, message)
+
+
+def test_what_was_not_trained_is_said(here: Path, capsys: pytest.CaptureFixture[str], recwarn: Any) -> None:
+    assert main([*Q, "--trainer.max_epochs", "0"]) == 0
+    assert "Nothing is trained: trainer.max_epochs is 0" in capsys.readouterr().out
+    assert main([*Q, "--trainer.max_steps", "1", "--trainer.precision", "bf16"]) == 0
+    told = capsys.readouterr()
+    assert "Training ended within an epoch (trainer.max_steps is 1)" in told.out
+    assert not [str(own.message) for own in recwarn if "monitor" in str(own.message) or "bf16" in str(own.message)]
 
 
 def test_a_trial_is_not_the_newest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

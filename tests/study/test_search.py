@@ -204,7 +204,7 @@ def test_another_search_is_refused_in_its_folder(found: Found, changes: dict[str
         ("exchange.every", {"choices": []}, r"expected a list of at least one value and none twice, found \[\]"),
         ("exchange.every", {"choices": ["step", "step"]}, "none twice"),
         ("seed", {"low": 1, "high": 9}, "leaves the rows alone"),
-        ("exchange.rat", RATE, r"search\.space: .*exchange\.rat.*Did you mean"),
+        ("exchange.rat", RATE, r"search\.space\.exchange\.rat: .*Did you mean"),
     ],
 )
 def test_a_bad_space_is_refused(tmp_path: Path, key: str, entry: dict[str, Any], message: str) -> None:

@@ -299,7 +299,7 @@ def test_client_names_that_torch_uses_are_refused(name: str) -> None:
 
 def test_a_network_that_cannot_be_built_is_named(tmp_path: Path) -> None:
     client = partial(FederatedClient, network=partial(MLP, hidden=[-1]))
-    with pytest.raises(ConfigError, match=r"client 'ash': its network could not be built for 5 features and 3 outputs"):
+    with pytest.raises(ConfigError, match=r"client 'ash': expected a client for 5 features and 3 outputs, found that"):
         make_run(tmp_path, loop={"client": client}).describe()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, Dry, alike, make_run
+from federations import METHODS, Dry, SmallNet, alike, make_run
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
 from fedlit.client.hooks import CLIENT_HOOKS, misspelt
-from fedlit.errors import RunError
+from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.rule import RULE_HOOKS, Rule
 from fedlit.exchange.rules import Mean
 from fedlit.sharing import State
@@ -43,6 +43,38 @@ class Misspelt(FederatedClient):
 
     @property
     def predictor(self) -> None: ...
+
+
+class Mixin:
+    def on_sends(self, steps: int) -> None: ...
+
+
+class Mixed(Mixin, FederatedClient):
+    def receive(self) -> None: ...
+
+    @staticmethod
+    def train_steps() -> None: ...
+
+
+class Short(FederatedClient):
+    def training_step(self, batch: Any) -> Tensor:  # type: ignore[override]
+        return self.objective(batch.x, batch.y)
+
+
+class Number(FederatedClient):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx).item()
+
+
+class Dictionary(FederatedClient):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return {"loss": super().training_step(batch, batch_idx)}
+
+
+class Lost(FederatedClient):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.nothing()
 
 
 class MisspeltRule(Mean):
@@ -80,6 +112,7 @@ def test_names_that_resemble_hooks() -> None:
         "on_recieve": "on_receive",
         "train_step": "training_step",
     }
+    assert misspelt(Mixed, FederatedClient, CLIENT_HOOKS) == {"on_sends": "on_send"}  # not its helpers
     assert misspelt(MisspeltRule, Rule, RULE_HOOKS) == {"need": "needs"}
 
 
@@ -143,3 +176,17 @@ def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog
     options: Mapping[str, Any] = METHODS[method]
     make_run(tmp_path, epochs=1, enable_checkpointing=False, **options).fit(quiet=True)
     assert said(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Short, r"expected Short.training_step\(self, batch, batch_idx\), found \(self, batch\)"),
+        (Number, "step 1: expected the loss, a tensor, from Number.training_step, found a float"),
+        (Dictionary, "step 1: expected the loss, a tensor, from Dictionary.training_step, found a dict"),
+        (Lost, r"could not be built: AttributeError: .*nothing.*\(in __init__, test_watch.py, line \d+\)"),
+    ],
+)
+def test_a_client_that_cannot_be_trained_is_told_why(tmp_path: Path, kind: type, message: str) -> None:
+    with pytest.raises(FedlitError, match=f"client 'ash'.*{message}"):
+        make_run(tmp_path, loop={"client": partial(kind, network=SmallNet)}).fit(quiet=True)

@@ -188,6 +188,8 @@ class Agglomerative(_OfUpdates):
                 f"Agglomerative: expected one of clusters and distance, found {clusters} and {distance}; for example "
                 "distance: 1.0, which joins updates that do not point away from each other"
             )
+        if clusters is not None and clusters < 1:
+            raise ConfigError(f"Agglomerative: clusters: expected at least 1, found {clusters}")
         super().__init__(linkage, weights)
         self.after, self.clusters, self.distance = after, clusters, distance
         self._rounds = 0
