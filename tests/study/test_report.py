@@ -99,7 +99,8 @@ def test_it_holds_what_a_person_looks_for(compared: Comparison) -> None:
     text = page(compared)
     for word in (
         "Should this client join?", "wine", "breast_cancer", "Best alone", "negative transfer", "Nadeau and Bengio",
-        "paper\N{NO-BREAK SPACE}90.00", "Predicted: breast_cancer: target (2 classes); wine: target (3 classes)", "wine: 106 / 27 / 45",
+        "paper\N{NO-BREAK SPACE}90.00", "Predicted: breast_cancer: target (2 classes); wine: target (3 classes)",
+        "wine: 106 / 27 / 45",
         "torch ", "cores", "mean time of a run", "max_epochs: 2", "Shared &lt;core&gt;",
     ):  # fmt: skip
         assert word in text, word
