@@ -70,7 +70,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
     # digits of a cell do not show so little, while colours always use their whole scale
-    little = f"; at most {reach:.1g} from it" if reach < 0.01 else ""
+    little = f"\nat most {reach:.1g} from it" if reach < 0.01 else ""
     picture = axes.imshow(table, cmap=SIGNED_SCALE, vmin=-reach, vmax=reach, aspect="auto")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
     bar.ax.tick_params(labelsize=_TEXT)
@@ -78,7 +78,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
     bar.set_ticks(ends, labels=[f"{value + centre:.{digits}g}" for value in ends])
     axes.set_yticks(range(len(values)), list(values.index), fontsize=_TEXT)
     axes.tick_params(labelleft=beside)
-    axes.set_title(f"{part} (none: {centre:g}{little})", fontsize=9, loc="left")
+    axes.set_title(f"{part} (none: {centre:g}){little}", fontsize=9, loc="left")
     axes.set_xticks(range(len(values.columns)))
     axes.tick_params(length=0, labelbottom=below)
     if below:
