@@ -69,13 +69,16 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
+    # digits of a cell do not show so little, while colours always use their whole scale
+    little = f"\nat most {reach:.1g} from it" if reach < 0.01 else ""
     picture = axes.imshow(table, cmap=SIGNED_SCALE, vmin=-reach, vmax=reach, aspect="auto")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
     bar.ax.tick_params(labelsize=_TEXT)
-    bar.set_ticks([-reach, 0, reach], labels=[f"{value + centre:.2g}" for value in (-reach, 0, reach)])
+    digits, ends = 4 if little else 2, [-reach, 0, reach]
+    bar.set_ticks(ends, labels=[f"{value + centre:.{digits}g}" for value in ends])
     axes.set_yticks(range(len(values)), list(values.index), fontsize=_TEXT)
     axes.tick_params(labelleft=beside)
-    axes.set_title(f"{part} (none: {centre:g})", fontsize=9, loc="left")
+    axes.set_title(f"{part} (none: {centre:g}){little}", fontsize=9, loc="left")
     axes.set_xticks(range(len(values.columns)))
     axes.tick_params(length=0, labelbottom=below)
     if below:
@@ -95,7 +98,7 @@ def _panel(axes: Axes, judged: Judgement, part: str, *, below: bool, beside: boo
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.3g}"
+    return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.3g}"  # 0.00, not -0.00
 
 
 def histogram_figure(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from fedlit.data.table import ClientTable
+from fedlit.data.target import predicts_number
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.show.shown import Grid, Shown
+from fedlit.study.answer import answer_card, answer_lines
 from fedlit.study.collect import Collected, collect
 from fedlit.study.findings import Findings
 from fedlit.study.job import check_format
@@ -21,7 +24,7 @@ from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import answer_words, provenance
+from fedlit.study.words import provenance
 
 __all__ = ["Comparison", "compare"]
 
@@ -41,9 +44,25 @@ class Comparison(Shown, Findings):
         together = cluster_table(self.study, self.collected)
         if together is not None and len(together.rows) <= _MOST_PRINTED:
             tables.append(("Who belongs together", together))
-        parts = [part for title, table in tables for part in (f"{title}:", "", *table.parts(), "")]
-        answers = [f"{answer.client}: {', '.join(answer_words(self.study, answer))}" for answer in self.answers]
+        legends = self._legends()
+        parts: list[str | Grid] = []
+        for place, (title, table) in enumerate(tables):
+            parts += [f"{title}:", "", *table.parts(), *([legends[place]] if place < len(legends) else []), ""]
+        answers: list[str | Grid] = []
+        for answer in self.answers:
+            title, text = answer_lines(answer_card(self.study, answer))
+            answers += [f"{answer.client}: {title}.", f"  {text}."]
         return [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+
+    def _legends(self) -> list[str]:
+        """Below the first table, and the first of lifts, what their signs mean; only signs that occur."""
+        spread = "± standard deviation over seeds; " if len(self.seeds) > 1 else ""
+        own = [f"({spread}* the best of its column)"]
+        lift = self.lift[self.lift["metric"] == self.scores[0].name]
+        if lift["low"].notna().any():
+            clear = "; * it excludes zero" if lift["verdict"].isin(["helped", "harmed"]).any() else ""
+            own.append(f"(in brackets the 95 % interval{clear})")
+        return own
 
 
 def compare(
@@ -109,7 +128,7 @@ def compare(
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        found = _found(study, numbers, collect(study, planned), failures, folder)
+        found = _found(study, numbers, collect(study, planned), failures, folder, tables)
         _write(found)
     return found
 
@@ -125,7 +144,14 @@ def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple
     return study, folder
 
 
-def _found(study: Study, seeds: list[int], collected: Collected, failures: dict[str, str], folder: Path) -> Comparison:
+def _found(
+    study: Study,
+    seeds: list[int],
+    collected: Collected,
+    failures: dict[str, str],
+    folder: Path,
+    tables: Sequence[ClientTable],
+) -> Comparison:
     scores = Scores(collected)
     return Comparison(
         study=study,
@@ -136,7 +162,15 @@ def _found(study: Study, seeds: list[int], collected: Collected, failures: dict[
         answers=answers(study, scores),
         failures=failures,
         folder=folder,
+        predicted={table.name: _predicted(table) for table in tables},
     )
+
+
+def _predicted(table: ClientTable) -> str:
+    """A table's target in words."""
+    target = table.target
+    name = "a target without a name" if target.name is None else str(target.name)
+    return f"{name} (a number)" if predicts_number(table) else f"{name} ({target.nunique()} classes)"
 
 
 def _write(found: Comparison) -> None:

@@ -26,8 +26,11 @@ __all__ = ["Look", "curves_figure", "lift_figure", "looks", "scores_figure"]
 _WIDTH, _TEXT = 4.1, 12.0
 _STYLE = {"font.size": _TEXT, "axes.spines.top": False, "axes.spines.right": False, "axes.formatter.useoffset": False}
 _BEST_ALONE, _BEST_FEDERATED, _METHOD, _PAPER = "s", "*", "o", "D"  # squares are of going alone, in any figure
+_MANY = 10  # rows: more stand closer
 _NAMES = {light: name for name, (light, _) in THEME.items()}
 _LINES = ("solid", "dashed", "dotted")
+# With the colours used up, dots take another shape; the page writes it as a letter. Triangles are verdicts.
+_SHAPES = {_METHOD: "●", "P": "✚", "X": "✖"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Look:
     Attributes:
         colour: of the palette.
         line: solid, dashed, or dotted: a second way to tell it from others.
-        mark: Matplotlib's marker.
+        mark: Matplotlib's marker: where a colour comes again, of another shape.
     """
 
     colour: str
@@ -49,6 +52,11 @@ class Look:
         """The page's name of the colour."""
         return f"var(--{_NAMES[self.colour]})"
 
+    @property
+    def sign(self) -> str:
+        """A method's mark as a letter."""
+        return _SHAPES[self.mark]
+
 
 def looks(study: Study) -> dict[str, Look]:
     """Method → how it is drawn: networks alone dark, other go-alone models grey, federated methods in colours, the best
@@ -56,10 +64,11 @@ def looks(study: Study) -> dict[str, Look]:
     """
     found = {name: Look(ALONE) for name in study.labels}
     found |= {name: Look(LOCAL) for name in study.methods if name in study.alone}
-    half = len(METHODS) // 2
+    half, shapes = len(METHODS) // 2, list(_SHAPES)
     for place, name in enumerate(study.federated):
-        again = min(place // half, 1) + place // len(METHODS)  # the second half is dashed, what comes again is dotted
-        found[name] = Look(METHODS[place % len(METHODS)], _LINES[min(again, 2)])
+        again = place // len(METHODS)
+        line = _LINES[min(min(place // half, 1) + again, 2)]  # the second half is dashed, what comes again is dotted
+        found[name] = Look(METHODS[place % len(METHODS)], line, shapes[min(again, len(shapes) - 1)])
     best = {BEST_ALONE: Look(ALONE, mark=_BEST_ALONE), BEST_FEDERATED: Look(BEST, mark=_BEST_FEDERATED)}
     return found | {name: look for name, look in best.items() if name in found}
 
@@ -85,7 +94,7 @@ def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: s
     def draw(axes: Axes) -> None:
         if BEST_ALONE in own.index:
             axes.axvline(drawn(score, float(own["mean"][BEST_ALONE])), color=ALONE, lw=1, ls=":")
-        for row, method in enumerate(methods):
+        for row, method in zip(_places(labels)[0], methods, strict=True):
             mean, low, high = (drawn(score, float(own[name][method])) for name in ("mean", "low", "high"))
             look = drawn_as[method]
             if not _bar(axes, row, mean, low, high, look.colour):
@@ -95,44 +104,46 @@ def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: s
             paper = study.paper.value(method, client, score.name) if study.paper is not None else None
             if paper is not None:
                 axes.plot(paper, row, _PAPER, mfc=PAPER, mec=look.colour, ms=6, zorder=1)
+        axes.margins(x=0.17)  # room for the value above a dot at the edge, which would lie on the names
         _rows(axes, labels)
         axes.set_xlabel(_wrapped(f"{in_unit(score)}, test", 26))
 
-    return _svg(_pitch(labels) * len(methods) + 0.8, draw, f"{score.label} of {client_label(client)} by method")
+    return _svg(_places(labels)[1] + 0.8, draw, f"{score.label} of {client_label(client)} by method")
 
 
 def lift_figure(
     study: Study, lift: pd.DataFrame, score: Score, method: str, clients: Sequence[str], limits: tuple[float, float]
 ) -> str:
-    """A method's forest plot in its own colour: lift over the reference (circles) and over the best model alone
+    """A method's forest plot in its own colour: lift over the reference (its own sign) and over the best model alone
     (squares), client by client, with 95 % intervals; what lies right of zero is gained by federation.
     """
     own = lift[(lift["metric"] == score.name) & (lift["method"] == method)]
     references = list(dict.fromkeys([study.reference_of(method), study.best_alone]))
     found = {(row["reference"], row["client"]): row for row in own.to_dict("records")}
-    colour, labels = looks(study)[method].colour, [client_label(client) for client in clients]
+    look, labels = looks(study)[method], [client_label(client) for client in clients]
 
     def draw(axes: Axes) -> None:
         axes.axvline(0, color=SOFT, lw=1)
         for number, reference in enumerate(references):
-            marker = (_METHOD, _BEST_ALONE)[number]
-            shift = (number - (len(references) - 1) / 2) * 0.32
-            for row, client in enumerate(clients):
+            marker = (look.mark, _BEST_ALONE)[number]
+            size = 11 if marker == _BEST_FEDERATED else 7
+            shift = (number - (len(references) - 1) / 2) * 0.16
+            for row, client in zip(_places(labels)[0], clients, strict=True):
                 cell: Mapping[Any, Any] | None = found.get((reference, client))
                 if cell is None:
                     continue
                 mean, low, high = (drawn(score, float(cell[name])) for name in ("mean", "low", "high"))
-                if not _bar(axes, row + shift, mean, low, high, colour):
+                if not _bar(axes, row + shift, mean, low, high, look.colour):
                     continue
                 clear = cell["verdict"] in ("helped", "harmed")
-                axes.plot(mean, row + shift, marker, color=colour, mfc=colour if clear else PAPER, ms=7)
+                axes.plot(mean, row + shift, marker, color=look.colour, mfc=look.colour if clear else PAPER, ms=size)
         _rows(axes, labels)
         axes.set_xlim(*limits)
         axes.set_xlabel(_wrapped(f"lift in {score.label}, {lift_unit(score)}", 26))
         axes.text(1, 1.01, "gains →", transform=axes.transAxes, ha="right", color=INK)
         axes.text(0, 1.01, "← loses", transform=axes.transAxes, ha="left", color=INK)
 
-    return _svg(_pitch(labels) * len(clients) + 1.1, draw, f"Lift of {study.labels[method]} in {score.label} by client")
+    return _svg(_places(labels)[1] + 1.1, draw, f"Lift of {study.labels[method]} in {score.label} by client")
 
 
 def curves_figure(study: Study, curves: pd.DataFrame, score: Score, client: str, alone: float | None) -> str:
@@ -159,7 +170,14 @@ def curves_figure(study: Study, curves: pd.DataFrame, score: Score, client: str,
             mean, sd = values.mean(axis=1), values.std(axis=1).fillna(0.0)
             upper = (mean + sd).clip(upper=drawn(score, score.high))
             axes.fill_between(values.index, mean - sd, upper, color=drawn_as[method].colour, alpha=0.15, lw=0)
-            axes.plot(values.index, mean, color=drawn_as[method].colour, ls=drawn_as[method].line, lw=1.6)
+            axes.plot(
+                values.index,
+                mean,
+                color=drawn_as[method].colour,
+                ls=drawn_as[method].line,
+                lw=1.6,
+                marker=drawn_as[method].mark if len(values) == 1 else "",
+            )  # a line of one point is none
             shown = values.index >= late
             ends += [*(mean - sd)[shown], *upper[shown]]
         if alone is not None and np.isfinite(alone):
@@ -184,9 +202,14 @@ def _bar(axes: Axes, row: float, mean: float, low: float, high: float, colour: s
     return True
 
 
-def _pitch(labels: Sequence[str]) -> float:
-    """Inches from row to row, so that no two labels touch."""
-    return max(0.5, 0.06 + 0.19 * max((_wrapped(label).count("\n") + 1 for label in labels), default=1))
+def _places(labels: Sequence[str]) -> tuple[list[float], float]:
+    """Inches from the top to the middle of each row, and to the end of the last: no two labels touch, and a long one
+    takes no room from others.
+    """
+    least = 0.5 if len(labels) <= _MANY else 0.38
+    heights = [max(least, 0.06 + 0.19 * (_wrapped(label).count("\n") + 1)) for label in labels]
+    ends = np.cumsum([0.0, *heights])
+    return ((ends[:-1] + ends[1:]) / 2).tolist(), float(ends[-1])
 
 
 def _wrapped(label: str, width: int = 15) -> str:
@@ -194,8 +217,9 @@ def _wrapped(label: str, width: int = 15) -> str:
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), [_wrapped(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.7)
+    places, end = _places(labels)
+    axes.set_yticks(places, [_wrapped(label) for label in labels])
+    axes.set_ylim(end, -0.1)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color=LINE, lw=0.8)
     axes.set_axisbelow(True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +29,7 @@ class Findings:
         answers: for each client, whether federation pays.
         failures: run → its error.
         folder: where the files are.
+        predicted: client → what is predicted, in words; without those of whom that is not known.
     """
 
     study: Study
@@ -38,11 +40,12 @@ class Findings:
     answers: list[Answer]
     failures: dict[str, str]
     folder: Path
+    predicted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def clients(self) -> list[str]:
-        """Of tables: the clients, their mean, the worst."""
-        return [*self.collected.clients, MEAN, WORST]
+        """Of tables: the clients, and of several their mean and the worst."""
+        return self._with_all(self.collected.clients)
 
     @property
     def scores(self) -> list[Score]:
@@ -57,4 +60,15 @@ class Findings:
     def clients_of(self, score: Score) -> list[str]:
         """Those of :attr:`clients` that have a score; without their mean and worst, unless all have it."""
         own = self.collected.clients_of(score.name)
-        return [*own, MEAN, WORST] if len(own) == len(self.collected.clients) else own
+        return self._with_all(own) if len(own) == len(self.collected.clients) else own
+
+    def _with_all(self, clients: list[str]) -> list[str]:
+        return [*clients, MEAN, WORST] if len(clients) > 1 else clients
+
+    @property
+    def finished(self) -> Study:
+        """The study without federated methods of which no run came to its end: they take no colour."""
+        known = {*self.estimates["method"], *self.study.alone}
+        methods = {name: own for name, own in self.study.methods.items() if name in known}
+        search = self.study.search
+        return replace(self.study, methods=methods, search=search if search and search.method in methods else None)

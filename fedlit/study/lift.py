@@ -150,7 +150,7 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
                         continue
                     key = {"metric": metric, "reference": reference, "method": method, "client": client}
                     p = wilcoxon(differences)
-                    family.append({**key, **_flat(own), "p": p, "verdict": verdict(own.interval)})
+                    family.append({**key, **_flat(own), "p": p, "verdict": _verdict(own)})
             # mean and worst of the same clients, and the best of the same methods, are no further questions
             repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
             counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
@@ -175,6 +175,7 @@ class Answer:
         verdict: of the lift.
         better_alone: a go-alone model whose mean test score is better than the federated one's, though choosing on
             validation does not find it reliably; None if there is none.
+        varied: whether seeds chose different federated methods, and different go-alone models.
     """
 
     client: str
@@ -185,6 +186,7 @@ class Answer:
     lift: Estimate
     verdict: str
     better_alone: tuple[str, float] | None = None
+    varied: tuple[bool, bool] = (False, False)
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
@@ -195,7 +197,7 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
         return []
     found = []
     for client in scores.collected.clients:
-        metric = study.choice_of(client)
+        metric, chosen = study.choice_of(client), scores.collected.chosen
         lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
         mine = scores.estimate(BEST_FEDERATED, client, metric)
         single = {name: scores.estimate(name, client, metric).mean for name in study.alone}
@@ -206,20 +208,35 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
             Answer(
                 client,
                 mine,
-                _usual(scores.collected.chosen, BEST_FEDERATED, client),
+                _usual(chosen, BEST_FEDERATED, client),
                 theirs,
-                _usual(scores.collected.chosen, BEST_ALONE, client),
+                _usual(chosen, BEST_ALONE, client),
                 lift,
-                verdict(lift.interval),
+                _verdict(lift),
                 (best, single[best]) if best is not None and hidden else None,
+                (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
             )
         )
     return found
 
 
+def _verdict(lift: Estimate) -> str:
+    """See :func:`fedlit.statistics.verdict`; ``equal`` where no seed shows the least difference: that is known."""
+    found = verdict(lift.interval)
+    return "equal" if found == "unknown" and lift.n > 1 and lift.mean == 0.0 == lift.sd else found
+
+
 def _usual(chosen: pd.DataFrame, best: str, client: str) -> str | None:
-    own = chosen.loc[(chosen["best"] == best) & (chosen["client"] == client), "method"]
+    own = _choices(chosen, best, client)
     return str(own.value_counts().idxmax()) if len(own) else None
+
+
+def _varied(chosen: pd.DataFrame, best: str, client: str) -> bool:
+    return bool(_choices(chosen, best, client).nunique() > 1)
+
+
+def _choices(chosen: pd.DataFrame, best: str, client: str) -> pd.Series:
+    return chosen.loc[(chosen["best"] == best) & (chosen["client"] == client), "method"]
 
 
 def _flat(own: Estimate) -> dict[str, float]:
@@ -231,8 +248,8 @@ def _flat(own: Estimate) -> dict[str, float]:
 
 
 def count_verdicts(lift: pd.DataFrame, metric: str, reference: str) -> pd.DataFrame:
-    """How many clients each method helped, left unclear, harmed, and left unknown; index: method."""
+    """How many clients each method helped, left unclear, harmed, left equal, and left unknown; index: method."""
     own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin([MEAN, WORST])]
-    columns = ["helped", "unclear", "harmed", "unknown"]
+    columns = ["helped", "unclear", "harmed", "equal", "unknown"]
     table = own.groupby("method", sort=False)["verdict"].value_counts().unstack(fill_value=0)
     return table.reindex(columns=columns, fill_value=0).reindex(own["method"].unique())

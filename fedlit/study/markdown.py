@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedlit.study.answer import answer_card, answer_lines
 from fedlit.study.findings import Findings
 from fedlit.study.seeds import seed_words
 from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
 from fedlit.study.units import heading, in_percent, lift_unit
-from fedlit.study.words import answer_words, paper_notes, words
+from fedlit.study.words import context, paper_notes, words
 
 __all__ = ["markdown_tables"]
 
@@ -19,7 +20,10 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
     parts = [f"# {study.name}", study.about]
     unit = in_percent(found.scores)
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores {unit and f'{unit}, '}on test rows.")
-    answers = "\n".join("- **{}**: {}: {}.".format(own.client, *answer_words(study, own)) for own in found.answers)
+    answers = "\n".join(
+        "- **{}**: {}. {}.".format(own.client, *answer_lines(answer_card(study, own))) for own in found.answers
+    )
+    parts += [f"{line}." for line in context(found)]
     parts += ["## Should this client join?", answers] if answers else []
     for score in found.scores:
         parts += [f"## {heading(score)}", score_table(study, found.estimates, score, found.clients).markdown()]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
@@ -17,6 +20,7 @@ from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.show.palette import THEME
 from fedlit.study import figures
+from fedlit.study.answer import answer_card
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, each_variant, title_of, variant_name
 from fedlit.study.lift import WORST, client_label
@@ -24,7 +28,7 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
 from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
 from fedlit.study.units import drawn, heading, in_percent, lift_unit
-from fedlit.study.words import answer_kind, answer_words, each_of, paper_notes, words
+from fedlit.study.words import context, each_of, paper_notes, words
 from fedlit.tasks import Score
 
 __all__ = ["write_report"]
@@ -44,26 +48,50 @@ def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
     environment = Environment(
         loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters |= {"whole": _whole, "breakable": _breakable}
+    found = replace(found, study=found.finished)
     path.write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), encoding="utf-8")
+
+
+def _whole(text: str) -> str:
+    r"""A cell's second line with spaces at which it may not be broken but before a bracket and behind a comma: what
+    belongs to a number stays with it, however narrow the page.
+
+    Example:
+        >>> _whole("± 7.81 (0.00 to 100.00), p 0.03").split(" ")
+        ['±\xa07.81', '(0.00\xa0to\xa0100.00),', 'p\xa00.03']
+    """
+    return re.sub(r"(?<!,) (?!\(|n =)", "\xa0", text)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken behind its underscores, and nowhere else."""
+    return Markup(str(escape(name)).replace("_", "_<wbr>"))
 
 
 def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
     study = found.study
     drawn_as = figures.looks(study)
+    cards = [answer_card(study, answer) for answer in found.answers]
+    kinds = {
+        *(card.kind for card in cards),
+        *found.lift[found.lift["metric"].isin([score.name for score in found.scores])]["verdict"],
+    }
+    drawn_methods = [method for method in study.methods if (found.estimates["method"] == method).any()]
     return {
         "study": study,
         "theme": THEME,
         "seeds": seed_words(found.seeds),
         "count": len(found.seeds),
         "unit": in_percent(found.scores),
-        "answers": [
-            (answer.client, answer_kind(study, answer), *answer_words(study, answer)) for answer in found.answers
-        ],
+        "context": context(found),
+        "answers": cards,
+        "verdicts": [kind for kind in ("helped", "harmed") if kind in kinds],
         "metrics": [_metric(found, score) for score in found.scores],
         "choose": " or ".join(score.label for score in found.choices),
-        "legend": [(study.labels[method], drawn_as[method]) for method in study.methods],
-        "baselines": [label for name, label in study.labels.items() if name in (study.baselines or ())],
-        "looks": {name: drawn_as.get(name) for name in (BEST_ALONE, BEST_FEDERATED)},
+        "legend": [(study.labels[method], drawn_as[method]) for method in drawn_methods],
+        "signs": list(dict.fromkeys(drawn_as[method].sign for method in drawn_methods)),
+        "federated": BEST_FEDERATED in study.labels,
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, found.collected.chosen) if len(found.collected.chosen) else None,

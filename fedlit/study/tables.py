@@ -117,8 +117,10 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
             clear = cell["verdict"] in ("helped", "harmed")
             cells.append(Cell(score.text(cell["mean"], signed=True), spread, marked=clear, kind=cell["verdict"]))
         count = counts.loc[method]
-        unknown = f" ({count['unknown']} unknown)" if count["unknown"] else ""
-        cells.append(Cell(f"{count['helped']} / {count['unclear']} / {count['harmed']}{unknown}"))
+        others = ", ".join(f"{count[kind]} {kind}" for kind in ("equal", "unknown") if count[kind])
+        cells.append(
+            Cell(f"{count['helped']} / {count['unclear']} / {count['harmed']}" + (f" ({others})" if others else ""))
+        )
         rows.append((study.labels[method], cells))
     return Table([*map(client_label, clients), "helped / unclear / harmed"], rows)
 

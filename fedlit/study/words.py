@@ -1,75 +1,51 @@
-"""What is said of a study in sentences: each client's answer, what the words of its tables mean, how it was made."""
+"""What is said of a study in sentences: what is predicted from how much, what the words of its tables mean, how it was
+made.
+"""
 
 from __future__ import annotations
 
 import math
 
-from fedlit.statistics import MIN_SEEDS_FOR_TEST
 from fedlit.study.findings import Findings
-from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import at_best, choice_words, heading, in_percent, points
-from fedlit.tasks import COMPARED
+from fedlit.study.units import choice_words, in_percent
 
-__all__ = ["answer_kind", "answer_words", "each_of", "paper_notes", "provenance", "words"]
+__all__ = ["context", "each_of", "paper_notes", "provenance", "words"]
 
-
-_TITLES = {
-    "helped": "Federation pays",
-    "harmed": "Better alone",
-    "unclear": "No clear difference",
-    "unknown": "Not known",
-    "nothing": "Nothing to gain",
-}
+_MOST_CLIENTS = 6  # whose rows are told one by one
 
 
-def answer_kind(study: Study, answer: Answer) -> str:
-    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more.
-    Where the federation does clear harm, that is said instead.
-    """
-    score = COMPARED[study.choice_of(answer.client)]
-    return "nothing" if at_best(score, answer.alone.mean) and answer.verdict != "harmed" else answer.verdict
+def context(found: Findings) -> list[str]:
+    """What is predicted, and each client's rows: what a reader must know before any score."""
+    lines, clients = [], found.collected.clients
+    told = {client: found.predicted[client] for client in clients if client in found.predicted}
+    if len(set(told.values())) == 1:
+        lines.append(f"Predicted: {next(iter(told.values()))}")
+    elif told and len(told) <= _MOST_CLIENTS:
+        lines.append("Predicted: " + "; ".join(f"{client}: {what}" for client, what in told.items()))
+    known, first = _rows(found), "" if found.collected.fixed else ", first seed"
+    if known and len(known) <= _MOST_CLIENTS:
+        each = "; ".join(f"{client}: {' / '.join(f'{count:,}' for count in own)}" for client, own in known.items())
+        lines.append(f"Rows (training / validation / test{first}) – {each}")
+    elif known:
+        ends = [(min(own), max(own)) for own in zip(*known.values(), strict=True)]
+        each = " / ".join(f"{low:,}–{high:,}" if low < high else f"{low:,}" for low, high in ends)
+        lines.append(f"{len(known)} clients with rows (training / validation / test{first}): {each}")
+    return lines
 
 
-def answer_words(study: Study, answer: Answer) -> tuple[str, str]:
-    """A client's answer as a title and a sentence."""
-    kind = answer_kind(study, answer)
-    title, score = _TITLES[kind], COMPARED[study.choice_of(answer.client)]
-    if kind == "unknown":
-        title += f": {_why_unknown(answer)}"
-    if kind == "unclear" and answer.lift.n < MIN_SEEDS_FOR_TEST:
-        title += f": {answer.lift.n} seeds can show only large ones"
-    if kind == "nothing":
-        who = "both reach" if at_best(score, answer.federated.mean) else "alone it reaches"
-        title += f": {who} the best {score.label} that there is"
-    low, high = answer.lift.interval
-    ends = f"{score.text(low, signed=True)} to {score.text(high, signed=True)}"
-    interval = f", interval {ends}" if math.isfinite(low + high) else ""
-    if score.percent and max(-low, high) > 1:
-        interval = ", interval wider than the scale"
-    text = (
-        f"{heading(score)}: best federated{_mostly(study, answer.usual_federated)} "
-        f"{score.text(answer.federated.mean)}, best alone{_mostly(study, answer.usual_alone)} "
-        f"{score.text(answer.alone.mean)}; lift {score.text(answer.lift.mean, signed=True)}{points(score)}{interval}"
-    )
-    if answer.better_alone is not None:
-        name, value = answer.better_alone
-        text += f". Always {study.labels[name]}, alone, would have been {score.text(value)}"
-    return title, text
-
-
-def _mostly(study: Study, method: str | None) -> str:
-    return "" if method is None else f" (mostly {study.labels[method]})"
-
-
-def _why_unknown(answer: Answer) -> str:
-    if answer.lift.n == 0:
-        return "its validation rows allow no choice, or runs are missing"
-    if answer.lift.n == 1:
-        return "more than one seed is needed"
-    if not math.isfinite(answer.lift.mean):
-        return "predictions were not finite"
-    return "all seeds gave the same lift"
+def _rows(found: Findings) -> dict[str, tuple[int, ...]]:
+    """Client → training, validation, test rows of the reference's first run; empty where records do not tell."""
+    records = found.collected.records.to_dict("records")
+    own = next((record for record in records if record["method"] == found.study.reference), {})
+    splits, trained = own.get("rows"), own.get("train_rows")
+    if not isinstance(splits, dict) or not isinstance(trained, dict):
+        return {}
+    return {
+        client: (trained[client], *(splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")))
+        for client in found.collected.clients
+        if client in splits and client in trained
+    }
 
 
 def words(found: Findings) -> dict[str, str]:
@@ -91,17 +67,37 @@ def words(found: Findings) -> dict[str, str]:
         "model: this client does better by staying out. Each interval stands for itself: where nothing differs, about "
         "one in twenty still excludes zero",
         "unclear": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
+        **_seldom(found),
         "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
         "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
         f"{dependent}",
-        "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in another "
-        "seed",
+        **(
+            {
+                "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in "
+                "another seed"
+            }
+            if len(collected.clients) > 1
+            else {}
+        ),
         "n": "the number of seeds, where it is smaller than elsewhere: runs failed, or the score is undefined",
         "not finite": "a run lost its numbers on the way (it diverged): it has no score, and so the mean has none",
         "validation, test": f"settings, checkpoints and the best of each kind are chosen by {metric} on a run's "
         f"validation rows; its test rows are scored once, {state}"
         + ("" if collected.fixed else ". Validation rows of one seed are test rows of others"),
     }
+
+
+def _seldom(found: Findings) -> dict[str, str]:
+    """What only some studies have."""
+    meaning = {}
+    if (found.lift["verdict"] == "equal").any() or any(own.verdict == "equal" for own in found.answers):
+        meaning["equal"] = "not the least difference in any seed; it may still come from few test rows"
+    if any(answer.better_alone is not None for answer in found.answers):
+        meaning["always X, alone, would have been …"] = (
+            "with hindsight: the mean test score of one go-alone model that is better than the best federated method. "
+            "Choosing on validation rows does not find it reliably, so it is no part of the verdict"
+        )
+    return meaning
 
 
 def _lift_words(found: Findings) -> str:

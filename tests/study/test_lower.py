@@ -143,7 +143,7 @@ def test_a_client_is_told_who_would_have_been_better_alone(found: Comparison) ->
 def test_everything_that_is_read_says_so(found: Comparison, tmp_path: Path) -> None:
     text = str(found)
     assert text.startswith("RMSE, lower is better:\n") and "Lift over Local, by how much lower:" in text
-    assert "RMSE (lower is better): best federated (mostly Shared) 3, best alone (mostly Other) 1.5; lift -1.5" in text
+    assert "RMSE (lower is better): best alone 1.5 (Other), best federated 3 (Shared); lift -1.5" in text
     tables = markdown_tables(found, provenance(found))
     assert "## RMSE (lower is better)" in tables and "## Lift over Local: RMSE, by how much lower" in tables
     assert "Of RMSE lower is better; lift = by how much lower" in tables and "the smallest RMSE on validation" in tables
@@ -279,3 +279,15 @@ def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     searched = replace(study, search=Search("local", {"exchange.rate": {"choices": [0.5]}}))
     with pytest.raises(ConfigError, match="expected runs of format 2, found runs/local/seed_1 of format 7"):
         search(searched, trials=1, out=tmp_path, quiet=True)
+
+
+def test_no_difference_in_any_seed_is_known(found: Comparison) -> None:
+    values = {key: both if key[0] != "gl" else VALUES["local", *key[1:]] for key, both in VALUES.items()}
+    same = lifts(found.study, Scores(replace(found.collected, results=tidy(values))))
+    own = same[(same["method"] == "gl") & (same["reference"] == "local")]
+    assert (own["mean"] == 0.0).all() and set(own["verdict"]) == {"equal"}
+    rows = dict(lift_table(found.study, same, SCORES["rmse"], "local", found.clients).rows)
+    assert rows["Shared"][-1].value == "0 / 0 / 0 (2 equal)"
+    one = {key: both for key, both in values.items() if key[1] == 1}
+    once = lifts(found.study, Scores(replace(found.collected, results=tidy(one))))
+    assert set(once["verdict"]) == {"unknown"}  # of one seed nothing is known

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,12 +16,13 @@ import pytest
 
 from fedlit.show.palette import CLASSES, CLUSTERS, METHODS, THEME, contrast, text_on
 from fedlit.statistics import Estimate
+from fedlit.study.answer import answer_card, answer_kind, answer_lines
 from fedlit.study.compare import Comparison
 from fedlit.study.figures import looks
-from fedlit.study.lift import Answer
+from fedlit.study.lift import MEAN, WORST, Answer
 from fedlit.study.method import Method
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.words import answer_kind, answer_words
+from fedlit.study.words import words
 from fedlit.tasks import TASKS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -63,7 +65,7 @@ window.addEventListener('load', () => {
 
 
 class _Tags(HTMLParser):
-    VOID = ("meta", "input", "br")
+    VOID = ("meta", "input", "br", "wbr")
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +99,9 @@ def test_it_holds_what_a_person_looks_for(compared: Comparison) -> None:
     text = page(compared)
     for word in (
         "Should this client join?", "wine", "breast_cancer", "Best alone", "negative transfer", "Nadeau and Bengio",
-        "paper 90.00", "torch ", "cores", "mean time of a run", "max_epochs: 2", "Shared &lt;core&gt;",
+        "paper\N{NO-BREAK SPACE}90.00", "Predicted: breast_cancer: target (2 classes); wine: target (3 classes)",
+        "wine: 106 / 27 / 45",
+        "torch ", "cores", "mean time of a run", "max_epochs: 2", "Shared &lt;core&gt;",
     ):  # fmt: skip
         assert word in text, word
     assert "Shared <core>" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
@@ -129,6 +133,7 @@ def test_all_text_has_contrast_on_light_and_on_dark(compared: Comparison) -> Non
             assert contrast(theme[ink], theme[paper]) >= 4.5, (ink, paper)
         for mark in (name for name in theme if name.startswith("method-") or name in ("local", "alone", "best")):
             assert contrast(theme[mark], theme["paper"]) >= 3, mark  # of what is drawn
+    assert 'style="color' not in body  # colours of marks have too little contrast for text
     assert not re.findall(r"(?:fill|stroke): #(?!000000|ffffff)\w+", body)  # all other colours follow the theme
 
 
@@ -141,6 +146,7 @@ def test_no_colour_has_two_meanings() -> None:
     study = Study({"local": Method("quickstart.yaml"), **methods}, seeds=[1]).for_tasks({"a": TASKS["classification"]})
     drawn = looks(study)
     assert len({(drawn[name].colour, drawn[name].line) for name in methods}) == 16
+    assert len({(drawn[name].colour, drawn[name].mark) for name in methods}) == 16  # of dots, which have no line
     assert not {drawn[name].colour for name in methods} & {drawn[name].colour for name in drawn if name not in methods}
     assert len({drawn["m0"].mark, drawn[BEST_ALONE].mark, drawn[BEST_FEDERATED].mark}) == 3
 
@@ -161,9 +167,10 @@ def test_text_in_coloured_cells_can_be_read() -> None:
         (0.9996, 0.9995, "unclear", "auroc", "nothing", "Nothing to gain: both reach the best AUROC that there is"),
         (1.0, 0.98, "unclear", "auroc", "nothing", "Nothing to gain: alone it reaches the best AUROC that there is"),
         (1.0, 0.98, "harmed", "auroc", "harmed", "Better alone"),
-        (0.999, 1.0, "unclear", "auroc", "unclear", "No clear difference: 2 seeds can show only large ones"),
+        (0.999, 1.0, "unclear", "auroc", "unclear", "No clear difference: 2 seeds can show only large differences"),
         (0.0, 0.0, "unknown", "rmse", "nothing", "Nothing to gain: both reach the best RMSE that there is"),
         (1.0, 1.0, "unknown", "rmse", "unknown", "Not known: all seeds gave the same lift"),
+        (1.0, 1.0, "equal", "rmse", "equal", "No difference at all: the same RMSE in each of 2 seeds"),
     ],
 )
 def test_who_has_the_best_that_there_is_has_nothing_to_gain(
@@ -173,7 +180,24 @@ def test_who_has_the_best_that_there_is_has_nothing_to_gain(
     none = (float("nan"), float("nan"))
     mine, theirs, lift = (Estimate(2, value, 0.0, none, none) for value in (federated, alone, federated - alone))
     answer = Answer("ward", mine, None, theirs, None, lift, verdict)
-    assert answer_kind(study, answer) == kind and answer_words(study, answer)[0] == title
+    assert answer_kind(study, answer) == kind and answer_lines(answer_card(study, answer))[0] == title
+
+
+def test_of_one_client_there_is_no_mean_and_no_worst(compared: Comparison) -> None:
+    alone = replace(compared, collected=replace(compared.collected, ratio={"wine": 0.5}))
+    assert alone.clients == ["wine"] == alone.clients_of(alone.scores[0])
+    assert compared.clients == ["breast_cancer", "wine", MEAN, WORST]
+    assert "mean over clients, worst client" not in words(alone) and "mean over clients, worst client" in words(
+        compared
+    )
+
+
+def test_what_failed_takes_no_colour(compared: Comparison) -> None:
+    study, method = compared.study, compared.study.methods["gl"]
+    study = replace(study, methods={"local": study.methods["local"], "boom": method, "gl": method})
+    found = replace(compared, study=study)
+    assert list(found.finished.methods) == ["local", "gl"]
+    assert looks(found.finished)["gl"] == looks(compared.study)["gl"] != looks(study)["gl"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
@@ -201,3 +225,14 @@ def test_a_browser_shows_it_on_a_desk_and_on_a_phone(compared: Comparison, width
     assert found["figures"] == 7 and found["smallest"] > 100 and min(found["text"], found["words"]) >= 12
     assert found["stays"] and (found["moved"] > 0) == (width < 500)  # the first column, whatever is scrolled
     assert found["answers"] == 2 and found["requests"] == 0
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
+def test_it_is_short_on_paper(compared: Comparison, tmp_path: Path) -> None:
+    paper = tmp_path / "report.pdf"
+    command = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}", f"--print-to-pdf={paper}"]
+    report = (compared.folder / "report.html").as_uri()
+    subprocess.run([*command, "--no-pdf-header-footer", report], capture_output=True, timeout=120, check=True)
+    assert (
+        2 <= len(re.findall(rb"/Type\s*/Page\b", paper.read_bytes())) <= 4
+    )  # three scores: all of one, of two the numbers
