@@ -36,7 +36,6 @@ LEFT = {
     },
     "docs/how-to/study.md": {
         f"{_STUDY}/mine_study/lift.csv": "often",
-        f"{_STUDY}/tuned_study/results.csv": "shared",
     },
     "docs/how-to/method.md": {
         "lightning_logs/proximal/version_0/config.yaml": "class_path: mymethod.Proximal",
