@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    _wrap_warnings()
     try:
         return _dispatch(args)
     except FedlitError as error:
@@ -115,14 +116,18 @@ class _Wrapped(logging.Handler):
         say(record.getMessage())
 
 
+def _wrap_warnings() -> None:
+    log = logging.getLogger("fedlit")
+    if sys.stderr.isatty() and not any(isinstance(own, _Wrapped) for own in log.handlers):
+        log.addHandler(_Wrapped(logging.WARNING))
+
+
 def _execute(command: str, rest: list[str]) -> int:
     from fedlit.run.arguments import read
 
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
         say(f"Reading {', '.join(map(str, asked.configs))}")
-    if sys.stderr.isatty():
-        logging.getLogger("fedlit").addHandler(_Wrapped(logging.WARNING))
     try:
         from fedlit.cli.runs import execute
     except ImportError as error:

@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Sequence
 
+from fedlit.cli.parser import Parser
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, Source, source_class
-from fedlit.errors import ConfigError, FedlitError, Parser, did_you_mean
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import terminal_width
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.errors import ConfigError, Parser
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS
 
 __all__ = ["main"]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.errors import ConfigError, Parser, did_you_mean
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import read, title
 from fedlit.run.config import shown
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
-from fedlit.run.arguments import Asked, option, options, title
+from fedlit.run.arguments import Asked, pairs_of, title
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.shown import for_terminal
@@ -28,11 +28,10 @@ def _program() -> str:
 
 def _same_run(asked: Asked, name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
-    parts = [
-        part for flag, value in options(asked.typed) if flag in ("--config", "-c") for part in ("--config", str(value))
-    ]
+    pairs = list(pairs_of(asked.typed))
+    parts = [part for flag, value in pairs if flag in ("--config", "-c") for part in ("--config", value)]
     parts += ["--name", name] if title(asked.configs) != name else []
-    root = option(asked.typed, "--trainer.default_root_dir")
+    root = dict(pairs).get("--trainer.default_root_dir")
     parts += ["--trainer.default_root_dir", root] if root else []
     return shlex.join(parts)
 

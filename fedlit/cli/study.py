@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedlit.errors import ConfigError, Parser
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError
 from fedlit.run.config import find_config, known_configs, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say

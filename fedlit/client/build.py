@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from fedlit.client.client import FederatedClient
 from fedlit.client.hooks import CLIENT_HOOKS, check_signatures, say_misspelt
 from fedlit.client.settings import check_clipping
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
 from fedlit.sharing import can_name_a_module
 from fedlit.spec import ClientSpec
@@ -133,16 +133,14 @@ def _is_checked(factory: ClientFactory) -> bool:
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
     """One client, untrained; ``purpose`` seeds what its constructor may draw."""
-    try:
-        with isolated_rng(derive_seed(seed, purpose)):
-            built = factory(spec)
-    except FedlitError:
-        raise
-    except Exception as error:
-        raise ConfigError(
+    blamed = told_as(
+        lambda error: ConfigError(
             f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "
             f"found that it could not be built: {type(error).__name__}: {error} ({_place(error)}); look at model.client"
-        ) from error
+        )
+    )
+    with blamed, isolated_rng(derive_seed(seed, purpose)):
+        built = factory(spec)
     refused = [hook for hook in NOT_FORWARDED if getattr(type(built), hook) is not getattr(LightningModule, hook)]
     if refused:
         raise ConfigError(

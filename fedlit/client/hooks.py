@@ -25,8 +25,8 @@ CLIENT_HOOKS = frozenset(
 
 CLOSE, CLOSE_WORD = 0.85, 0.88
 """Of difflib: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of ``training_step``; helpers such as
-``receive`` and ``train_steps`` are 0.82 and 0.83. One word has to be
-closer, for others are made of it: ``predictor`` is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
+``receive`` and ``train_steps`` are 0.82 and 0.83. One word has to be closer, for others are made of it: ``predictor``
+is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
 
 
 def misspelt(kind: type, base: type, hooks: Iterable[str]) -> dict[str, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError, told_as
 
 __all__ = ["check_clipping", "settings_of"]
 
@@ -20,15 +19,11 @@ def check_clipping(value: float | None, key: str) -> None:
         raise ConfigError(f"{key}: expected a norm above 0, found {value}; leave it out, or null, for no limit")
 
 
-@contextmanager
-def settings_of(client: str, key: str) -> Iterator[None]:
+def settings_of(client: str, key: str) -> AbstractContextManager[None]:
     """Whatever another library's class says against its settings is a :class:`ConfigError` that names the key."""
-    try:
-        yield
-    except FedlitError:
-        raise
-    except Exception as error:
-        raise ConfigError(
+    return told_as(
+        lambda error: ConfigError(
             f"client {client!r}: {key}: expected settings that its class accepts, found that it refuses them: "
             f"{error} ({type(error).__name__}); fedlit fit --help {key} says where to look"
-        ) from error
+        )
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlit.errors import FedlitError, RunError
+from fedlit.errors import RunError, told_as
 from fedlit.exchange.checked import Unchanged, check_received, failed
 from fedlit.exchange.questions import Blueprint, Losses, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
@@ -81,13 +81,9 @@ class Aggregation:
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(updates))
         sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
         unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
-        with torch.no_grad(), isolated_rng(round.seed, self.device):
-            try:
-                received = self.rule.begin(round) if begin else self.rule(round)
-            except FedlitError:
-                raise
-            except Exception as error:
-                raise failed(self.rule, round, error, begin=begin) from error
+        blamed = told_as(lambda error: failed(self.rule, round, error, begin=begin))
+        with torch.no_grad(), isolated_rng(round.seed, self.device), blamed:
+            received = self.rule.begin(round) if begin else self.rule(round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if changed := unchanged.changed():
             raise RunError(

@@ -15,7 +15,7 @@ from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "made_from", "option", "options", "read", "title"]
+__all__ = ["ROOT", "Asked", "Command", "made_from", "pairs_of", "read", "title"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -44,21 +44,6 @@ class Asked:
     configs: list[Path]
     name: str
     helping: bool
-
-
-def options(args: list[str]) -> list[tuple[str, str | None]]:
-    """(flag, value) of every argument that is a flag, in order; the value may stand behind ``=`` or behind the flag."""
-    pairs = []
-    for arg, following in zip(args, [*args[1:], None], strict=True):
-        flag, equals, value = arg.partition("=")
-        if flag.startswith("-"):
-            pairs.append((flag, value if equals else following))
-    return pairs
-
-
-def option(args: list[str], name: str) -> str | None:
-    """The value of ``--name`` among arguments; the last one counts, as for the parser."""
-    return dict(options(args)).get(name)
 
 
 def title(configs: list[Path]) -> str:
@@ -106,7 +91,7 @@ def read(command: Command, typed: list[str], source: str = "") -> Asked:
         for flag in (arg.partition("=")[0] for arg in typed)
     )
     pairs, configs, args = [], [], []
-    for flag, value in _pairs(typed) if not helping else _as_typed(typed):
+    for flag, value in pairs_of(typed) if not helping else _as_typed(typed):
         if flag in ("--config", "-c") and value is not None:
             configs.append(find_config(value, what=source and f"{source}:"))
             if configs[-1] in configs[:-1]:
@@ -126,14 +111,8 @@ def read(command: Command, typed: list[str], source: str = "") -> Asked:
     if not configs:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     given = dict(pairs)
-    style, styles = given.get("--format"), _FORMATS.get(command)
-    if style and not styles:
-        raise ConfigError(
-            f"--format: expected it with describe ({' or '.join(_FORMATS['describe'])}) or predict "
-            f"({' or '.join(_FORMATS['predict'])}), found it with {command}, where it would be ignored; leave it out"
-        )
-    if style and styles and style not in styles:
-        raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
+    if style := given.get("--format"):
+        _check_format(command, style)
 
     def setting(key: str) -> str | None:
         """Of a key that says where runs are: command line, else the last file."""
@@ -168,7 +147,7 @@ def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:
         position += 1
 
 
-def _pairs(typed: list[str]) -> Iterator[tuple[str, str]]:
+def pairs_of(typed: list[str]) -> Iterator[tuple[str, str]]:
     """Flags and their values, each with one.
 
     Raises:
@@ -215,6 +194,17 @@ def _check_flag(flag: str, value: str, of_classes: list[str]) -> None:
     if value.startswith(("{", "[")):
         parse_yaml(value, f"--{key}")
     check_class_path(key, value)
+
+
+def _check_format(command: Command, style: str) -> None:
+    if command not in _FORMATS:
+        known = " or ".join(f"{name} ({' or '.join(own)})" for name, own in _FORMATS.items())
+        raise ConfigError(
+            f"--format: expected it with {known}, found it with {command}, where it would be ignored; leave it out"
+        )
+    styles = _FORMATS[command]
+    if style not in styles:
+        raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
 
 
 def _put_together(configs: list[Path], contents: list[dict[str, Any]], name: str) -> str:

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import re
 import shutil
-import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.words import alternatives
 from fedlit.show.text import definitions, shorten, wrap
 
 __all__ = ["help_text", "plain", "topic_of"]
 
-# What a group is called. A group that is not here goes by what its class says of itself.
-GROUPS = {
+# Group → what it is called. A group that is not here goes by what its class says of itself.
+TITLES = {
     "": "The run",
     "data": "Data",
     "model": "Clients, and how they are trained",
@@ -117,10 +117,10 @@ def help_text(parser: Any, command: str, about: str, topic: str, width: int | No
         ConfigError: there is no such topic.
     """
     width = width or shutil.get_terminal_size().columns
-    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    groups: dict[str, dict[str, Any]] = {group: {} for group in TITLES}
     for key, action in _keys(parser):
         groups.setdefault(key.partition(".")[0] if "." in key else "", {})[key] = action
-    titles = {group: GROUPS.get(group) or plain(parser.groups[group].title) for group in groups}
+    titles = {group: TITLES.get(group) or plain(parser.groups[group].title) for group in groups}
     if topic and topic != "all":
         title, chosen = titles.get(topic, f"Key {topic}"), _chosen(topic, groups, command)
         return _explained(title, chosen, parser, width)
@@ -226,9 +226,9 @@ def _choices(hint: Any, unsaid: Any = None) -> list[str]:
         >>> _choices(dict[str, int | list[int]] | None), _choices(Literal["step", "epoch"])
         (['whole number or list of whole number, by name', 'none'], ['step', 'epoch'])
     """
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return list(dict.fromkeys(word for own in inside if own is not unsaid for word in _choices(own)))
+    origin, inside, several = get_origin(hint), get_args(hint), alternatives(hint)
+    if len(several) > 1:
+        return list(dict.fromkeys(word for own in several if own is not unsaid for word in _choices(own)))
     if origin is Literal:
         return list(map(str, inside))
     if origin is _FACTORY:
@@ -243,7 +243,7 @@ def _choices(hint: Any, unsaid: Any = None) -> list[str]:
 
 def _is_class(hint: Any) -> bool:
     """Whether the value names a class that has keys of its own."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(_is_class(own) for own in get_args(hint))
+    if len(several := alternatives(hint)) > 1:
+        return any(map(_is_class, several))
     ours = isinstance(hint, type) and hint not in _WORDS and hint.__module__.startswith("fedlit")
     return ours or get_origin(hint) is _FACTORY

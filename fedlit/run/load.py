@@ -10,7 +10,7 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.config import flatten
@@ -117,12 +117,8 @@ class FedlitCLI(LightningCLI):
         text = self.parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
         if self.asked.configs:
             text = f"{made_from(self.asked.configs)}\n{text}"
-        try:
+        with told_as(why_not_made):
             ready = self.parser.instantiate(self.config)
-        except FedlitError:
-            raise
-        except Exception as error:
-            raise why_not_made(error) from error
         trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
         self.run = Run(
             ready.model,

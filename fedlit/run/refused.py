@@ -24,7 +24,7 @@ def in_one_line(message: str) -> str:
         key = ".".join(dict.fromkeys(keys))
         return f"{key}: expected another value{found} (fedlit fit --help {key} says which)"
     text = re.sub(r"\bParser key\b|<class '([\w.]+)'>", r"\1", " ".join(message.split())).rstrip(".")
-    return f"{text} (fedlit fit --help lists all keys)"
+    return f"{text} (fedlit fit --help all lists all keys)"
 
 
 def why_not_made(error: Exception) -> FedlitError:

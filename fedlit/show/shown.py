@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -48,16 +49,16 @@ class Grid:
         return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
 
 
-class Shown:
+class Shown(ABC):
     """Something made of tables and sentences.
 
     ``str()`` has its full width, whatever the terminal; what Python prints of it at a prompt (``repr()``) and what
     :func:`for_terminal` gives keep to the terminal's.
     """
 
+    @abstractmethod
     def parts(self) -> Iterable[str | Grid]:
         """Tables and lines, from the top; an empty line where there is a gap."""
-        raise NotImplementedError
 
     def text(self, width: int | None = None) -> str:
         """As text.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedlit.statistics import MIN_SEEDS_FOR_TEST
 from fedlit.study.lift import Answer
-from fedlit.study.study import Study
+from fedlit.study.study import BEST_ALONE, Study
 from fedlit.study.units import at_best, heading, points
 from fedlit.tasks import COMPARED
 
@@ -65,9 +65,9 @@ def answer_card(study: Study, answer: Answer) -> Card:
     if answer.better_alone is not None:
         name, value = answer.better_alone
         hindsight = f"Always {study.labels[name]}, alone, would have been {score.text(value)}"
-    known = study.labels.get(study.best_alone, "alone")
-    called = {"Best alone": "best alone"}.get(known, f"{known}, alone")
-    federated, alone = answer.usual_federated, answer.usual_alone if called == "best alone" else None
+    chosen = study.best_alone == BEST_ALONE  # else there is one model alone, and nothing to choose
+    called = "best alone" if chosen else f"{study.labels[study.best_alone]}, alone"
+    federated, alone = answer.usual_federated, answer.usual_alone if chosen else None
     return Card(
         answer.client,
         kind,

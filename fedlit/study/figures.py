@@ -84,7 +84,7 @@ def _svg(height: float, draw: Callable[[Axes], None], title: str) -> str:
 def scores_figure(study: Study, estimates: pd.DataFrame, score: Score, client: str) -> str:
     """One client: methods from top to bottom, mean over seeds with its 95 % interval, the best model alone as a
     square and the best federated method as a star, the paper's figure as a hollow diamond, and a line where the best
-    go-alone model is.
+    model alone is.
     """
     own = estimates[(estimates["metric"] == score.name) & (estimates["client"] == client)].set_index("method")
     methods = [method for method in study.labels if method in own.index]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.errors import ConfigError, RunError, told_as
 
 __all__ = [
     "FEDERATION",
@@ -203,15 +203,11 @@ def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
             logger.log_hyperparams(dict(values))
 
 
-@contextmanager
-def _named(logger: Logger) -> Iterator[None]:
+def _named(logger: Logger) -> AbstractContextManager[None]:
     """What goes wrong in a logger of somebody else says whose it is."""
-    try:
-        yield
-    except FedlitError:
-        raise
-    except Exception as error:
-        raise RunError(
+    return told_as(
+        lambda error: RunError(
             f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: {error}); give it other "
             "settings, or leave it out: training does not need it"
-        ) from error
+        )
+    )

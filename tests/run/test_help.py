@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fedlit.__main__ import main
-from fedlit.run.help import GROUPS, OWN_WORDS, SHOWN
+from fedlit.run.help import OWN_WORDS, SHOWN, TITLES
 
 MARKUP = re.compile(r"`|:(class|func|mod|meth|attr|data):")
 
@@ -26,7 +26,7 @@ def test_ours_come_first_and_all_are_named(capsys: pytest.CaptureFixture[str], m
         assert max(map(len, text.splitlines())) <= 80 and not MARKUP.search(text)
     assert len(brief.splitlines()) <= 85
     keys = re.findall(r"^  --([\w.]+)", everything, re.MULTILINE)
-    assert len(keys) == len(set(keys)) > 80 and {group for group in GROUPS if group} <= {
+    assert len(keys) == len(set(keys)) > 80 and {group for group in TITLES if group} <= {
         key.partition(".")[0] for key in keys
     }
     for shown in (*SHOWN.values(), OWN_WORDS):  # a key that was renamed would be missing without a word
