@@ -6,7 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Kind, Scaling, categories_of, kind_of, plain_values
+from fedlit.data.columns import (
+    NUMBERS,
+    Categories,
+    ColumnEncoder,
+    Kind,
+    Missing,
+    Scaling,
+    Tail,
+    categories_of,
+    frequent,
+    kind_of,
+    plain_values,
+)
 from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, of_several_kinds, two_kinds
 from fedlit.data.moments import Moments
 from fedlit.data.table import ClientTable
@@ -31,7 +43,10 @@ class Terms:
             and variance that all clients who have the column tell of theirs (``pooled``), or stay what they are
             (``none``; missing ones become the client's mean).
         categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
-            for each category (``name=category``), a single one where there are two; 0.5 where missing.
+            for each category (``name=category``), a single one where there are two; 0.5 where missing. ``auto``:
+            indicators of up to 32 categories, rare ones together; of more for the 31 most frequent, the others in 32
+            inputs by a hash of their names; missing ones have an input of their own where training rows have them.
+        missing: whether a missing number becomes the mean (``mean``), or has an indicator beside it too.
         pool: whether all rows go into one client, which can have one task only.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
@@ -45,6 +60,7 @@ class Terms:
     categories: Categories = "codes"
     common: Common | None = None
     pool: bool = False
+    missing: Missing = "mean"
 
     def __post_init__(self) -> None:
         if self.common is not None:
@@ -85,12 +101,20 @@ class AgreedColumn:
         kind: the one that it has at all of them; None where no training row has a value.
         categories: of all of them, sorted; None where each has its own.
         moments: of the numbers of all of them; None where each has its own.
+        tail: what becomes of other categories, where coding is ``auto``.
     """
 
     clients: tuple[str, ...]
     kind: Kind | None
     categories: tuple[Any, ...] | None = None
     moments: Moments | None = None
+    tail: Tail = ""
+
+    def encoder(self, name: str, terms: Terms, moments: Moments | None = None) -> ColumnEncoder:
+        """What all of them encode such a column with; their own moments where there are none for all."""
+        kind = self.kind or NUMBERS
+        gap = terms.missing == "indicator" if kind == NUMBERS else terms.categories == "auto"
+        return ColumnEncoder(name, kind, self.moments or moments, self.categories or (), self.tail, gap=gap)
 
 
 @dataclass(frozen=True)
@@ -123,7 +147,7 @@ class Agreement:
         agreed, terms = self.columns[column], self.terms
         if agreed.kind is None or agreed.kind == NUMBERS:
             return "moments" if agreed.kind and terms.pooled else None
-        needed = len(agreed.clients) > 1 or (terms.features and terms.categories == "indicators")
+        needed = len(agreed.clients) > 1 or (terms.features and terms.categories != "codes")
         return "categories" if terms.alike and needed else None
 
     @property
@@ -131,10 +155,7 @@ class Agreement:
         """The inputs of all clients, sorted; None where each has its own."""
         if not self.terms.features:
             return None
-        made = (
-            ColumnEncoder(name, agreed.kind or NUMBERS, None, agreed.categories or ()).inputs(self.terms.categories)
-            for name, agreed in self.columns.items()
-        )
+        made = (agreed.encoder(name, self.terms).inputs(self.terms.categories) for name, agreed in self.columns.items())
         return tuple(sorted({name for names in made for name in names}))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
@@ -213,11 +234,15 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
         for column in names:
             met = agreement.met(table.name, column)
             if met is not None and met.kind is not None and (asked := agreement.asks(column)):
-                told.setdefault(asked, {})[column] = (
-                    (Moments.of(plain_values(train[column], NUMBERS, column)) or Moments(0, 0.0, 0.0)).to_list()
-                    if asked == "moments"
-                    else categories_of(train[column], met.kind)
-                )
+                if asked == "moments":
+                    own = Moments.of(plain_values(train[column], NUMBERS, column)) or Moments(0, 0.0, 0.0)
+                    told.setdefault(asked, {})[column] = own.to_list()
+                elif terms.categories == "auto":
+                    kept, tail, _ = frequent(train[column], met.kind)
+                    told.setdefault(asked, {})[column] = list(kept)
+                    told.setdefault("tails", {})[column] = tail
+                else:
+                    told.setdefault(asked, {})[column] = categories_of(train[column], met.kind)
     return told
 
 
@@ -263,12 +288,14 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
 def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]]) -> AgreedColumn:
     kind = next((kind for own in told.values() if (kind := own["columns"][column]) is not None), None)
     categories = [own["categories"][column] for own in told.values() if column in own.get("categories", ())]
+    tails = [own["tails"][column] for own in told.values() if column in own.get("tails", ())]
     moments = [Moments(*own["moments"][column]) for own in told.values() if column in own.get("moments", ())]
     return AgreedColumn(
         tuple(told),
         kind,
         tuple(sorted({category for own in categories for category in own})) if categories else None,
         Moments.pooled([own for own in moments if own.count]),
+        ("hashed" if "hashed" in tails else "other") if tails else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,10 +14,24 @@ from pandas.api.types import infer_dtype, is_numeric_dtype
 from fedlit.data.moments import Moments
 from fedlit.errors import DataError
 
-__all__ = ["NUMBERS", "Categories", "ColumnEncoder", "Kind", "Scaling", "categories_of", "kind_of", "plain_values"]
+__all__ = [
+    "NUMBERS",
+    "Categories",
+    "ColumnEncoder",
+    "Kind",
+    "Missing",
+    "Scaling",
+    "Tail",
+    "categories_of",
+    "frequent",
+    "kind_of",
+    "plain_values",
+]
 
 Scaling = Literal["client", "pooled", "none"]
-Categories = Literal["codes", "indicators"]
+Categories = Literal["codes", "indicators", "auto"]
+Missing = Literal["mean", "indicator"]
+Tail = Literal["", "other", "hashed"]
 Kind = Literal["numbers", "numeric categories", "true/false categories", "text categories"]
 
 NUMBERS: Kind = "numbers"
@@ -26,6 +41,8 @@ _TYPES: dict[Kind, str] = {
     "true/false categories": "true/false",
     "text categories": "text",
 }
+MOST_INDICATORS = 32  # categories of a column that get an input each
+BUCKETS = 32  # inputs for all further ones
 _KINDS = {type_: kind for kind, type_ in _TYPES.items() if kind != NUMBERS}
 
 
@@ -77,6 +94,34 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
     return sorted(set(own[~pd.isna(own)].tolist()))
 
 
+def frequent(values: pd.Series, kind: Kind) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
+    """Which categories of a column (n,) get an input of their own where coding is ``auto``.
+
+    Of up to 32 those that are in 5 rows or more (in a table below 500 rows, in one of a hundred, but in 2); of more the
+    31 most frequent of these.
+
+    Returns:
+        They, sorted; what becomes of all others; and those, sorted, where there are up to 32 in all.
+
+    Example:
+        >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "text categories")
+        (('a', 'b'), 'other', ('c', 'd'))
+    """
+    own = plain_values(values, kind, str(values.name))
+    labels, counts = np.unique(own[~pd.isna(own)].astype(object), return_counts=True)
+    often = counts >= min(5, max(2, len(own) // 100))
+    if len(labels) <= MOST_INDICATORS:
+        if (~often).sum() < 2:  # a single rare one is no group
+            return tuple(labels.tolist()), "", ()
+        return tuple(labels[often].tolist()), "other", tuple(labels[~often].tolist())
+    first = np.argsort(-counts, kind="stable")[: MOST_INDICATORS - 1]
+    return tuple(sorted(labels[first[often[first]]].tolist())), "hashed", ()
+
+
+def _bucket(label: Any) -> int:
+    return zlib.crc32(_text(label).encode()) % BUCKETS
+
+
 def _text(label: Any) -> str:
     """A category's name, exact: 1000001, not 1e+06."""
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
@@ -91,7 +136,11 @@ class ColumnEncoder:
         kind: what it holds.
         moments: of numbers; None where nobody has one: they become 0.
         categories: in the order of their codes; one that is not among them counts as missing (as none of them, where
-            there are three indicators or more).
+            there are three indicators or more, or coding is ``auto``).
+        tail: where coding is ``auto``: what becomes of other categories. They share one input (``other``), or 32 by a
+            hash of their names (``hashed``), or have none.
+        rare: those known that are among the others.
+        gap: whether a missing value has an input of its own.
 
     Example:
         >>> town = ColumnEncoder("town", "text categories", None, ("Aachen", "Bonn", "Köln"))
@@ -105,12 +154,18 @@ class ColumnEncoder:
     kind: Kind
     moments: Moments | None = None
     categories: tuple[Any, ...] = ()
+    tail: Tail = ""
+    rare: tuple[Any, ...] = ()
+    gap: bool = False
 
     def inputs(self, categories: Categories) -> list[str]:
         """Names of the inputs that the column becomes."""
-        if self.kind == NUMBERS or categories == "codes" or len(self.categories) <= 2:
-            return [self.name]
-        return [f"{self.name}={_text(label)}" for label in self.categories]
+        gap = [f"{self.name}=(missing)"] if self.gap else []
+        if self.kind == NUMBERS or categories == "codes" or (len(self.categories) <= 2 and not self.tail):
+            return [self.name, *gap]
+        shared = {"": [], "other": ["=(other)"], "hashed": [f"#{own}" for own in range(BUCKETS)]}[self.tail]
+        own = [f"={_text(label)}" for label in self.categories]
+        return [f"{self.name}{suffix}" for suffix in (*own, *shared)] + gap
 
     def transform(self, values: pd.Series, scaling: Scaling, categories: Categories, where: str) -> list[np.ndarray]:
         """The inputs, each (n,).
@@ -119,14 +174,35 @@ class ColumnEncoder:
             DataError: values of another type; begins with ``where``.
         """
         own = plain_values(values, self.kind, where)
+        missing = pd.isna(own)
+        gap = [missing] if self.gap else []
         if self.kind == NUMBERS:
-            return [self._numbers(own, scaling)]
+            return [self._numbers(own, scaling), *gap]
         codes = pd.Index(self.categories, dtype=object).get_indexer(pd.Index(own, dtype=object))
         if categories == "codes":
-            return [codes]
-        if len(self.categories) <= 2:  # a category that training rows do not have is neither of the two
-            return [np.where(codes < 0, 0.5, (codes == 1).astype(np.float64))]
-        return [np.where(pd.isna(own), 0.5, codes == code) for code in range(len(self.categories))]
+            return [codes, *gap]
+        if len(self.categories) <= 2 and not self.tail:  # what training rows do not have is neither of the two
+            return [np.where(codes < 0, 0.5, (codes == len(self.categories) - 1).astype(np.float64)), *gap]
+        if categories == "indicators":
+            return [np.where(missing, 0.5, codes == code) for code in range(len(self.categories))]
+        made = [codes == code for code in range(len(self.categories))]
+        other = ~missing & (codes < 0)
+        if self.tail == "other":
+            made.append(other)
+        elif self.tail == "hashed":
+            place = np.full(len(own), -1)
+            labels, which = np.unique(own[other].astype(object), return_inverse=True)
+            place[other] = np.array([_bucket(label) for label in labels], int)[which] if len(labels) else -1
+            made += [place == bucket for bucket in range(BUCKETS)]
+        return [*made, *gap]
+
+    def unseen(self, values: pd.Series) -> tuple[int, list[str]]:
+        """How many values (n,) training rows did not have, and which; of numbers and of a hashed column none."""
+        if self.kind == NUMBERS or self.tail == "hashed":
+            return 0, []
+        own = pd.Series(plain_values(values, self.kind, self.name), dtype=object).dropna()
+        new = own[~own.isin([*self.categories, *self.rare])]
+        return len(new), [_text(label) for label in new.unique()]
 
     def _numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         if self.moments is None:
@@ -139,12 +215,22 @@ class ColumnEncoder:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
-        if self.kind != NUMBERS:
-            return {"kind": self.kind, "categories": list(self.categories)}
-        return {"kind": self.kind, "moments": None if self.moments is None else self.moments.to_list()}
+        gap = {"gap": True} if self.gap else {}
+        if self.kind == NUMBERS:
+            return {"kind": self.kind, "moments": None if self.moments is None else self.moments.to_list(), **gap}
+        tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail else {}
+        return {"kind": self.kind, "categories": list(self.categories), **tail, **gap}
 
     @classmethod
     def of(cls, name: str, state: Mapping[str, Any]) -> ColumnEncoder:
         """From its state."""
         moments = state.get("moments")
-        return cls(name, state["kind"], Moments(*moments) if moments else None, tuple(state.get("categories", ())))
+        return cls(
+            name,
+            state["kind"],
+            Moments(*moments) if moments else None,
+            tuple(state.get("categories", ())),
+            state.get("tail", ""),
+            tuple(state.get("rare", ())),
+            bool(state.get("gap")),
+        )

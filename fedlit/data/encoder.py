@@ -13,12 +13,23 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import NUMBERS, Categories, ColumnEncoder, Scaling, categories_of, kind_of, plain_values
+from fedlit.data.columns import (
+    NUMBERS,
+    Categories,
+    ColumnEncoder,
+    Scaling,
+    categories_of,
+    frequent,
+    kind_of,
+    plain_values,
+)
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments
+from fedlit.data.schema.schema import Schema
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
+from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks import TASKS, Task
 
@@ -40,7 +51,7 @@ class TableEncoder:
         columns: what was learnt of each, in the order of the table.
         features: names of the inputs.
         common: group of clients → the columns that this one shares in it; None if no columns are common.
-        target: what was learnt of the labels.
+        schema: how raw rows become those that are encoded; None where a source gives them typed.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -64,6 +75,7 @@ class TableEncoder:
         self.columns: dict[str, ColumnEncoder] = {}
         self.features: tuple[str, ...] = ()
         self.common: dict[str, list[str]] | None = None
+        self.schema: Schema | None = None
 
     def fit(self, table: ClientTable) -> TableEncoder:
         """Learn from a table's training rows.
@@ -80,6 +92,7 @@ class TableEncoder:
         self.columns = {
             column: self._fit(train[column], column in table.categorical) for column in map(str, table.features)
         }
+        self.schema = table.schema
         self._check_names()
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
         self.common = None if groups is None else {group.name: list(group.columns) for group in groups}
@@ -94,11 +107,17 @@ class TableEncoder:
         if kind is None:
             kind = "text categories" if categorical else NUMBERS
         if kind != NUMBERS:
-            common = agreed.categories if agreed is not None else None
-            return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)) if common is None else common)
-        if agreed is not None and agreed.moments is not None:
-            return ColumnEncoder(name, kind, agreed.moments)
-        return ColumnEncoder(name, kind, Moments.of(plain_values(train, kind, name)))
+            if agreed is not None and agreed.categories is not None:
+                return agreed.encoder(name, agreement.terms)
+            if self.categories == "auto":
+                gaps = int(train.isna().sum())
+                return ColumnEncoder(name, kind, None, *frequent(train, kind), gap=0 < gaps < len(train))
+            return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
+        common = None if agreed is None else agreed.moments
+        moments = Moments.of(plain_values(train, kind, name)) if common is None else common
+        aligned = agreement.terms.features
+        gap = agreement.terms.missing == "indicator" and (aligned or bool(train.isna().any()))
+        return ColumnEncoder(name, kind, moments, gap=gap)
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
@@ -113,6 +132,24 @@ class TableEncoder:
                     f"client {self.client!r}: column {column!r}: expected indicators of names that no other column "
                     f"has, found {clash[0]!r} twice; rename one of the two columns"
                 )
+
+    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Raw rows, as a file has them, as those that :meth:`transform` takes.
+
+        Returns:
+            The rows with their index, and notes for a person: what was converted, or not seen in training.
+
+        Raises:
+            DataError: a column is not there, or holds something else.
+        """
+        where = f"client {self.client!r}"
+        frame, notes = (raw, list[str]()) if self.schema is None else self.schema.apply(raw, where)
+        for name, column in self.columns.items():
+            count, new = column.unseen(frame[name]) if name in frame else (0, [])
+            if count:
+                shown = f"{count:,} cells hold a category that no training row has: {shorten([*map(repr, new)])}"
+                notes.append(f"{name}: {shown}")
+        return frame, notes
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Rows of a table with these columns, in any order, as (n, inputs) float32.
@@ -167,7 +204,7 @@ class TableEncoder:
             concept=table.concept,
             task=task,
         )
-        notes = (*_notes(table), *_notes_of_target(table, task, splits["validation"].y))
+        notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
         categorical = coded if self.categories == "codes" else ()
         return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
@@ -194,6 +231,7 @@ class TableEncoder:
             "task": {"name": self.task.name, **self._task_state()},
             "seen": list(self.seen),
             "target": self.target_name,
+            **({} if self.schema is None else {"schema": self.schema.to_dict()}),
         }
 
     def _task_state(self) -> dict[str, Any]:
@@ -208,6 +246,7 @@ class TableEncoder:
         task = {key: tuple(own) if isinstance(own, list) else own for key, own in state["task"].items()}
         self.task, self.seen = TASKS[str(task.pop("name"))](**task), tuple(state["seen"])
         self.target_name = state["target"]
+        self.schema = Schema.of(state["schema"]) if "schema" in state else None
 
 
 def _notes(table: ClientTable) -> list[str]:
@@ -219,7 +258,7 @@ def _notes(table: ClientTable) -> list[str]:
         notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
     if constant:
         notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
-    for column in train.columns.intersection(list(table.categorical)):
+    for column in table.categorical if table.schema is None else ():
         text = train[column].dropna().astype(str) if not is_numeric_dtype(train[column]) else train[column][:0]
         odd = text[pd.to_numeric(text, errors="coerce").isna()]
         if 0 < len(odd) < len(text) / 10:

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.agree import Agreement, Align, Terms, negotiate
-from fedlit.data.columns import Categories, Scaling
+from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
@@ -40,7 +40,10 @@ class FederatedData(LightningDataModule):
             ``none`` for Global Layers and Local, ``both`` for FedAvg.
         scaling: numbers are standardised by each client's own training rows (``client``) or by what all tell of theirs
             (``pooled``), or stay as they are (``none``).
-        categories: whether categories become ordinal ``codes`` or 0/1 ``indicators``.
+        categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators of the frequent ones
+            (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto`` for your own tables, whose types were
+            found, and ``codes`` for others, as the papers have it.
+        missing: whether missing numbers become the ``mean``, or have an ``indicator`` beside it too.
         common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
             every client has, ``groups`` for those of every set of clients, or listed ones (see
             :func:`fedlit.data.common.find_groups`).
@@ -79,7 +82,8 @@ class FederatedData(LightningDataModule):
         steps: Steps | None = None,
         align: Align = "none",
         scaling: Scaling = "client",
-        categories: Categories = "codes",
+        categories: Categories | None = None,
+        missing: Missing = "mean",
         common: Common | None = None,
         pool: bool = False,
         columns: list[str] | None = None,
@@ -95,7 +99,8 @@ class FederatedData(LightningDataModule):
             raise ConfigError(f"data.eval_batch_size: expected at least 1, found {eval_batch_size}")
         self.batching = Batching(10 if batches is None and batch_size is None else batches, batch_size, steps)
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
-        self.categories: Categories = categories
+        self.categories: Categories | None = categories
+        self.missing: Missing = missing
         self.common, self.columns = common, columns
         self.mutations = list(mutations or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
@@ -173,7 +178,10 @@ class FederatedData(LightningDataModule):
                     )
                 encoder.load_state_dict(self._learnt[name])
             return encoders
-        terms = Terms(self.align, self.scaling, self.categories, None if self.pool else self.common, self.pool)
+        found = any(table.schema is not None for table in tables)
+        categories = self.categories or ("auto" if found else "codes")
+        common = None if self.pool else self.common
+        terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing)
         self._agreement = negotiate(tables, terms, self.share)
         return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
 

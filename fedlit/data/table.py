@@ -15,6 +15,8 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.schema.schema import Schema
+
 __all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns"]
 
 Split = Literal["train", "validation", "test"]
@@ -41,6 +43,8 @@ class ClientTable:
         concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
         task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's choices; classification
             if None.
+        schema: how raw rows became these features, so that tomorrow's can; None where a source gives them typed.
+        notes: what a person should know of how the table was read and split.
     """
 
     name: str
@@ -51,6 +55,8 @@ class ClientTable:
     positive: Any = None
     concept: str | None = None
     task: TaskSettings | None = None
+    schema: Schema | None = None
+    notes: tuple[str, ...] = ()
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:

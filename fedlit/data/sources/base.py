@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, Split, TaskSettings
+from fedlit.data.splitting import random_split
+from fedlit.data.table import SPLITS, ClientTable, TaskSettings
 from fedlit.data.target import is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
@@ -142,42 +143,6 @@ def check_fractions(test: float, validation: float) -> None:
     for key, value in (("test", test), ("validation", validation)):
         if not 0 < value < 1:
             raise ConfigError(f"{key}: expected a share of the rows above 0 and below 1, found {value}.")
-
-
-def random_split(
-    rows: int, seed: int, test: float, validation: float, client: str | None = None
-) -> dict[Split, np.ndarray]:
-    """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed, not stratified.
-
-    Args:
-        rows: how many rows there are.
-        seed: the run's seed, the ``random_state`` of both draws.
-        test: the share of all rows that are test rows, in (0, 1).
-        validation: the share of the *other* rows that are validation rows, in (0, 1).
-        client: whose rows they are; messages name it.
-
-    Returns:
-        Positions (int64) per split, in the order drawn.
-
-    Raises:
-        DataError: if there are too few rows to fill all three.
-
-    Example:
-        >>> {split: len(rows) for split, rows in random_split(303, seed=8, test=0.33, validation=0.1).items()}
-        {'train': 182, 'validation': 21, 'test': 100}
-    """
-    from sklearn.model_selection import train_test_split
-
-    try:
-        rest, test_rows = train_test_split(np.arange(rows, dtype=np.int64), test_size=test, random_state=seed)
-        train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed)
-    except ValueError as error:
-        whose = f"client {client!r}: " if client else ""
-        raise DataError(
-            f"{whose}{rows} rows cannot be split into training, validation and test rows with test={test} and "
-            f"validation={validation}: {error} Give more rows or other shares."
-        ) from error
-    return {"train": train, "validation": validation_rows, "test": test_rows}
 
 
 def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:

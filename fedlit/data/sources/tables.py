@@ -1,58 +1,67 @@
-"""One's own tables: a CSV or Parquet file for each client."""
+"""One's own tables: a file, a sheet or a query for each client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from fedlit.data.files import search_roots
-from fedlit.data.sources.base import (
-    Source,
-    check_client_name,
-    check_fractions,
-    check_tables,
-    class_labels,
-    random_split,
-)
+from fedlit.data.reading import Raw, ReadOptions, read_table
+from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
+from fedlit.data.sources.places import Files, Place, client_name, find_file, places_of
+from fedlit.data.splitting import SplitSettings, check_split, same_rows, split_column, split_rows
 from fedlit.data.table import ClientTable, TaskSettings
-from fedlit.data.target import check_task, own_task
+from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.schema.schema import Schema
+
 __all__ = ["Tables"]
+
+_FEW_ROWS = 10  # validation rows by which nothing should be chosen
 
 
 class Tables(Source):
-    """A CSV or Parquet file for each client.
+    """Your own tables: a file, a sheet or a query for each client.
 
-    Columns of numbers are numeric, all others (text, true or false, dates) categorical. An empty cell, ``?``, ``NA``
-    and the like are missing. A column without any value stays, as a number that is missing everywhere. A pandas index
-    inside a Parquet file is not read. Splits are random, drawn from the run's seed as
-    :func:`~fedlit.data.sources.base.random_split` says.
+    What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
+    constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
 
     Args:
-        files: each client's name and its file: ``.csv``, ``.csv.gz`` (any other ending is read as CSV too) or
-            ``.parquet``. A relative path is looked up in the working directory, then in the data folders.
-        target: the column to predict; one name for all clients, or one for each.
+        files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
+            :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
+            compressed), Parquet, Feather or Excel, or the URL of a database with a ``query``. Relative paths are looked
+            up in the working directory, then in the data folders. Or a folder or pattern: a client for each file. Or
+            one file, with ``client_column``.
+        target: the column to predict; one name for all clients, or one for each. A list of columns for several labels.
+        client_column: the column of one table that names the client of each row.
+        read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
+        types: what columns hold: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
+            ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
         categorical: columns of numbers that hold categories; one list for all clients (each uses the ones it has), or
             one for each.
         drop: columns to leave out; one list for all clients (each drops the ones it has), or one for each.
         root: a folder in which relative paths are looked up after the working directory, before the data folders.
-        encoding: how the text of the CSV files is encoded.
+        encoding: how the text of the files is encoded; found if None.
+        split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group on one side), ``{time: COLUMN}`` (the
+            latest rows for test) or ``{column: COLUMN}`` (train, validation or test). By class where there are classes,
+            else random, if None.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber, targets:
-            pooled}``; for all clients, or by client's name or pattern. Classification if None.
+        unlabelled: ``refuse`` rows without a label, or ``drop`` them.
+        positive: the label that counts as positive where there are two; the larger one if None; one for all clients, or
+            one for each.
+        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or ``{name: regression,
+            loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. Classification if None.
 
     Example::
 
         source = Tables(
-            files={"north": "north.csv", "south": "south.parquet"},
+            files={"north": "north.csv", "south": {"path": "south.csv", "sep": ";", "decimal": ","}},
             target={"north": "readmitted", "south": "outcome"},
             categorical=["ward"],
             drop=["patient_id"],
@@ -61,179 +70,266 @@ class Tables(Source):
     """
 
     name: ClassVar[str] = "tables"
-    about: ClassVar[str] = "your own tables: a CSV or Parquet file for each client"
+    about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
     layout: ClassVar[str] = (
-        "Clients: one for each file you name.\n"
-        "Columns: numbers are numeric, all others categorical; list numbers that are codes under categorical.\n"
+        "Clients: one for each file you name, or for each value of client_column.\n"
+        "Columns: what they hold is found and said; types, categorical and drop say otherwise.\n"
         "Target: the column you name.\n"
-        "Splits: random by the run's seed, 20 % test, then 10 % of the rest validation."
+        "Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group, "
+        "time or column."
     )
 
     def __init__(
         self,
-        files: dict[str, str | Path],
-        target: str | dict[str, str],
+        files: Files,
+        target: str | list[str] | dict[str, str | list[str]],
+        client_column: str | None = None,
+        read: dict[str, Any] | None = None,
+        types: dict[str, Any] | None = None,
         categorical: list[str] | dict[str, list[str]] | None = None,
         drop: list[str] | dict[str, list[str]] | None = None,
         root: str | None = None,
-        encoding: str = "utf-8",
+        encoding: str | None = None,
+        split: SplitSettings | None = None,
         test: float = 0.2,
         validation: float = 0.1,
+        unlabelled: str = "refuse",
+        positive: Any = None,
         task: TaskSettings | None = None,
     ) -> None:
-        if not files:
-            raise ConfigError("tables: files: expected a file for at least one client, found none.")
-        for client in files:
-            check_client_name(client)
-        for key, value in (("target", target), ("categorical", categorical), ("drop", drop)):
-            _check_clients(key, value, files)
-        if isinstance(target, dict) and (without := [client for client in files if client not in target]):
-            raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
+        self.given, self.client_column, self.root = files, client_column, root
+        self.read = {**({"encoding": encoding} if encoding else {}), **(read or {})}
+        if isinstance(files, Mapping):
+            self._check_clients(list(files))
+        for column, said in (types or {}).items():
+            check_declared(column, said)
+        if unlabelled not in ("refuse", "drop"):
+            raise ConfigError(f"unlabelled: expected refuse or drop, found {unlabelled!r}.")
+        check_split(split)
         check_fractions(test, validation)
-        check_task(task, files)
-        self.clients = dict(files)
-        self.task = task
-        self.target = {client: target if isinstance(target, str) else target[client] for client in files}
-        self.categorical = categorical
-        self.drop = drop
-        self.root = root
-        self.encoding = encoding
-        self.test = test
-        self.validation = validation
+        self.target, self.types, self.categorical, self.drop = target, dict(types or {}), categorical, drop
+        self.split, self.test, self.validation = split, test, validation
+        self.unlabelled, self.positive, self.task = unlabelled, positive, task
+        if isinstance(files, Mapping):
+            self._check_keys(list(files) if client_column is None else None)
+            places_of(files, self.read, root)
+
+    def _check_clients(self, clients: Sequence[str]) -> None:
+        if self.client_column is not None and len(clients) != 1:
+            raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
+
+    def _check_keys(self, clients: Sequence[str] | None) -> None:
+        """Refuse what is said of clients that are not there."""
+        if clients is None:
+            return
+        for key in ("target", "categorical", "drop"):
+            _check_clients(key, getattr(self, key), clients)
+        if isinstance(self.target, dict) and (without := [own for own in clients if own not in self.target]):
+            raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
+        check_task(self.task, clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
-        frames = {client: self._read(client, self._path(client, path)) for client, path in self.clients.items()}
-        drop = _columns_of("drop", self.drop, frames)
-        categorical = _columns_of("categorical", self.categorical, frames)
-        tables = []
-        for client, frame in frames.items():
-            target = self.target[client]
-            if target in (*drop[client], *categorical[client]):
-                key = "drop" if target in drop[client] else "categorical"
-                raise ConfigError(f"tables: {key}: names {target!r}, which is the target of {client!r}. Take it out.")
-            if both := set(drop[client]) & set(categorical[client]):
-                raise ConfigError(f"tables: {sorted(both)[0]!r} is under drop and under categorical. Keep one.")
-            tables.append(self._table(client, frame.drop(columns=drop[client]), categorical[client], seed))
-        return check_tables(tables)
+        raws = self._read_all()
+        self._check_keys(list(raws))
+        self._check_columns({client: _names(raw) for client, (raw, _) in raws.items()})
+        made = []
+        for client in list(raws):
+            raw, place = raws.pop(client)  # so that it can be forgotten
+            made.append(self._table(client, raw, place, seed))
+        return check_tables(made)
 
     def table(self, client: str, seed: int) -> ClientTable:
-        """Read one client's file alone."""
-        if client not in self.clients:
-            return super().table(client, seed)  # says which there are
-        frame = self._read(client, self._path(client, self.clients[client]))
-        own = Tables({client: self.clients[client]}, self.target[client], test=self.test, validation=self.validation)
-        own.task = self.task
-        known = {
-            key: [
-                column
-                for column in (value.get(client, []) if isinstance(value, dict) else value or [])
-                if column in frame
-            ]
-            for key, value in (("drop", self.drop), ("categorical", self.categorical))
-        }
-        return check_tables([own._table(client, frame.drop(columns=known["drop"]), known["categorical"], seed)])[0]
+        """One client's table; reads no other's file."""
+        if self.client_column is not None:
+            return super().table(client, seed)
+        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        if client not in places:
+            raise ConfigError(
+                f"{self.name}: expected a client among {', '.join(places)}, found {client!r}."
+                + did_you_mean(client, places)
+            )
+        self._check_keys(list(places))
+        place = places[client]
+        return check_tables([self._table(client, self._read(place), place, seed)])[0]
 
-    def _table(self, client: str, frame: pd.DataFrame, categorical: list[str], seed: int) -> ClientTable:
-        features = frame.drop(columns=self.target[client])
-        kinds = {column: _kind(client, features[column]) for column in features.columns}
-        # Nullable and decimal numbers become plain ones; then all that comes after knows one way of being missing.
-        numeric = {column: np.float64 for column, kind in kinds.items() if kind == "convert"}
-        return ClientTable(
-            name=client,
-            features=features.astype(numeric),
-            target=class_labels(client, frame[self.target[client]], self.task),
-            splits=random_split(len(frame), seed, self.test, self.validation, client),
-            categorical=tuple(c for c, kind in kinds.items() if kind == "category" or c in categorical),
-            task=own_task(self.task, client),
-        )
+    # ------------------------------------------------------------------ reading
 
-    def _path(self, client: str, path: str | Path) -> Path:
-        given = Path(path).expanduser()
-        folders = [Path.cwd(), *search_roots(self.root)]
-        for folder in folders:
-            if (folder / given).is_file():  # an absolute path replaces the folder
-                return folder / given
-        tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
-        raise DataError(f"client {client!r}: expected a file {given}, found none. Correct the path.{tried}")
+    def _read(self, place: Place) -> Raw:
+        path = place.path if place.is_database else str(find_file(place.client, place.path, self.root))
+        return read_table(path, place.options, place.client)
 
-    def _read(self, client: str, path: Path) -> pd.DataFrame:
-        where = f"client {client!r}, file {path}"
-        from fedlit.data.sources.reading import read_csv, require_columns
+    def _read_all(self) -> dict[str, tuple[Raw, Place]]:
+        places = places_of(self.given, self.read, self.root)
+        if self.client_column is None:
+            return {place.client: (self._read(place), place) for place in places}
+        if len(places) != 1:
+            raise ConfigError(
+                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
+            )
+        return _by_client(self._read(places[0]), self.client_column, places[0])
 
-        if path.suffix in (".parquet", ".pq"):
-            frame = _read_parquet(where, path)
-        else:
-            frame = read_csv(path, client=client, encoding=self.encoding, missing=["?"])
-        dropped = self.drop.get(client, []) if isinstance(self.drop, dict) else self.drop or []
-        for column in frame.columns:
-            if str(column).startswith("Unnamed: ") and column not in dropped:
+    # ------------------------------------------------------------------ one table
+
+    def _own(self, key: str, client: str) -> list[str]:
+        value = getattr(self, key)
+        return list(value.get(client, []) if isinstance(value, dict) else value or [])
+
+    def _target(self, client: str) -> str | list[str]:
+        return self.target[client] if isinstance(self.target, dict) else self.target
+
+    def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """Refuse columns that are said to be there and are nowhere."""
+        everywhere = dict.fromkeys(name for own in columns.values() for name in own)
+        for key in ("types", "categorical", "drop"):
+            value = getattr(self, key)
+            named = value if key != "types" and isinstance(value, dict) else {None: value or []}
+            for client, wanted in named.items():
+                known = everywhere if client is None else columns[client]
+                for column in wanted:
+                    if column not in known:
+                        who = "no client has a column" if client is None else f"client {client!r} has no column"
+                        raise ConfigError(f"tables: {key}: {who} {column!r}.{did_you_mean(column, known)}")
+
+    def _table(self, client: str, raw: Raw, place: Place, seed: int) -> ClientTable:
+        from fedlit.data.labels import read_target
+
+        target, frame = self._target(client), raw.frame
+        targets = [target] if isinstance(target, str) else list(target)
+        by = split_column(self.split)
+        for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
+            if column not in frame:
+                found = ", ".join(_names(raw)[:20])
                 raise DataError(
-                    f"{where}: expected a name above each column, found none above column "
-                    f"{frame.columns.get_loc(column)} (counted from 0), often a saved row number. Name it, or leave it "
-                    f"out with drop: [{str(column)!r}]."
+                    f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
+                    f"{did_you_mean(column, _names(raw))} Correct the name or the file."
                 )
-        require_columns(frame, [self.target[client]], where)
-        return frame
+        drop, categorical = self._own("drop", client), self._own("categorical", client)
+        for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):
+            for own in targets:
+                if own in columns:
+                    raise ConfigError(f"tables: {key}: names {own!r}, which is the target of {client!r}. Take it out.")
+        if both := set(drop) & set(categorical):
+            raise ConfigError(f"tables: {sorted(both)[0]!r} is under drop and under categorical. Keep one.")
+        if by in targets:
+            raise ConfigError(f"tables: split: names {by!r}, which is the target of {client!r}. Name another column.")
+        options, notes = place.options, [place.note] if place.note else []
+        labels = read_target(
+            client,
+            frame[targets[0]],
+            self.task,
+            self.unlabelled,
+            options.decimal,
+            options.thousands,
+            self._positive(client),
+        )
+        rows = frame if labels.labelled.all() else frame[labels.labelled]
+        left = {*targets, *(own for own in drop if own in frame), *self._split_only(by)}
+        features, schema, said = self._features(client, rows[[c for c in rows if c not in left]], place, categorical)
+        classes = isinstance(target, str) and is_classification(own_task(self.task, client))
+        splits, how = split_rows(
+            client,
+            self.split,
+            labels.target,
+            rows[by] if by else None,
+            seed,
+            self.test,
+            self.validation,
+            classes,
+        )
+        table = ClientTable(
+            name=client,
+            features=features,
+            target=labels.target,
+            splits=splits,
+            categorical=schema.categorical(features),
+            positive=labels.positive,
+            task=own_task(self.task, client),
+            schema=schema,
+        )
+        return replace(table, notes=(*notes, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
+
+    def _split_only(self, by: str | None) -> list[str]:
+        """A column that parts rows says nothing of tomorrow's, unless it is a time."""
+        return [by] if by and isinstance(self.split, dict) and "time" not in self.split else []
+
+    def _features(
+        self, client: str, rows: pd.DataFrame, place: Place, categorical: Sequence[str]
+    ) -> tuple[pd.DataFrame, Schema, list[str]]:
+        from fedlit.data.schema.schema import Schema
+
+        types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
+        types |= dict.fromkeys((own for own in categorical if own in rows), "categorical")
+        options = place.options
+        missing = options.missing
+        if isinstance(missing, dict) and place.options == self._common_options():  # of all clients: those it has
+            missing = {own: words for own, words in missing.items() if own == "*" or own in rows}
+        reading = {key: value for key, value in options.to_dict().items() if key != "query"}
+        schema, notes = Schema.find(
+            rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading
+        )
+        features, more = schema.apply(rows, f"client {client!r}")
+        known = set(notes)
+        notes += [note for note in more if note not in known]
+        return features, schema, [f"{client}: {note}" for note in notes]
+
+    def _common_options(self) -> ReadOptions:
+        return ReadOptions.from_dict(self.read, "read")
+
+    def _positive(self, client: str) -> Any:
+        return self.positive.get(client) if isinstance(self.positive, dict) else self.positive
 
 
-def _check_clients(key: str, value: object, files: Mapping[str, object]) -> None:
+def _names(raw: Raw) -> list[str]:
+    return [str(name) for name in raw.frame.columns]
+
+
+def _notes(table: ClientTable) -> list[str]:
+    """What a person should know of rows and splits."""
+    notes, name = list[str](), table.name
+    doubled, across = same_rows(table.features, table.target, table.splits)
+    if across:
+        notes.append(
+            f"{name}: {across:,} validation or test rows stand in training rows word for word ({doubled:,} rows of "
+            f"{len(table.features):,} are doubles): scores flatter. Are they the same cases? Then drop them, or split "
+            "by group"
+        )
+    if (few := len(table.splits["validation"])) < _FEW_ROWS:
+        notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")
+    return notes
+
+
+def _by_client(raw: Raw, column: str, place: Place) -> dict[str, tuple[Raw, Place]]:
+    """Rows of one table, by the client that a column names."""
+    if column not in raw.frame:
+        raise DataError(
+            f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(_names(raw)[:20])}."
+            + did_you_mean(column, _names(raw))
+        )
+    values = raw.frame[column]
+    if values.isna().any():
+        raise DataError(
+            f"{raw.where}, column {column!r}: expected a client in each row, found {int(values.isna().sum()):,} rows "
+            "without one. Fill them in, or leave those rows out."
+        )
+    made, called = dict[str, tuple[Raw, Place]](), dict[str, list[str]]()
+    owner = values.map({own: client_name(own) for own in values.unique()})
+    for own in values.unique():
+        called.setdefault(client_name(own), []).append(str(own))
+    check_names(list(called))
+    for client in sorted(called):
+        rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
+        note = f"{client}: is {column} {' and '.join(map(repr, called[client]))}" if called[client] != [client] else ""
+        first = raw.notes if not made else ()  # said once
+        where = f"client {client!r}, {column} of {raw.where}"
+        made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
+    return made
+
+
+def _check_clients(key: str, value: object, files: Sequence[str]) -> None:
     for client in value if isinstance(value, dict) else ():
         if client not in files:
             raise ConfigError(
                 f"tables: {key}: expected clients among {', '.join(files)}; found {client!r}."
                 f"{did_you_mean(str(client), files)}"
             )
-
-
-def _columns_of(
-    key: str, wanted: list[str] | dict[str, list[str]] | None, frames: Mapping[str, pd.DataFrame]
-) -> dict[str, list[str]]:
-    """Which of the wanted columns each client has; a column that fits nowhere is an error."""
-    if not isinstance(wanted, dict):
-        everywhere = {str(column) for frame in frames.values() for column in frame.columns}
-        for column in wanted or []:
-            if column not in everywhere:
-                raise ConfigError(
-                    f"tables: {key}: no client has a column {column!r}.{did_you_mean(column, everywhere)}"
-                )
-        return {client: [c for c in wanted or [] if c in frame.columns] for client, frame in frames.items()}
-    for client, columns in wanted.items():
-        for column in columns:
-            if column not in frames[client].columns:
-                known = map(str, frames[client].columns)
-                raise ConfigError(
-                    f"tables: {key}: client {client!r} has no column {column!r}.{did_you_mean(column, known)}"
-                )
-    return {client: wanted.get(client, []) for client in frames}
-
-
-def _kind(client: str, column: pd.Series) -> str:
-    """How to treat a column: ``"number"``, ``"convert"`` (a number, once it is a plain one) or ``"category"``."""
-    from pandas.api import types
-
-    if types.is_bool_dtype(column.dtype):
-        return "category"
-    if types.is_numeric_dtype(column.dtype):
-        return "number" if isinstance(column.dtype, np.dtype) else "convert"
-    if column.isna().all():
-        return "convert"
-    content = types.infer_dtype(column, skipna=True)
-    if content == "mixed":
-        raise DataError(
-            f"client {client!r}, column {column.name!r}: expected numbers, text, dates or true and false; found nested "
-            f"values such as {column.dropna().iloc[0]!r}. Drop the column."
-        )
-    return "convert" if content == "decimal" else "category"
-
-
-def _read_parquet(where: str, path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are of these classes
-        raise DataError(f"{where}: is no readable Parquet file: {error}. Write the file again.") from error
-    if frame.empty:
-        raise DataError(f"{where}: expected rows, found none. Write the file again.")
-    return frame

@@ -1,0 +1,186 @@
+"""A raw target as labels or numbers: spellings, rows without one, what should be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlit.data.table import TaskSettings
+from fedlit.data.target import is_classification, own_task
+from fedlit.errors import DataError
+from fedlit.show.text import shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Labels", "class_labels", "read_target"]
+
+_FEW = 10  # whole numbers: from here on they may be meant as numbers
+_SKEW = 50  # rows of the largest class for one of the smallest
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A target that was read.
+
+    Attributes:
+        target: of the rows that have one, with their index.
+        labelled: (n,) bool, which rows have one.
+        positive: the label that counts as positive, where it is said.
+        notes: what a person should know; each names the client.
+    """
+
+    target: pd.Series
+    labelled: np.ndarray
+    positive: Any = None
+    notes: tuple[str, ...] = ()
+
+
+def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
+    another task as they are.
+
+    Raises:
+        DataError: numbers that are no classes.
+    """
+    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
+        if (target % 1 != 0).any():
+            raise DataError(
+                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
+                f"{target[target % 1 != 0].iloc[0]}. Say task: regression to predict numbers; or name another target, "
+                "or cut this one into classes first."
+            )
+        return target.astype(np.int64)  # the label is 1, not 1.0
+    return target
+
+
+def read_target(
+    client: str,
+    raw: pd.Series,
+    task: TaskSettings | None,
+    unlabelled: str = "refuse",
+    decimal: str | None = None,
+    thousands: str | None = None,
+    positive: Any = None,
+) -> Labels:
+    """A raw column as a target.
+
+    Args:
+        client: whose; messages name it.
+        raw: (n,), text or typed as a file had it.
+        task: as in a configuration.
+        unlabelled: ``refuse`` or ``drop`` rows without one.
+        decimal: the decimal mark of numbers, where it is known.
+        thousands: what groups digits, where it is known.
+        positive: the label that counts as positive, where it is said.
+
+    Raises:
+        DataError: rows without a label, or values that are none.
+    """
+    from fedlit.data.schema.column import is_text
+    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+
+    where = f"client {client!r}, target {raw.name!r}"
+    held, notes = raw, list[str]()
+    if is_text(raw):
+        nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
+        if len(nested):
+            raise DataError(
+                f"{where}: expected labels or numbers, found {type(nested.iloc[0]).__name__} values such as "
+                f"{str(nested.iloc[0])[:40]!r}. Write one label in each row, or name another target."
+            )
+        plain = plain_text(raw)
+        held = plain.mask(blank(plain, tokens=LABEL_TOKENS), np.nan)
+    labelled = held.notna().to_numpy()
+    if without := int((~labelled).sum()):
+        if unlabelled != "drop":
+            raise DataError(
+                f"{where}: expected a label in every row, found {without:,} rows without one of {len(raw):,}. Fill "
+                "them in, or leave those rows out: unlabelled: drop."
+            )
+        notes.append(f"{client}: {without:,} of {len(raw):,} rows have no label in {raw.name} and were left out")
+    held = held[labelled]
+    if not len(held):
+        raise DataError(f"{where}: expected labels, found none. Name another target, or leave the client out.")
+    if not is_classification(own_task(task, client)):
+        values, said = _numbers(held, decimal, thousands) if is_text(held) else (held, [])
+        return Labels(values, labelled, None, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
+    values, said = _classes(held) if is_text(held) else (_plain(held), [])
+    values = class_labels(client, values, task)
+    if positive is not None:
+        positive = _meant(where, positive, values.unique().tolist())
+    said += _asked(values, task, positive)
+    return Labels(values, labelled, positive, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
+
+
+def _meant(where: str, positive: Any, labels: list[Any]) -> Any:
+    """The label that a configuration means: in YAML, yes is true."""
+    from fedlit.data.schema.column import true_or_false
+
+    for label in labels:
+        if type(label) is type(positive) and label == positive:
+            return label
+    for label in labels:
+        same = str(label).casefold() == str(positive).casefold()
+        if same or (isinstance(positive, bool) and true_or_false(label) is positive):
+            return label
+    raise DataError(f"{where}: positive: expected one of {shorten([*map(repr, labels)])}, found {positive!r}.")
+
+
+def _plain(held: pd.Series) -> pd.Series:
+    """Nullable numbers as plain ones."""
+    if held.dtype.kind in "iuf":
+        return held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
+    return held.astype(bool) if str(held.dtype) == "boolean" else held
+
+
+def _numbers(held: pd.Series, decimal: str | None, thousands: str | None) -> tuple[pd.Series, list[str]]:
+    import pandas as pd
+
+    from fedlit.data.schema.numbers import find_notation, parse
+
+    notation, guess = find_notation(map(str, held.unique()), decimal, thousands)
+    found = parse(held, notation)
+    if found.failed:  # the task says which
+        return held, []
+    notes = [f"{count:,} cells {way}, such as {text!r}, read as numbers" for way, (count, text) in found.ways.items()]
+    return pd.Series(found.values, index=held.index, name=held.name), [*notes, *([guess] if guess else [])]
+
+
+def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(held, errors="coerce")
+    if numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
+        return numbers.astype(np.float64), []
+    counts = held.value_counts()
+    if {str(text).casefold() for text in counts.index} <= {"true", "false"}:
+        return held.map(lambda text: str(text).casefold() == "true").astype(bool), []
+    spelt: dict[str, list[str]] = {}
+    for text in map(str, counts.index):  # the most frequent first
+        spelt.setdefault(text.casefold(), []).append(text)
+    several = [own for own in spelt.values() if len(own) > 1]
+    known = {text: own[0] for own in spelt.values() for text in own}
+    shown = shorten([" = ".join(map(repr, own)) for own in several])
+    return held.map(lambda text: known[str(text)]), [f"spellings that are one class: {shown}"] if several else []
+
+
+def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[str]:
+    """What should be noted or asked about classes."""
+    counts, notes = labels.value_counts(), list[str]()
+    if task is None and labels.dtype.kind in "iu" and len(counts) > _FEW:
+        notes.append(
+            f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression "
+            "or task: counts"
+        )
+    if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
+        notes.append(
+            f"1 row of {counts.index[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {counts.index[0]!r}: look at "
+            "AUPRC and balanced accuracy, not at accuracy"
+        )
+    if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
+        largest = max(counts.index, key=lambda own: (str(type(own)), own))
+        notes.append(f"AUROC and AUPRC are of {largest!r}; for the other say positive")
+    return notes

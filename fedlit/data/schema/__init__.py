@@ -1,0 +1,1 @@
+"""What raw columns hold, found and said: numbers, categories, orders, dates, and what is left out."""

@@ -1,0 +1,209 @@
+"""What one raw column holds, and how its cells become values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.schema.dates import PARTS, expand, parse_dates
+from fedlit.data.schema.missing import blank, plain_text
+from fedlit.data.schema.numbers import Notation, parse
+from fedlit.errors import DataError
+from fedlit.show.text import shorten
+
+__all__ = ["ColumnKind", "ColumnType", "Made", "is_text", "true_or_false"]
+
+ColumnKind = Literal["numeric", "categorical", "ordinal", "boolean", "date", "left out"]
+TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
+FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
+_ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
+_PLAIN = Notation()
+_WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a raw column became.
+
+    Attributes:
+        columns: the typed ones, (n, k).
+        notes: what was converted or could not be read, without the column's name.
+    """
+
+    columns: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What a raw column holds.
+
+    Attributes:
+        kind: what it is.
+        why: of a column that is left out: ``identifier``, ``free text``, ``constant``, …
+        missing: further words, in lower case, and numbers that stand for a missing value here.
+        notation: how its numbers are written.
+        form: how its dates are written; None where they are dates already.
+        parts: which parts of a date say something.
+        order: of an ordinal column's values, the least first.
+        spelling: of a categorical column: value in lower case → as it is known, where a value is spelt in several ways.
+    """
+
+    kind: ColumnKind
+    why: str = ""
+    missing: tuple[str | float, ...] = ()
+    notation: Notation = _PLAIN
+    form: str | None = None
+    parts: tuple[str, ...] = PARTS
+    order: tuple[str, ...] = ()
+    spelling: Mapping[str, str] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ rows
+
+    def apply(self, values: pd.Series, where: str) -> Made:
+        """Cells (n,) as typed columns: float64, ``boolean``, or categories as objects; NaN where missing.
+
+        Raises:
+            DataError: most cells with a value cannot be read; begins with ``where``.
+        """
+        if self.kind == "left out":
+            return Made(pd.DataFrame(index=values.index))
+        if self.kind == "numeric":
+            return self._numbers(values, where)
+        if self.kind == "date":
+            return self._dates(values, where)
+        plain = self._texts(values)
+        if self.kind == "boolean":
+            return self._booleans(plain, values, where)
+        if self.kind == "ordinal":
+            rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
+            made = plain.map(lambda text: rank.get(text.casefold()), na_action="ignore").astype(np.float64)
+            return self._checked(made, plain, where, f"one of {', '.join(self.order)}")
+        if self.spelling:
+            plain = plain.map(lambda text: self.spelling.get(text.casefold(), text), na_action="ignore")
+        return Made(plain.to_frame())
+
+    def _texts(self, values: pd.Series) -> pd.Series:
+        """As text, missing where a token says so; numbers that are categories stay numbers."""
+        numbers = {own for own in self.missing if not isinstance(own, str)}
+        if not is_text(values):
+            if values.dtype.kind in "iuf":
+                return values.mask(values.isin(list(numbers))) if numbers else values
+            if values.dtype.kind == "b" or str(values.dtype) == "boolean":
+                return values.astype(object)
+        plain = plain_text(values)
+        return plain.mask(blank(plain, self.missing), np.nan)
+
+    def _numbers(self, values: pd.Series, where: str) -> Made:
+        ways: Mapping[str, tuple[int, str]] = {}
+        if is_text(values):
+            plain = self._texts(values)
+            found = parse(plain, self.notation)
+            numbers, ways = found.values, found.ways
+            self._refuse_other(found.failed, plain, where, "numbers")
+            lost = found.failed
+        else:
+            numbers, lost = as_floats(values, where), {}
+        declared = [own for own in self.missing if not isinstance(own, str)]
+        if declared:
+            numbers = np.where(np.isin(numbers, declared), np.nan, numbers)
+        notes = [
+            f"{count:,} cells {way}, such as {example!r}, read as numbers" for way, (count, example) in ways.items()
+        ]
+        return Made(pd.DataFrame({values.name: numbers}, index=values.index), (*notes, *_lost(lost, "numbers")))
+
+    def _dates(self, values: pd.Series, where: str) -> Made:
+        plain = self._texts(values) if is_text(values) else values
+        times = parse_dates(plain, self.form)
+        failed = times.isna() & plain.notna()
+        lost = _counts(plain[failed])
+        self._refuse_other(lost, plain, where, "dates")
+        columns = expand(times.rename(str(values.name)))
+        return Made(columns[[f"{values.name}.{part}" for part in self.parts]], tuple(_lost(lost, "dates")))
+
+    def _booleans(self, plain: pd.Series, raw: pd.Series, where: str) -> Made:
+        if raw.dtype.kind in "iuf":
+            plain = raw.map({1: True, 0: False})
+        made = plain if raw.dtype.kind in "iufb" else plain.map(true_or_false, na_action="ignore")
+        return self._checked(made.astype("boolean"), raw, where, "yes or no")
+
+    def _checked(self, made: pd.Series, raw: pd.Series, where: str, expected: str) -> Made:
+        lost = _counts(raw[made.isna() & self._texts(raw).notna()])
+        self._refuse_other(lost, raw, where, expected)
+        return Made(made.to_frame(), tuple(_lost(lost, expected)))
+
+    def _refuse_other(self, lost: Mapping[str, int], values: pd.Series, where: str, expected: str) -> None:
+        held = int(values.notna().sum())
+        if held and sum(lost.values()) > _WORST * held:
+            raise DataError(
+                f"{where}: expected {expected}, found {sum(lost.values()):,} other cells of {held:,}, such as "
+                f"{next(iter(lost))!r}. Write them as before, leave them empty, or say what they are with types"
+            )
+
+    # ------------------------------------------------------------------ plain data
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what differs from a column of which nothing is known."""
+        made = {own.name: getattr(self, own.name) for own in fields(self)}
+        made["notation"] = self.notation.to_dict() if self.notation != _PLAIN else None
+        made = {key: list(value) if isinstance(value, tuple) else value for key, value in made.items()}
+        made["spelling"] = dict(self.spelling)
+        made["parts"] = None if self.parts == PARTS else list(self.parts)
+        return {key: value for key, value in made.items() if value not in (None, "", [], {})}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> ColumnType:
+        """From plain data."""
+        lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
+        own = cls(**{**state, **lists, "notation": _PLAIN})
+        return replace(own, notation=Notation.of(state["notation"])) if state.get("notation") else own
+
+
+def _counts(cells: pd.Series) -> dict[str, int]:
+    return {str(text): int(count) for text, count in cells.astype(str).value_counts().items()}
+
+
+def _lost(lost: Mapping[str, int], expected: str) -> list[str]:
+    if not lost:
+        return []
+    shown = shorten([f"{text!r} ({count:,})" for text, count in lost.items()])
+    return [f"{sum(lost.values()):,} cells are no {expected} and count as missing: {shown}"]
+
+
+def is_text(values: pd.Series) -> bool:
+    """Whether cells are text, or objects of any kind."""
+    kind = getattr(values.dtype, "kind", "O")
+    return kind == "O" or isinstance(values.dtype, pd.StringDtype | pd.CategoricalDtype)
+
+
+def as_floats(values: pd.Series, where: str) -> np.ndarray:
+    """Typed numbers (n,) as float64.
+
+    Raises:
+        DataError: they are none.
+    """
+    try:
+        if values.dtype.kind == "m":
+            return np.asarray(values.dt.total_seconds(), np.float64)
+        return values.to_numpy(np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{where}: expected numbers, found values of type {values.dtype}. Convert the column."
+        ) from error
+
+
+def true_or_false(text: object) -> bool | None:
+    """What a word says.
+
+    Example:
+        >>> true_or_false("Ja"), true_or_false("0"), true_or_false("perhaps")
+        (True, False, None)
+    """
+    if isinstance(text, bool | np.bool_):
+        return bool(text)
+    word = str(text).casefold()
+    return True if word in TRUE else False if word in FALSE else _ONE_AND_ZERO.get(word)

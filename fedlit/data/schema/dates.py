@@ -1,0 +1,88 @@
+"""Dates and times: found in text, and expanded into numbers that a network can use."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["PARTS", "expand", "find_format", "parse_dates"]
+
+_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")
+_WORDS = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y-%m")
+_CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M")
+_SHAPE = re.compile(r"[\d]{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)")
+
+PARTS = ("year", "month", "weekday", "hour", "elapsed")
+"""What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
+
+
+def find_format(texts: list[str], wanted: float = 0.95) -> tuple[str | None, str]:
+    """The format in which different texts are dates.
+
+    Args:
+        texts: each once.
+        wanted: the share of them that has to fit.
+
+    Returns:
+        The format (``ISO8601`` for any of that standard) or None, and what was guessed, for a person.
+
+    Example:
+        >>> find_format(["2024-01-31", "2024-02-29"]), find_format(["31.1.2024", "1.2.2024"])[0], find_format(["12"])[0]
+        (('ISO8601', ''), '%d.%m.%Y', None)
+        >>> find_format(["01/02/2024", "03/04/2024"])[1]
+        "'01/02/2024' is read as month/day; if it is day/month, write types: {…: {date: '%d/%m/%Y'}}"
+    """
+    sample = texts[:: max(1, len(texts) // 2000)]
+    if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
+        return None, ""
+    fitting = [form for form in ("ISO8601", *_forms(sample[0])) if _fit(sample, form) >= wanted]
+    if not fitting:
+        return None, ""
+    first = fitting[0]
+    swapped = [form for form in fitting[1:] if sorted(form) == sorted(first) and form != first]
+    if not swapped:
+        return first, ""
+    return first, (
+        f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{…: {{date: {swapped[0]!r}}}}}"
+    )
+
+
+def _forms(text: str) -> list[str]:
+    clocks = _CLOCKS if ":" in text else ("",)
+    return [day + clock for day in (*_DAYS, *_WORDS) for clock in clocks]
+
+
+def _fit(texts: list[str], form: str) -> float:
+    found = parse_dates(pd.Series(texts, dtype=object), form)
+    return float(found.notna().mean())
+
+
+def parse_dates(values: pd.Series, form: str | None) -> pd.Series:
+    """Texts or dates (n,) as times without a zone, NaT where missing or no date.
+
+    Times of several zones become those of Greenwich.
+    """
+    if isinstance(values.dtype, pd.DatetimeTZDtype):
+        made: pd.Series = values.dt.tz_convert("UTC").dt.tz_localize(None)
+        return made
+    if values.dtype.kind == "M":
+        return values
+    zoned = form == "ISO8601"
+    found = pd.to_datetime(values.astype(object), format=form, errors="coerce", utc=zoned)
+    return found.dt.tz_localize(None) if zoned else found
+
+
+def expand(times: pd.Series) -> pd.DataFrame:
+    """Times (n,) as columns ``<name>.<part>`` of float64, one for each of :data:`PARTS`; NaN where missing.
+
+    Example:
+        >>> expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"]), name="seen")).iloc[0].to_dict()
+        {'seen.year': 1970.0, 'seen.month': 1.0, 'seen.weekday': 4.0, 'seen.hour': 6.0, 'seen.elapsed': 1.25}
+    """
+    own = times.dt
+    hour = own.hour + own.minute / 60 + own.second / 3600
+    elapsed = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    made = dict(zip(PARTS, (own.year, own.month, own.day_of_week, hour, elapsed), strict=True))
+    return pd.DataFrame({f"{times.name}.{part}": column.astype(np.float64) for part, column in made.items()})

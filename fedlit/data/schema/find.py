@@ -1,0 +1,341 @@
+"""What a raw column holds, by looking at it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_text
+from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
+from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.schema.missing import blank, plain_text, suspects
+from fedlit.data.schema.numbers import find_notation, measures, parse
+from fedlit.errors import ConfigError
+from fedlit.show.text import shorten
+
+__all__ = ["Found", "Habits", "declared_type", "find_type"]
+
+_ID_NAME = re.compile(
+    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number)$|^(index|unnamed: ?\d+)$", re.I
+)
+_ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
+_WORDS = re.compile(r"[^\W\d_]{2,}")
+_MOST_ODD = 3  # different words among numbers that may all mean that there is no number
+_MANY = 20  # rows from which all different says something
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in a column.
+
+    Attributes:
+        type: what it holds.
+        notes: what a person should know, without the column's name.
+        gaps: words that count as missing → in how many cells.
+    """
+
+    type: ColumnType
+    notes: tuple[str, ...] = ()
+    gaps: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What is known of all columns of a file."""
+
+    decimal: str | None = None
+    thousands: str | None = None
+    missing: tuple[str | float, ...] = ()
+
+
+_NO_HABITS = Habits()
+
+
+def declared_type(column: str, said: Declared, habits: Habits = _NO_HABITS) -> ColumnType:
+    """A column's type as a configuration says it.
+
+    Raises:
+        ConfigError: see :func:`fedlit.data.schema.declared.check_declared`.
+
+    Example:
+        >>> declared_type("stage", ["I", "II"]).order, declared_type("ward", "categorical").kind
+        (('I', 'II'), 'categorical')
+    """
+    check_declared(column, said)
+    if isinstance(said, list):
+        return ColumnType("ordinal", missing=habits.missing, order=tuple(map(str, said)))
+    if isinstance(said, Mapping):
+        return ColumnType("date", missing=habits.missing, form=str(said["date"]))
+    if said in ("identifier", "text", "drop"):
+        return ColumnType("left out", why={"text": "free text", "drop": "dropped"}.get(said, said))
+    return ColumnType(said, missing=habits.missing)  # type: ignore[arg-type]  # checked above
+
+
+def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnType | None = None) -> Found:
+    """What a column (n,) holds.
+
+    Args:
+        values: its raw cells: text, or typed as a file had them.
+        habits: what is known of all columns of the file.
+        declared: what a configuration says; then only how it is written is looked for.
+
+    Example:
+        >>> find_type(pd.Series(["12 mg", "8 mg", "."])).type.notation.unit
+        'mg'
+        >>> find_type(pd.Series(["yes", "No", "yes"])).type.kind, find_type(pd.Series(["a", "b", "a"])).type.kind
+        ('boolean', 'categorical')
+    """
+    if declared is not None and declared.kind == "left out":
+        return Found(declared)
+    if is_text(values):
+        nested = values[values.map(lambda cell: isinstance(cell, list | dict | set | tuple | np.ndarray))]
+        if len(nested):
+            return _out("nested values", f"holds nested values such as {_short(nested.iloc[0])}")
+        if values.map(lambda cell: isinstance(cell, bytes)).any():
+            return _out("binary", "holds binary values")
+        return _of_text(values, habits, declared)
+    return _of_typed(values, habits, declared)
+
+
+def _out(why: str, note: str) -> Found:
+    return Found(ColumnType("left out", why=why), (f"left out: it {note}",))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+# ---------------------------------------------------------------------- typed columns
+
+
+def _of_typed(values: pd.Series, habits: Habits, declared: ColumnType | None) -> Found:
+    missing = habits.missing
+    kind = values.dtype.kind if isinstance(values.dtype, np.dtype) else getattr(values.dtype, "kind", "O")
+    if values.isna().all():
+        return Found(declared) if declared else _out("empty", "has no value")
+    if kind == "M":
+        found = ColumnType("date", missing=missing, parts=_parts(parse_dates(values, None)))
+        return Found(declared or found) if found.parts else _out("constant", "has one value")
+    if kind == "c":
+        return _out("complex numbers", "holds complex numbers")
+    if declared is not None:
+        return Found(replace(declared, missing=missing))
+    if kind == "b":
+        return Found(ColumnType("boolean", missing=missing)) if values.nunique() > 1 else _constant(values)
+    numbers = as_floats(values, str(values.name))
+    return _of_numbers(str(values.name), numbers, ColumnType("numeric", missing=habits.missing), ())
+
+
+def _constant(values: pd.Series) -> Found:
+    text = _short(values.dropna().iloc[0])
+    gaps = int(values.isna().sum())
+    return _out("constant", f"has the one value {text}" + (f" and {gaps:,} gaps" if gaps else ""))
+
+
+def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequence[str]) -> Found:
+    """Numbers that are read: identifiers, constants, what may mean a gap."""
+    declared = [own for own in type_.missing if not isinstance(own, str)]
+    own = numbers[~np.isnan(numbers) & ~np.isin(numbers, declared)]
+    if not len(own):
+        return _out("empty", "has no value")
+    if own.min() == own.max():
+        gaps = len(numbers) - len(own)
+        return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""))
+    whole = bool(np.isfinite(own).all() and (own % 1 == 0).all())
+    if whole and (said := _identifies(name, own)):
+        return _out("identifier", said)
+    notes = list(notes)
+    if asked := suspects(own):
+        shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in asked)
+        values = ", ".join(f"{value:g}" for value in asked)
+        notes.append(f"does {shown} mean that there is no value? Then write missing: {{{name}: [{values}]}}")
+    if whole and len(own) > _MANY and (own >= 19000101).all() and (own <= 21001231).all() and _days(own):
+        notes.append(f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}")
+    return Found(type_, tuple(notes))
+
+
+def _days(numbers: np.ndarray) -> bool:
+    return bool(
+        pd.to_datetime(pd.Series(numbers[:1000]).astype(int).astype(str), format="%Y%m%d", errors="coerce")
+        .notna()
+        .all()
+    )
+
+
+def _identifies(name: str, own: np.ndarray) -> str:
+    """Why whole numbers name rows, or nothing."""
+    different = len(np.unique(own))
+    named = _named_id(name)
+    if different == len(own) >= _MANY:
+        close = own.max() - own.min() < 1.1 * len(own)
+        if close and ((np.diff(own) > 0).all() or named):
+            return "numbers the rows"
+        if named:
+            return "has another value in each row, and its name says identifier"
+    if named and different > max(_MANY, len(own) / 10):
+        return (
+            f"names rows or people ({different:,} values in {len(own):,} rows). Rows of one belong in one split: "
+            f"split: {{group: {name}}}"
+        )
+    return ""
+
+
+def _named_id(name: str) -> bool:
+    return bool(_ID_NAME.search(name) or _ID_CAMEL.search(name))
+
+
+# ---------------------------------------------------------------------- text
+
+
+def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> Found:
+    name, missing = str(values.name), habits.missing
+    plain = plain_text(values)
+    held = plain[~blank(plain, missing)]
+    found = _of_held(name, held, habits, missing, declared)
+    return replace(found, gaps=_gaps(plain, held)) if len(held) < len(plain) else found
+
+
+def _of_held(
+    name: str, held: pd.Series, habits: Habits, missing: tuple[str | float, ...], declared: ColumnType | None
+) -> Found:
+    notes: list[str] = []
+    if declared is not None:
+        return _as_declared(declared, held, habits, missing, notes)
+    counts = held.value_counts()
+    texts = [str(text) for text in counts.index]
+    if not texts:
+        return _out("empty", "has no value")
+    words = {text.casefold() for text in texts}
+    if len(words) == 2 and words & TRUE and words & FALSE:
+        return Found(ColumnType("boolean", missing=missing), tuple(notes))
+    form, guess = find_format(texts)
+    if form is not None:
+        times = parse_dates(held, form)
+        parts = _parts(times)
+        if not parts:
+            return _constant(held)
+        bad = held[times.isna()]
+        said = (
+            [f"{len(bad):,} cells are no dates and count as missing: {shorten(sorted(set(bad)))}"] if len(bad) else []
+        )
+        type_ = ColumnType("date", missing=missing, form=form, parts=parts)
+        return Found(type_, (*notes, *said, *([guess.replace("…", name)] if guess else [])))
+    found = _numeric(name, held, texts, counts, habits, missing)
+    if found is not None:
+        return Found(found.type, (*notes, *found.notes))
+    if len(words) == 1:
+        return _constant(held)
+    out = _is_unusable(name, held, texts)
+    if out is not None:
+        return out
+    return _categories(held, counts, missing, notes)
+
+
+def _gaps(plain: pd.Series, held: pd.Series) -> dict[str, int]:
+    words = plain[plain.notna() & ~plain.index.isin(held.index)]
+    return {str(word): int(count) for word, count in words[words != ""].value_counts().items()}
+
+
+def _as_declared(
+    declared: ColumnType, held: pd.Series, habits: Habits, missing: tuple[str | float, ...], notes: list[str]
+) -> Found:
+    texts = [str(text) for text in held.unique()]
+    type_ = replace(declared, missing=missing)
+    if declared.kind == "numeric":
+        notation, guess = find_notation(texts, habits.decimal, habits.thousands)
+        return Found(replace(type_, notation=notation), (*notes, *([guess] if guess else [])))
+    if declared.kind == "date":
+        form, guess = (declared.form, "") if declared.form else find_format(texts, 0.5)
+        if form is None:
+            raise ConfigError(
+                f"types: {held.name}: expected dates, found {_short(texts[0]) if texts else 'no value'}; write the "
+                f"format: {{date: '%d/%m/%Y'}}"
+            )
+        parts = _parts(parse_dates(held, form)) or PARTS
+        return Found(replace(type_, form=form, parts=parts), (*notes, *([guess] if guess else [])))
+    if declared.kind == "categorical":
+        return _categories(held, held.value_counts(), missing, notes)
+    return Found(type_, tuple(notes))
+
+
+def _numeric(
+    name: str, held: pd.Series, texts: list[str], counts: pd.Series, habits: Habits, missing: tuple[str | float, ...]
+) -> Found | None:
+    notation, guess = find_notation(texts, habits.decimal, habits.thousands)
+    found = parse(held, notation)
+    read, lost = int((~np.isnan(found.values)).sum()), sum(found.failed.values())
+    if not read:
+        return None
+    if len(units := measures(texts)) > 1:
+        return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
+    if _are_codes(texts):
+        return None  # 007 and 7 differ
+    different = len(texts) - len(found.failed)
+    share = read / (read + lost)
+    few = len(found.failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(found.failed) == 1))
+    if lost and not few:
+        if share < 0.5:
+            return None
+        odd = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
+        kept = _categories(held, counts, missing, [])
+        if (out := _is_unusable(name, held, texts)) is not None:
+            kept = out
+        note = (
+            f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {odd} are not. If they "
+            f"mean that there is no value, write missing: {{{name}: [...]}}"
+        )
+        return Found(kept.type, (note, *kept.notes))
+    notes = [f"{n:,} cells {way}, such as {text!r}, read as numbers" for way, (n, text) in found.ways.items()]
+    if found.failed:
+        odd = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
+        notes.append(f"{lost:,} cells are no numbers and count as missing: {odd}")
+    bare = read - sum(n for way, (n, _) in found.ways.items() if notation.unit and f"with {notation.unit}" in way)
+    if notation.unit and bare:
+        notes.append(f"{bare:,} cells without {notation.unit!r} count as if they had it")
+    gaps = (*missing, *(text.casefold() for text in found.failed))
+    type_ = ColumnType("numeric", missing=gaps, notation=notation)
+    return _of_numbers(name, found.values, type_, [*notes, *([guess] if guess else [])])
+
+
+def _are_codes(texts: Sequence[str]) -> bool:
+    return any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
+
+
+def _parts(times: pd.Series) -> tuple[str, ...]:
+    """Which parts of dates differ between rows."""
+    made = expand(times.dropna().rename("t"))
+    return tuple(part for part in PARTS if made[f"t.{part}"].nunique() > 1)
+
+
+def _is_unusable(name: str, held: pd.Series, texts: Sequence[str]) -> Found | None:
+    """Identifiers and free text."""
+    different, rows = len(texts), len(held)
+    if rows < _MANY or different <= max(2, rows / 10):
+        return None
+    words = float(np.mean([len(_WORDS.findall(text)) for text in texts[:1000]]))
+    letters = float(np.mean([len(text) for text in texts[:1000]]))
+    if words >= 4 or (letters > 60 and words >= 2):
+        return _out("free text", f"is free text, such as {_short(texts[0])}")
+    if different == rows or (_named_id(name) and different > rows / 10):
+        some = "another value in each row" if different == rows else f"{different:,} values in {rows:,} rows"
+        group = "" if different == rows else f". Rows of one belong in one split: split: {{group: {name}}}"
+        return _out("identifier", f"has {some}, such as {_short(texts[0])}{group}")
+    return None
+
+
+def _categories(held: pd.Series, counts: pd.Series, missing: tuple[str | float, ...], notes: Sequence[str]) -> Found:
+    spelt: dict[str, list[str]] = {}
+    for text in map(str, counts.index):  # the most frequent spelling first
+        spelt.setdefault(text.casefold(), []).append(text)
+    several = {low: own for low, own in spelt.items() if len(own) > 1}
+    said = list(notes)
+    if several:
+        shown = shorten([" = ".join(map(repr, own)) for own in several.values()])
+        said.append(f"spellings that are taken for one value: {shown}")
+    spelling = {low: own[0] for low, own in spelt.items()} if several else {}
+    return Found(ColumnType("categorical", missing=missing, spelling=spelling), tuple(said))

@@ -1,0 +1,195 @@
+"""Where each client's own table is, and how it is read."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fedlit.data.files import search_roots
+from fedlit.data.reading import ReadOptions, check_url
+from fedlit.data.schema.declared import Declared, check_declared
+from fedlit.data.sources.base import check_client_name, check_names
+from fedlit.errors import ConfigError, DataError, did_you_mean
+
+__all__ = ["Files", "Place", "find_file", "places_of"]
+
+Files = str | dict[str, str | dict[str, Any]]
+"""A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
+
+ENDINGS = (".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods")
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_TYPES = "types"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One client's table.
+
+    Attributes:
+        client: its name.
+        path: a file's path, or the URL of a database.
+        options: how it is read.
+        types: what is said of its columns.
+        note: what was made of its name, if anything.
+    """
+
+    client: str
+    path: str
+    options: ReadOptions
+    types: Mapping[str, Declared] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is read by SQL."""
+        return "://" in self.path
+
+
+def places_of(files: Files | Mapping[str, Any], read: Mapping[str, Any] | None, root: str | None) -> list[Place]:
+    """Each client's place, in the order given; of a folder or pattern by name.
+
+    Args:
+        files: as in a configuration.
+        read: how all are read; what a client says itself goes before it.
+        root: a folder in which relative paths are looked up too.
+
+    Raises:
+        ConfigError: nothing, or something else than files.
+        DataError: a pattern or folder without files.
+    """
+    ReadOptions.from_dict(dict(read or {}), "read")  # of its own, so that its mistakes are not a client's
+    if isinstance(files, str | Path):
+        return _found(str(files), dict(read or {}), root)
+    if not files:
+        raise ConfigError("tables: files: expected a file for at least one client, found none.")
+    made = []
+    for client, given in files.items():
+        check_client_name(client)
+        own = {"path": given} if isinstance(given, str | Path) else given
+        if not isinstance(own, Mapping) or not isinstance(own.get("path"), str | Path):
+            raise ConfigError(
+                f"tables: files: client {client!r}: expected a path, or path: FILE and how it is read; found {given!r}."
+            )
+        made.append(_place(client, dict(own), dict(read or {})))
+    check_names([place.client for place in made])
+    return made
+
+
+def _place(client: str, own: dict[str, Any], read: dict[str, Any]) -> Place:
+    path, types = str(own.pop("path")), own.pop(_TYPES, None) or {}
+    where = f"tables: files: client {client!r}"
+    for column, said in types.items():
+        check_declared(column, said, f"{where}: {_TYPES}")
+    known = [own.name for own in fields(ReadOptions)]
+    for key in own:
+        if key not in known:
+            raise ConfigError(
+                f"{where}: expected path, {_TYPES} or one of {', '.join(known)}; found {key!r}."
+                + did_you_mean(key, ["path", _TYPES, *known])
+            )
+    options = ReadOptions.from_dict({**read, **own}, where)
+    if "://" in path:
+        check_url(path)
+    return Place(client, path, options, dict(types))
+
+
+def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
+    """The files of a folder or pattern, or one file."""
+    if "://" in pattern:
+        return [_place("all-rows", {"path": pattern}, read)]
+    folders = [Path.cwd(), *search_roots(root)]
+    given = Path(pattern).expanduser()
+    for folder in folders:
+        try:
+            whole = folder / given
+            if whole.is_dir():
+                paths = [path for path in sorted(whole.iterdir()) if path.is_file() and _is_table(path)]
+                if not paths:
+                    raise DataError(
+                        f"tables: files: expected tables in {whole} ({', '.join(ENDINGS)}), found none. Name the files."
+                    )
+            else:
+                paths = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True)) if Path(path).is_file()]
+        except OSError as error:
+            raise DataError(f"tables: files: {pattern[:200]} cannot be read: {error.strerror or error}.") from error
+        if paths:
+            return _named(paths, read)
+    tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
+    raise DataError(f"tables: files: expected files that fit {pattern[:200]}, found none. Correct the pattern.{tried}")
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower()
+    for ending in PACKED:
+        name = name.removesuffix(ending)
+    return not name.startswith(".") and name.endswith(ENDINGS)
+
+
+def _named(paths: list[Path], read: dict[str, Any]) -> list[Place]:
+    made, taken = [], dict[str, Path]()
+    for path in paths:
+        client = client_name(_stem(path))
+        if client.casefold() in taken:
+            raise ConfigError(
+                f"tables: files: {taken[client.casefold()]} and {path} would both be client {client!r}. Name the "
+                "clients: files: {NAME: FILE, ...}."
+            )
+        taken[client.casefold()] = path
+        check_client_name(client)
+        place = _place(client, {"path": str(path)}, read)
+        renamed = f"{client}: named after {path.name}" if client != _stem(path) else ""
+        made.append(replace(place, note=renamed))
+    return made
+
+
+def _stem(path: Path) -> str:
+    stem = path.name
+    for ending in (*PACKED, *ENDINGS):
+        stem = stem[: -len(ending)] if stem.lower().endswith(ending) and len(stem) > len(ending) else stem
+    return stem
+
+
+def client_name(text: object) -> str:
+    """A name that a client can have, made of any text.
+
+    Example:
+        >>> client_name("São Paulo (2024)"), client_name(3.0)
+        ('Sao_Paulo_2024', '3')
+    """
+    import unicodedata
+
+    if isinstance(text, float) and text.is_integer():
+        text = int(text)
+    plain = unicodedata.normalize("NFKD", str(text)).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("_-")
+    return name[:64] or "client"
+
+
+def find_file(client: str, path: str, root: str | None) -> Path:
+    """The file itself: in the working directory, in ``root`` or in the data folders.
+
+    Raises:
+        DataError: there is none.
+    """
+    given = Path(path).expanduser()
+    folders = [Path.cwd(), *search_roots(root)]
+    for folder in folders:
+        try:
+            if (folder / given).is_file():  # an absolute path replaces the folder
+                return folder / given
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise DataError(
+                f"client {client!r}: the path {path[:80]}... cannot be used: {reason}. Correct it."
+            ) from error
+        if (folder / given).is_dir():
+            raise DataError(
+                f"client {client!r}: expected a file, found the folder {folder / given}. Name one file; or write "
+                f"files: {path} for a client of each file in it."
+            )
+    tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
+    raise DataError(f"client {client!r}: expected a file {given}, found none. Correct the path.{tried}")
