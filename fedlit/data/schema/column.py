@@ -50,6 +50,7 @@ class ColumnType:
         form: how its dates are written; None where they are dates already.
         parts: which parts of a date say something.
         order: of an ordinal column's values, the least first.
+        coded: of a categorical column: whether its categories are numbers.
         spelling: of a categorical column: value in lower case → as it is known, where a value is spelt in several ways.
     """
 
@@ -61,6 +62,7 @@ class ColumnType:
     parts: tuple[str, ...] = PARTS
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
+    coded: bool = False
 
     # ------------------------------------------------------------------ rows
 
@@ -83,6 +85,9 @@ class ColumnType:
             rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
             made = plain.map(lambda text: rank.get(text.casefold()), na_action="ignore").astype(np.float64)
             return self._checked(made, plain, where, f"one of {', '.join(self.order)}")
+        if self.coded and plain.dtype.kind not in "iuf":
+            made = pd.to_numeric(plain, errors="coerce").astype(np.float64)
+            return self._checked(made, plain, where, "numbers")
         if self.spelling:
             plain = plain.map(lambda text: self.spelling.get(text.casefold(), text), na_action="ignore")
         return Made(plain.to_frame())
@@ -153,7 +158,7 @@ class ColumnType:
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in made.items()}
         made["spelling"] = dict(self.spelling)
         made["parts"] = None if self.parts == PARTS else list(self.parts)
-        return {key: value for key, value in made.items() if value not in (None, "", [], {})}
+        return {key: value for key, value in made.items() if value not in (None, "", [], {}, False)}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> ColumnType:

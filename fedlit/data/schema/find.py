@@ -259,6 +259,8 @@ def _as_declared(
         parts = _parts(parse_dates(held, form)) or PARTS
         return Found(replace(type_, form=form, parts=parts), (*notes, *([guess] if guess else [])))
     if declared.kind == "categorical":
+        if texts and not _are_codes(texts) and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
+            return Found(replace(type_, coded=True), tuple(notes))
         return _categories(held, held.value_counts(), missing, notes)
     return Found(type_, tuple(notes))
 
