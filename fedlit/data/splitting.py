@@ -184,24 +184,12 @@ def _by_group(client: str, by: pd.Series, seed: int, test: float, validation: fl
 
 
 def _by_time(client: str, by: pd.Series, test: float, validation: float) -> tuple[dict[Split, np.ndarray], list[str]]:
-    import pandas as pd
-
-    from fedlit.data.schema.find import find_type
-
-    type_ = find_type(by).type
-    if type_.kind == "date":
-        from fedlit.data.schema.dates import parse_dates
-        from fedlit.data.schema.missing import plain_text
-
-        times = parse_dates(plain_text(by) if by.dtype.kind == "O" or str(by.dtype) == "str" else by, type_.form)
-    elif type_.kind == "numeric" or type_.why == "identifier":
-        times = pd.to_numeric(by, errors="coerce")
-    else:
+    times = _times(by)
+    if times is None:
+        found = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
         raise DataError(
-            f"client {client!r}, column {by.name!r}: expected dates or numbers to split by time, found "
-            f"{by.dropna().iloc[0]!r}"
-            if by.notna().any()
-            else f"client {client!r}, column {by.name!r}: has no value"
+            f"client {client!r}, column {by.name!r}: expected dates or numbers to split by time, found {found}. Name "
+            "another column, or say how its dates are written."
         )
     if times.isna().any():
         raise DataError(
@@ -228,8 +216,29 @@ def _by_time(client: str, by: pd.Series, test: float, validation: float) -> tupl
     ]
 
 
+def _times(by: pd.Series) -> pd.Series | None:
+    """As numbers or times; None where they are neither."""
+    import pandas as pd
+
+    from fedlit.data.schema.column import is_text
+    from fedlit.data.schema.dates import parse_dates
+    from fedlit.data.schema.find import find_type
+    from fedlit.data.schema.missing import plain_text
+
+    text = is_text(by)
+    numbers = pd.to_numeric(by, errors="coerce") if text or by.dtype.kind in "iuf" else None
+    if numbers is not None and int(numbers.notna().sum()) == int(by.notna().sum()) > 0:
+        return numbers
+    type_ = find_type(by).type
+    if type_.kind != "date" and type_.why != "constant":
+        return None
+    return parse_dates(plain_text(by) if text else by, type_.form)
+
+
 def _boundary(values: np.ndarray, place: int) -> int:
     """Where the later part begins: rows of one time are never parted."""
+    if not len(values):
+        return 0
     return int(np.searchsorted(values, values[min(max(place, 0), len(values) - 1)], side="left"))
 
 

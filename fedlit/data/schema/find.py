@@ -25,6 +25,7 @@ _ID_NAME = re.compile(
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
+_SAMPLE = 5_000  # different texts by which it is told how numbers are written
 _MANY = 20  # rows from which all different says something
 
 
@@ -92,11 +93,12 @@ def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnTy
     if declared is not None and declared.kind == "left out":
         return Found(declared)
     if is_text(values):
-        nested = values[values.map(lambda cell: isinstance(cell, list | dict | set | tuple | np.ndarray))]
-        if len(nested):
-            return _out("nested values", f"holds nested values such as {_short(nested.iloc[0])}")
-        if values.map(lambda cell: isinstance(cell, bytes)).any():
-            return _out("binary", "holds binary values")
+        if values.dtype == object:
+            nested = values[values.map(lambda cell: isinstance(cell, list | dict | set | tuple | np.ndarray))]
+            if len(nested):
+                return _out("nested values", f"holds nested values such as {_short(nested.iloc[0])}")
+            if values.map(lambda cell: isinstance(cell, bytes)).any():
+                return _out("binary", "holds binary values")
         return _of_text(values, habits, declared)
     return _of_typed(values, habits, declared)
 
@@ -268,12 +270,15 @@ def _as_declared(
 def _numeric(
     name: str, held: pd.Series, texts: list[str], counts: pd.Series, habits: Habits, missing: tuple[str | float, ...]
 ) -> Found | None:
-    notation, guess = find_notation(texts, habits.decimal, habits.thousands)
+    plain = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").notna().to_numpy()
+    odd = [text for text, own in zip(texts, plain, strict=True) if not own][:_SAMPLE]
+    sample = [*odd, *texts[:_SAMPLE]] if odd or habits.decimal == "," or habits.thousands == "." else []
+    notation, guess = find_notation(sample, habits.decimal, habits.thousands)
     found = parse(held, notation)
     read, lost = int((~np.isnan(found.values)).sum()), sum(found.failed.values())
     if not read:
         return None
-    if len(units := measures(texts)) > 1:
+    if len(units := measures(odd)) > 1:
         return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
     if _are_codes(texts):
         return None  # 007 and 7 differ

@@ -179,7 +179,11 @@ def split(text: str) -> _Parts | None:
     if match is None or bool(match["open"]) != bool(match["close"]):
         return None
     before, after = (match["before"] or "").strip(), (match["after"] or "").strip()
-    if (before and after) or (before and not _is_currency(before)) or (match["open"] and match["sign"]):
+    if (
+        (before and after)
+        or (before and not _is_currency(before))
+        or (match["sign"] and (match["sign2"] or match["open"]))
+    ):
         return None
     if match["power"] is None and re.fullmatch(r"[eE]\d*", after):
         return None

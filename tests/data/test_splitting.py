@@ -1,0 +1,106 @@
+"""Splits: each class, group and time where it belongs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlit.data.splitting import check_split, same_rows, split_rows
+from fedlit.errors import ConfigError, DataError
+
+
+def split(
+    target: list[object], how: object = None, by: list[object] | None = None, classes: bool = True, seed: int = 3
+):  # type: ignore[no-untyped-def]
+    column = None if by is None else pd.Series(by, name="by")
+    made, notes = split_rows("north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes)  # type: ignore[arg-type]
+    everything = np.concatenate(list(made.values()))
+    assert sorted(everything.tolist()) == [*range(len(target))]  # each row once
+    return made, notes
+
+
+def test_each_class_is_dealt_alike() -> None:
+    target = ["a"] * 100 + ["b"] * 50 + ["c"] * 10
+    made, notes = split(target)
+    labels = np.array(target)
+    assert {part: {c: int((labels[rows] == c).sum()) for c in "abc"} for part, rows in made.items()} == {
+        "train": {"a": 60, "b": 30, "c": 6},
+        "validation": {"a": 20, "b": 10, "c": 2},
+        "test": {"a": 20, "b": 10, "c": 2},
+    }
+    assert notes == []
+    random, _ = split(target, "random")
+    assert {part: len(rows) for part, rows in random.items()} == {part: len(rows) for part, rows in made.items()}
+
+
+def test_a_class_that_cannot_be_everywhere_is_trained_on_and_said() -> None:
+    made, notes = split(["a"] * 50 + ["b"] * 48 + ["c"] * 2)
+    assert {98, 99} <= set(made["train"].tolist())
+    assert notes == [
+        "north: class 'c' has 2 rows, fewer than there are splits: it is in training rows only and never scored"
+    ]
+    made, notes = split(["a"] * 50 + ["b"] * 3)  # three rows, but scikit-learn cannot deal them to each split
+    assert sum(len(rows) for rows in made.values()) == 53
+
+
+def test_groups_are_never_parted() -> None:
+    groups = [f"p{n // 4}" for n in range(120)]
+    made, _ = split([n % 2 for n in range(120)], {"group": "by"}, groups)
+    owners = [{groups[row] for row in rows} for rows in made.values()]
+    assert not owners[0] & owners[1] and not owners[0] & owners[2] and not owners[1] & owners[2]
+    assert all(owners)
+    with pytest.raises(
+        DataError, match="client 'north', column 'by': expected groups enough for three splits, found 1"
+    ):
+        split([0, 1] * 10, {"group": "by"}, ["one"] * 20)
+    with pytest.raises(DataError, match="expected a group in each row, found 1 rows without one"):
+        split([0, 1] * 10, {"group": "by"}, [None, *range(19)])
+
+
+FORMS = {
+    "number": int,
+    "day": lambda n: f"{n % 28 + 1:02d}.{n // 28 + 1:02d}.2024",
+    "moment": lambda n: pd.Timestamp(2024, 1, 1) + pd.Timedelta(days=n),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_later_rows_are_for_test_and_one_time_is_on_one_side(form: str) -> None:
+    times = np.random.default_rng(0).integers(0, 60, 200)
+    made, notes = split([n % 2 for n in range(200)], {"time": "by"}, [FORMS[form](int(t)) for t in times])
+    assert times[made["train"]].max() < times[made["validation"]].min()
+    assert times[made["validation"]].max() < times[made["test"]].min()
+    assert 30 < len(made["test"]) < 50 and "test rows at" in notes[0]
+
+
+def test_times_that_cannot_part() -> None:
+    for times, message in (
+        ([7] * 20, "found 1 different"),
+        (["x"] * 20, "expected dates or numbers"),
+        ([None, *range(19)], "1 rows without"),
+    ):
+        with pytest.raises(DataError, match=message):
+            split([0, 1] * 10, {"time": "by"}, times)  # type: ignore[arg-type]
+
+
+def test_a_column_that_says_it() -> None:
+    words = ["train", "Val", "test ", "training", "holdout"] * 10
+    made, _ = split([0, 1] * 25, {"column": "by"}, words)  # type: ignore[arg-type]
+    assert made["validation"].tolist() == [*range(1, 50, 5)]
+    assert made["train"].tolist() == sorted([*range(0, 50, 5), *range(3, 50, 5)])
+    with pytest.raises(DataError, match="expected train, validation or test in each row, found 10 others such as 'x'"):
+        split([0, 1] * 10, {"column": "by"}, ["train", "x"] * 10)
+
+
+@pytest.mark.parametrize("wrong", ["stratifed", {"group": 3}, {"by": "x"}, {"group": "a", "time": "b"}, ["group"], 3])
+def test_settings_that_mean_nothing(wrong: object) -> None:
+    with pytest.raises(ConfigError, match=r"split: expected stratified, random, \{group: COLUMN\}"):
+        check_split(wrong)  # type: ignore[arg-type]
+
+
+def test_same_rows_are_counted() -> None:
+    features = pd.DataFrame({"x": [1.0, 2.0, 1.0, 3.0, 1.0], "s": ["a", "b", "a", "c", "a"]})
+    target = pd.Series([0, 1, 0, 1, 1])
+    splits = {"train": np.array([0, 1]), "validation": np.array([3, 4]), "test": np.array([2])}
+    assert same_rows(features, target, splits) == (1, 1)  # row 2 is row 0; row 4 has another label
