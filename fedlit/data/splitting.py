@@ -230,7 +230,7 @@ def _times(by: pd.Series) -> pd.Series | None:
     if numbers is not None and int(numbers.notna().sum()) == int(by.notna().sum()) > 0:
         return numbers
     type_ = find_type(by).type
-    if type_.kind != "date" and type_.why != "constant":
+    if type_.kind != "date" and by.dtype.kind != "M":
         return None
     return parse_dates(plain_text(by) if text else by, type_.form)
 

@@ -42,7 +42,7 @@ def test_rows_without_a_label() -> None:
     values = ["a", None, "b", "?", "", "a", "NA", "n/a"]
     with pytest.raises(
         DataError,
-        match="client 'north', target 'y': expected a label in every row, found 5 rows without one of 8. .* drop",
+        match=r"client 'north', target 'y': expected a label in every row, found 5 rows without one of 8. .* drop",
     ):
         read(values)
     made = read(values, unlabelled="drop")

@@ -288,19 +288,19 @@ def _numeric(
     if lost and not few:
         if share < 0.5:
             return None
-        odd = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
+        others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
         kept = _categories(held, counts, missing, [])
         if (out := _is_unusable(name, held, texts)) is not None:
             kept = out
         note = (
-            f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {odd} are not. If they "
+            f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {others} are not. If they "
             f"mean that there is no value, write missing: {{{name}: [...]}}"
         )
         return Found(kept.type, (note, *kept.notes))
     notes = [f"{n:,} cells {way}, such as {text!r}, read as numbers" for way, (n, text) in found.ways.items()]
     if found.failed:
-        odd = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
-        notes.append(f"{lost:,} cells are no numbers and count as missing: {odd}")
+        others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
+        notes.append(f"{lost:,} cells are no numbers and count as missing: {others}")
     bare = read - sum(n for way, (n, _) in found.ways.items() if notation.unit and f"with {notation.unit}" in way)
     if notation.unit and bare:
         notes.append(f"{bare:,} cells without {notation.unit!r} count as if they had it")

@@ -45,12 +45,12 @@ def test_what_python_writes_is_read_as_python_reads_it(numbers: list[float]) -> 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("−5", -5.0), ("–5", -5.0), ("(1,234.5)", -1234.5), ("<0.3", 0.3), ("≥ 90", 90.0), ("+7", 7.0), ("$-3", -3.0),
-        ("-$3", -3.0), (".5", 0.5), ("5.", 5.0), ("1e-3", 0.001), ("1 234 567", 1234567.0), ("12mg", None), ("1-2", None),
-        ("1/2", None), ("2024-01-01", None), ("1.2.3", None), ("12 34", None), ("1,23,4", None), ("e5", None), ("--5", None),
-        ("(5", None), ("1e", None), ("x", None), ("", None), ("5 6", None), ("0x1A", None), ("12:30", None),
+        *zip(("−5", "–5", "(1,234.5)", "<0.3", "≥ 90", "+7"), (-5.0, -5.0, -1234.5, 0.3, 90.0, 7.0), strict=True),
+        *zip(("$-3", "-$3", ".5", "5.", "1e-3", "1 234 567"), (-3.0, -3.0, 0.5, 5.0, 0.001, 1234567.0), strict=True),
+        *((text, None) for text in ("12mg", "1-2", "1/2", "2024-01-01", "1.2.3", "12 34", "1,23,4", "e5", "--5", "(5")),
+        *((text, None) for text in ("1e", "x", "", "5 6", "0x1A", "12:30")),
     ],
-)  # fmt: skip
+)
 def test_single_texts(text: str, value: float | None) -> None:
     found = Notation(thousands=",", unit="$").parse(text)
     assert (None if found is None else found[0]) == value
