@@ -79,11 +79,12 @@ def read_target(
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    from fedlit.data.schema.column import is_text
+    from fedlit.data.schema.column import is_text, plain_types
     from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
 
     where = f"client {client!r}, target {raw.name!r}"
-    held, notes = raw, list[str]()
+    held = raw = plain_types(raw)
+    notes = list[str]()
     if is_text(raw):
         nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
         if len(nested):

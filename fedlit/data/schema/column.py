@@ -74,6 +74,7 @@ class ColumnType:
         """
         if self.kind == "left out":
             return Made(pd.DataFrame(index=values.index))
+        values = plain_types(values)
         if self.kind == "numeric":
             return self._numbers(values, where)
         if self.kind == "date":
@@ -177,6 +178,28 @@ def _lost(lost: Mapping[str, int], expected: str) -> list[str]:
         return []
     shown = shorten([f"{text!r} ({count:,})" for text, count in lost.items()])
     return [f"{sum(lost.values()):,} cells are no {expected} and count as missing: {shown}"]
+
+
+def plain_types(values: pd.Series) -> pd.Series:
+    """Arrow's own types, which only some files have, as those that are known here.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> plain_types(pd.Series([1, None], dtype=pd.ArrowDtype(pa.decimal128(5, 2)))).tolist()
+        [1.0, nan]
+    """
+    if not isinstance(values.dtype, pd.ArrowDtype):
+        return values
+    import pyarrow as pa
+
+    kind = values.dtype.pyarrow_dtype
+    if pa.types.is_decimal(kind):
+        return values.astype("float64[pyarrow]").astype(np.float64)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pd.to_datetime(values.astype(object), errors="coerce")
+    if pa.types.is_time(kind):
+        return pd.to_timedelta(values.astype(object).map(str, na_action="ignore"))
+    return values.astype(object)
 
 
 def is_text(values: pd.Series) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_text
+from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_text, plain_types
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.missing import blank, plain_text, suspects
@@ -92,6 +92,7 @@ def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnTy
     """
     if declared is not None and declared.kind == "left out":
         return Found(declared)
+    values = plain_types(values)
     if is_text(values):
         if values.dtype == object:
             nested = values[values.map(lambda cell: isinstance(cell, list | dict | set | tuple | np.ndarray))]
