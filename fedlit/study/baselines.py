@@ -40,6 +40,8 @@ def fit_baseline(job: Job) -> Fitted:
     """
     assert job.grid is not None
     data = load(job.config, *job.arguments, f"--seed={job.seed}").data
+    if data.categories in (None, "auto"):
+        data.categories = "codes"  # trees take categories as such, and linear models a column for each
     data.setup()
     cache = Path(job.folder).parent.parent.parent / "baselines"
     predictions, scores, chosen, without = [], [], {}, []

@@ -143,13 +143,16 @@ def _constant(values: pd.Series) -> Found:
 def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequence[str]) -> Found:
     """Numbers that are read: identifiers, constants, what may mean a gap."""
     declared = [own for own in type_.missing if not isinstance(own, str)]
-    own = numbers[~np.isnan(numbers) & ~np.isin(numbers, declared)]
+    gone = np.isnan(numbers)
+    if declared:
+        gone |= np.isin(numbers, declared)
+    own = numbers[~gone] if gone.any() else numbers
     if not len(own):
         return _out("empty", "has no value")
     if own.min() == own.max():
         gaps = len(numbers) - len(own)
         return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""))
-    whole = bool(np.isfinite(own).all() and (own % 1 == 0).all())
+    whole = _whole(own[:1000]) and _whole(own)
     if whole and (said := _identifies(name, own)):
         return _out("identifier", said)
     notes = list(notes)
@@ -160,6 +163,10 @@ def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequen
     if whole and len(own) > _MANY and (own >= 19000101).all() and (own <= 21001231).all() and _days(own):
         notes.append(f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}")
     return Found(type_, tuple(notes))
+
+
+def _whole(numbers: np.ndarray) -> bool:
+    return bool(np.isfinite(numbers).all() and (numbers % 1 == 0).all())
 
 
 def _days(numbers: np.ndarray) -> bool:
