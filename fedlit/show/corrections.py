@@ -110,7 +110,8 @@ def histogram_figure(
     categorical: Sequence[str] = (),
 ) -> Figure:
     """Distributions of a client's own columns by class, in the table's own units, each class with the number of its
-    rows that have a value; of all rows together where the target is a number of many values.
+    rows that have a value; of all rows together where the target is a number of many values, or
+    several labels.
 
     Args:
         client: its name.
@@ -125,7 +126,8 @@ def histogram_figure(
     """
     columns = [str(name) for name in rows]
     number = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
-    target = pd.Series("all rows", target.index, name="") if number else target
+    several = isinstance(target.name, tuple)
+    target = pd.Series("all rows", target.index, name="") if number or several else target
     colours = class_colours(sorted(target.unique().tolist()))
     named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, Split, TaskSettings
+from fedlit.data.table import SPLITS, ClientTable, Split, TaskSettings, several
 from fedlit.data.target import is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
@@ -180,13 +180,17 @@ def random_split(
     return {"train": train, "validation": validation_rows, "test": test_rows}
 
 
-def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
     """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
-    another task as they are.
+    another task as they are; several columns as :func:`~fedlit.data.table.several` has them.
 
     Raises:
         DataError: numbers that are no classes.
     """
+    import pandas as pd
+
+    if isinstance(target, pd.DataFrame):
+        return several(target)
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         if (target % 1 != 0).any():
             raise DataError(
@@ -275,6 +279,12 @@ def _check_numbers(client: str, column: pd.Series) -> None:
 
 def _check_target(table: ClientTable) -> None:
     client, target = table.name, table.target
+    said = (own_task(table.task, client) or {"name": "classification"})["name"]
+    if isinstance(target.name, tuple) and said != "multi_label":
+        raise DataError(
+            f"client {client!r}, target {', '.join(target.name)}: expected one column for task: {said}, found a "
+            f"list of {len(target.name)}. Name one column, or say task: multi_label, which predicts each by yes or no."
+        )
     if missing := int(target.isna().sum()):
         raise DataError(
             f"client {client!r}, target {target.name!r}: expected a label in every row, found {missing} rows without "
@@ -283,8 +293,8 @@ def _check_target(table: ClientTable) -> None:
     if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
         raise DataError(
             f"client {client!r}, target {target.name!r}: expected labels, or to be told what is meant by {values:,} "
-            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number) or task: "
-            "classification (each number is a class) in the source's init_args."
+            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number), counts (how often "
+            "something happens) or classification (each number is a class) in the source's init_args."
         )
 
 

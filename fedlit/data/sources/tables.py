@@ -38,7 +38,8 @@ class Tables(Source):
     Args:
         files: each client's name and its file: ``.csv``, ``.csv.gz`` (any other ending is read as CSV too) or
             ``.parquet``. A relative path is looked up in the working directory, then in the data folders.
-        target: the column to predict; one name for all clients, or one for each.
+        target: the column to predict; one name for all clients, or one for each. A list of columns of two values each
+            is ``task: multi_label``.
         categorical: columns of numbers that hold categories; one list for all clients (each uses the ones it has), or
             one for each.
         drop: columns to leave out; one list for all clients (each drops the ones it has), or one for each.
@@ -46,8 +47,9 @@ class Tables(Source):
         encoding: how the text of the CSV files is encoded.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber, targets:
-            pooled}``; for all clients, or by client's name or pattern. Classification if None.
+        task: what is predicted: ``classification``, ``regression``, ``multi_label``, ``counts`` or ``{name:
+            regression, loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. If None,
+            classification, or multi_label where the target is a list.
 
     Example::
 
@@ -72,7 +74,7 @@ class Tables(Source):
     def __init__(
         self,
         files: dict[str, str | Path],
-        target: str | dict[str, str],
+        target: str | list[str] | dict[str, str | list[str]],
         categorical: list[str] | dict[str, list[str]] | None = None,
         drop: list[str] | dict[str, list[str]] | None = None,
         root: str | None = None,
@@ -93,7 +95,7 @@ class Tables(Source):
         check_task(task, files)
         self.clients = dict(files)
         self.task = task
-        self.target = {client: target if isinstance(target, str) else target[client] for client in files}
+        self.target = {client: target[client] if isinstance(target, dict) else target for client in files}
         self.categorical = categorical
         self.drop = drop
         self.root = root
@@ -108,8 +110,9 @@ class Tables(Source):
         categorical = _columns_of("categorical", self.categorical, frames)
         tables = []
         for client, frame in frames.items():
-            target = self.target[client]
-            if target in (*drop[client], *categorical[client]):
+            for target in _listed(self.target[client]):
+                if target not in (*drop[client], *categorical[client]):
+                    continue
                 key = "drop" if target in drop[client] else "categorical"
                 raise ConfigError(f"tables: {key}: names {target!r}, which is the target of {client!r}. Take it out.")
             if both := set(drop[client]) & set(categorical[client]):
@@ -173,8 +176,13 @@ class Tables(Source):
                     f"{frame.columns.get_loc(column)} (counted from 0), often a saved row number. Name it, or leave it "
                     f"out with drop: [{str(column)!r}]."
                 )
-        require_columns(frame, [self.target[client]], where)
+        require_columns(frame, _listed(self.target[client]), where)
         return frame
+
+
+def _listed(target: str | list[str]) -> list[str]:
+    """The columns of a target: several are several labels a row."""
+    return [target] if isinstance(target, str) else target
 
 
 def _check_clients(key: str, value: object, files: Mapping[str, object]) -> None:
