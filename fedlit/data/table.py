@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -56,12 +56,14 @@ class ClientTable:
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:
-            object.__setattr__(self, "target", several(cast("pd.DataFrame", self.target)))
+            object.__setattr__(
+                self, "target", several(cast("pd.DataFrame", self.target), f"client {self.name!r}, target")
+            )
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", "multi_label")
 
 
-def several(labels: pd.DataFrame) -> pd.Series:
+def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
     """Several labels a row as one target: a tuple for each row, under a tuple of the columns' names.
 
     A value that is missing is None, and so is the tuple of a row that has no value at all. Whole numbers are integers,
@@ -69,6 +71,10 @@ def several(labels: pd.DataFrame) -> pd.Series:
 
     Args:
         labels: a column for each label.
+        where: what messages begin with.
+
+    Raises:
+        DataError: no column, or one twice.
 
     Example:
         >>> import pandas as pd
@@ -78,10 +84,14 @@ def several(labels: pd.DataFrame) -> pd.Series:
     """
     import pandas as pd
 
+    names = tuple(map(str, labels.columns))
+    if len(set(names)) < max(len(names), 1):
+        found = f"{', '.join(names)}; name each once" if names else "none; name one, or several"
+        raise DataError(f"{where}: expected a column for each label, found {found}")
     columns = [_plain_labels(labels.iloc[:, place]) for place in range(labels.shape[1])]
     rows = [row if any(value is not None for value in row) else None for row in zip(*columns, strict=True)]
     values = np.fromiter(rows, dtype=object, count=len(rows))  # an array would take tuples for columns
-    return pd.Series(values, labels.index, name=tuple(map(str, labels.columns)))
+    return pd.Series(values, labels.index, name=names)
 
 
 def _plain_labels(column: pd.Series) -> list[Any]:

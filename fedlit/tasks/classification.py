@@ -29,7 +29,7 @@ from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Classification", "auroc_one_versus_one", "balanced", "restrict", "type_of"]
+__all__ = ["Classification", "auroc_one_versus_one", "balanced", "plain", "restrict", "type_of"]
 
 _PROBABILITY = "probability_"
 
@@ -84,8 +84,8 @@ class Classification(Task):
             raise DataError(
                 f"{where}: expected numbers, text or true/false as labels, found {odd.pop()}; convert the column"
             )
-        labels = _sorted_labels(where, map(_plain, target.unique().tolist()), positive)
-        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": _plain(positive)}
+        labels = _sorted_labels(where, map(plain, target.unique().tolist()), positive)
+        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": plain(positive)}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
@@ -335,7 +335,8 @@ def _types(target: pd.Series) -> dict[str, Any]:
     return {type_of(label): label for label in first.values()}
 
 
-def _plain(label: Any) -> Any:
+def plain(label: Any) -> Any:
+    """A label as Python has it."""
     return label.item() if isinstance(label, np.generic) else label
 
 

@@ -29,7 +29,7 @@ class Counts(Task):
     """How often something happens: a non-negative whole number, taken for Poisson distributed.
 
     Networks put out the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, the counts that
-    are expected. The loss is the Poisson negative log-likelihood without the term that no prediction changes.
+    are expected. The loss is the Poisson negative log-likelihood.
 
     Attributes:
         mean: of the counts, over the training rows of the client, or of all clients (``targets: pooled``).
@@ -115,8 +115,10 @@ class Counts(Task):
         return self.name, self.mean
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Mean Poisson negative log-likelihood, in nats, without log y!."""
-        return functional.poisson_nll_loss(outputs[:, 0] + math.log(self.mean), y.to(outputs.dtype), log_input=True)
+        """Mean Poisson negative log-likelihood, in nats; of log y! as Stirling's formula has it, so that losses of
+        large and small counts are of one size.
+        """
+        return functional.poisson_nll_loss(outputs[:, 0] + math.log(self.mean), y.to(outputs.dtype), full=True)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """(n, 1) float64: the rate, in the user's units."""

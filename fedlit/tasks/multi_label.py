@@ -9,7 +9,7 @@ not known of a row counts nowhere. A label is predicted where its probability is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,9 +20,10 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.classification import Classification, balanced, type_of
+from fedlit.tasks.classification import Classification, balanced, plain
 from fedlit.tasks.curves import Ranked
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
+from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +33,6 @@ __all__ = ["MultiLabel"]
 _PROBABILITY, _TARGET, _PREDICTED = "probability_", "target_", "predicted_"
 _OF_CLASSES = {score.name: score for score in Classification.scores}
 _MEANS = ("auroc", "auprc", "balanced_accuracy")
-_SAID = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("nein", "ja"), ("non", "oui"), ("-", "+"))
-_WORDS = {word: pair for pair in _SAID for word in pair}
 
 
 @dataclass(frozen=True)
@@ -86,12 +85,13 @@ class MultiLabel(Task):
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
         """The labels, and the values that each has."""
         values: dict[str, list[Any]] = {}
-        for label, column in _columns(target).items():
+        for label, column in columns_of(target).items():
             known = list(dict.fromkeys(value for value in column if value is not None))
-            _check_values(label, known, f"of {len(column):,}")
-            values[label] = _ordered(known)
+            check_values(label, known, f"of {len(column):,}")
+            values[label] = ordered(known)
         labels = list(values)
-        return {"task": cls.name, "target": ", ".join(labels), "labels": labels, "values": values, "positive": positive}
+        told = {"task": cls.name, "target": ", ".join(labels), "labels": labels, "values": values}
+        return {**told, "positive": plain(positive)}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
@@ -100,7 +100,7 @@ class MultiLabel(Task):
         if any(own != labels for own in others):
             labels = sorted({label for own in facts.values() for label in own["labels"]})
         positives = {value for own in facts.values() if (value := own["positive"]) is not None}
-        pairs = [_pair(label, facts, positives) for label in labels]
+        pairs = [pair_of(label, facts, positives) for label in labels]
         if positives and not any(positives & set(pair) for pair in pairs):
             raise DataError(
                 f"client {client!r}: expected the positive value among those of a label, found {positives.pop()!r}"
@@ -113,12 +113,12 @@ class MultiLabel(Task):
         Raises:
             DataError: a value that is neither of the label's two.
         """
-        columns, y = _columns(target), torch.full((len(target), len(self.classes)), math.nan)
+        columns, y = columns_of(target), torch.full((len(target), len(self.classes)), math.nan)
         for place, label in enumerate(self.classes):
             pair = [self.negatives[place], self.positives[place]]
             if label not in columns:  # only other clients have it
                 continue
-            wrong = [(row, v) for row, v in zip(target.index, columns[label], strict=True) if not _among(v, pair)]
+            wrong = [(row, v) for row, v in zip(target.index, columns[label], strict=True) if not among(v, pair)]
             if wrong:
                 raise DataError(
                     f"target {label!r}: expected {pair[0]!r} or {pair[1]!r}, found {len(wrong)} other values of "
@@ -285,79 +285,3 @@ class MultiLabel(Task):
             positive = bool(predictions[0, c] > 0.5)
             y[torch.tensor(known), c] = torch.tensor(np.where(same, positive, not positive), dtype=torch.float32)
         return cls(tuple(labels)), predictions, y
-
-
-def _columns(target: pd.Series) -> dict[str, tuple[Any, ...]]:
-    """Label → its value in each row, None where it is not known."""
-    if not isinstance(target.name, tuple):
-        raise DataError(
-            f"target {target.name!r}: expected several columns for task: multi_label, found one; list the columns "
-            f"(target: [{target.name}, …]), or take task: classification"
-        )
-    rows = [(None,) * len(target.name) if row is None else row for row in target.tolist()]
-    values = list(zip(*rows, strict=True)) or [()] * len(target.name)
-    return dict(zip(map(str, target.name), values, strict=True))
-
-
-def _among(value: Any, pair: Sequence[Any]) -> bool:
-    """Whether it is one of the two, or not known; 1 is not true."""
-    return value is None or (value in pair and type_of(value) == type_of(pair[0]))
-
-
-def _check_values(label: str, values: Sequence[Any], rows: str) -> None:
-    """Refuse what cannot be a yes/no label."""
-    types = {type_of(value): value for value in values}
-    found = ""
-    if not values:
-        found = "none"
-    elif len(types) > 1:
-        found = "a mixture of " + " and ".join(f"{type_} ({value!r})" for type_, value in types.items())
-    elif odd := types.keys() - {"true/false", "numbers", "text"}:
-        found = odd.pop()
-    elif len(values) > 2:
-        found = f"{len(values)}, such as {', '.join(map(repr, values[:3]))}"
-    if found:
-        raise DataError(
-            f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) in the training rows "
-            f"({rows}) for task: multi_label, found {found}; mend the column, or leave it out of the target"
-        )
-
-
-def _pair(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[Any]) -> list[Any]:
-    """The value that says no, and the one that says yes, of all clients that have the label."""
-    told = {name: own["values"][label] for name, own in facts.items() if label in own["values"]}
-    values = [value for own in told.values() for value in own]
-    where = f"clients {', '.join(told)}" if len(told) > 1 else "the only client"
-    if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
-        found = "; ".join(f"{', '.join(map(repr, own))} at {name!r}" for name, own in told.items())
-        raise DataError(
-            f"target {label!r}: expected the same two values at all clients, found {found}; write them alike, or leave "
-            "labels apart with data.align: none or features"
-        )
-    pair = _ordered(set(values))
-    if len(pair) == 1:
-        pair = _completed(pair[0])
-    if len(pair) == 1:
-        raise DataError(
-            f"target {label!r}: expected two values in training rows, found {pair[0]!r} alone at {where}, which does "
-            "not say whether it means yes or no; write 0 and 1, or leave the column out of the target"
-        )
-    return pair[::-1] if positive & {pair[0]} else pair
-
-
-def _ordered(values: Iterable[Any]) -> list[Any]:
-    """The one that says no first: the smaller one, where they are no such words."""
-    pairs = {_WORDS.get(value.casefold()) if isinstance(value, str) else None for value in values}
-    pair = pairs.pop()
-    if pair is None or pairs:
-        return sorted(values)
-    return sorted(values, key=lambda word: (pair.index(word.casefold()), word))
-
-
-def _completed(value: Any) -> list[Any]:
-    """Both values of a label of which one is known, or that one alone."""
-    if not isinstance(value, str):
-        return [False, True] if type_of(value) == "true/false" else [0, 1] if value in (0, 1) else [value]
-    pair = _WORDS.get(value.casefold(), (value,))
-    alike = str.upper if value.isupper() else str.title if value.istitle() else str
-    return [alike(word) for word in pair] if len(pair) > 1 else [value]

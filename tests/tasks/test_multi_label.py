@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -21,6 +22,7 @@ from sklearn.metrics import (
 )
 from torch.nn import functional
 
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.shaping.dealing import Dirichlet
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Tables
@@ -148,6 +150,14 @@ def test_values_of_any_two_kinds_are_kept_and_missing_ones_are_not_known() -> No
     assert frame["predicted_back"].tolist() == labels["back"]
 
 
+def test_an_encoder_is_saved_with_its_labels() -> None:
+    own = table("north", {"died": [0, 1, None], "back": ["Yes", "no", "no"]})
+    encoder, other = TableEncoder("north").fit(own), TableEncoder("north")
+    other.load_state_dict(json.loads(json.dumps(encoder.state_dict())))
+    assert other.task == encoder.task and other.seen == (0, 1)
+    assert torch.equal(other.target(own.target).nan_to_num(9), encoder.target(own.target).nan_to_num(9))
+
+
 def test_predictions_are_read_as_written_whatever_their_values() -> None:
     probabilities, y = drawn(3, 25, 0.3)
     task = MultiLabel(NAMES, (10, "no", True), (9, "Yes", False))  # sorted otherwise, as text
@@ -170,7 +180,8 @@ def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> N
         ({"died": [0, 1, 2], "back": [0, 1]}, None, r"client 'north', target 'died': expected two values .*found 3"),
         ({"died": [0, "x"], "back": [0, 1]}, None, r"'died': .*a mixture of numbers .* and text"),
         ({"died": [None], "back": [0, 1]}, None, r"'died': .* found none; .* leave it out of the target"),
-        ({"died": ["dead"], "back": [0, 1]}, None, r"found 'dead' alone .* write 0 and 1"),
+        ({"died": ["dead"], "back": [0, 1]}, None, r"found 'dead' alone at 'north', .* write 0 and 1"),
+        ({"died": ["Yes", "yes "], "back": [0, 1]}, None, r"found 'Yes' and 'yes ', which differ by letters' case"),
         ({"died": [0, None], "back": [1, None]}, None, "expected a label in every row, found 15 rows without one"),
         ({"died": [0, 1], "back": [1, 0]}, "classification", "task: classification, found a list of 2.*multi_label"),
         (
@@ -237,6 +248,9 @@ def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
     assert source.table("north", 0).target.tolist() == north.target.tolist()
     with pytest.raises(DataError, match="expected one column for task: classification, found a list of 2"):
         Tables(files, ["died", "back"], task="classification").tables(0)
+    for target, found in (([], "found none"), (["died", "died"], "found died, died; name each once")):
+        with pytest.raises(DataError, match=f"client 'north', target: expected a column for each label, {found}"):
+            Tables(files, target).tables(0)
     with pytest.raises(ConfigError, match="names 'back', which is the target of 'north'"):
         Tables(files, ["died", "back"], drop=["back"]).tables(0)
 

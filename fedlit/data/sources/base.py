@@ -190,7 +190,7 @@ def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettin
     import pandas as pd
 
     if isinstance(target, pd.DataFrame):
-        return several(target)
+        return several(target, f"client {client!r}, target")
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         if (target % 1 != 0).any():
             raise DataError(
