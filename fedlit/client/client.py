@@ -138,7 +138,7 @@ class FederatedClient(LightningModule):
 
         Shape:
             - logits: as ``forward`` gives them
-            - y: (n,), the target as the task encodes it
+            - y: the target as the task encodes it: (n,), or (n, labels)
             - output: scalar
         """
         return self.spec.task.loss(logits, y, self.class_weight)
@@ -152,13 +152,13 @@ class FederatedClient(LightningModule):
 
         Shape:
             - x: (n, d) float32
-            - y: (n,), the target as the task encodes it
+            - y: the target as the task encodes it: (n,), or (n, labels)
             - output: scalar
         """
         return self.loss(self(x), y)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width): probabilities, each row sums to 1, or a number in the user's units."""
+        """What is predicted, (n, width): probabilities, or a number in the user's units."""
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:

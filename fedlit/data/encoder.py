@@ -31,7 +31,7 @@ from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec, Site
-from fedlit.tasks import TASKS, Task
+from fedlit.tasks import TASKS, MultiLabel, Task
 
 __all__ = ["TableEncoder"]
 
@@ -210,13 +210,13 @@ class TableEncoder:
         return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
 
     def target(self, column: pd.Series) -> Tensor:
-        """The target (n,) as the client's task encodes it.
+        """The target as the client's task encodes it: (n,), or (n, labels).
 
         Raises:
             DataError: values of another type than those that were trained on.
         """
         try:
-            return self.task.encode(column.rename(self.target_name))
+            return self.task.encode(column if isinstance(column.name, tuple) else column.rename(self.target_name))
         except DataError as error:
             raise DataError(f"client {self.client!r}, {error}") from error
 
@@ -273,6 +273,8 @@ def _notes(table: ClientTable) -> list[str]:
 def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
     """What a person should know about a table's target; ``validation`` is that of validation rows."""
     rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
+    if isinstance(task, MultiLabel):
+        return _notes_of_labels(table.name, task, rows)
     if classes > 20 and classes > rows / 4:
         notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
@@ -282,3 +284,18 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
             f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"
         )
     return notes
+
+
+def _notes_of_labels(client: str, task: MultiLabel, rows: int) -> list[str]:
+    """What a person should know about several labels; ``rows`` of training."""
+    counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
+    same = [label for label, have, known in counted if known and have in (0, known)]
+    gaps = [f"{label} ({rows - known:,})" for label, _, known in counted if 0 < known < rows]
+    return [
+        *([f"{client}: the same in all training rows, so nothing is learnt of: {', '.join(same)}"] if same else []),
+        *(
+            [f"{client}: not known of some training rows, which count nowhere for it: {', '.join(gaps)}"]
+            if gaps
+            else []
+        ),
+    ]

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError
 from fedlit.spec import ClientSpec, Site
+from fedlit.tasks import Classification
 
 __all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "moments_of", "pool_clients"]
 
@@ -26,8 +27,9 @@ class Rows:
 
     Attributes:
         x: (n, d) float32.
-        y: (n,) as the client's task encodes its target: int64, position of the label in the client's ``classes``, −1
-            for a label that is not among them; or float32, a standardised number.
+        y: as the client's task encodes its target: (n,) int64, position of the label in the client's ``classes``, −1
+            for a label that is not among them; (n,) float32, a standardised number or a count; or (n, labels) float32,
+            1 where a label is true, 0 where it is not, NaN where that is not known.
         row: (n,) int64, the rows' numbers in the source.
     """
 
@@ -57,7 +59,7 @@ class EncodedClient:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
-        digest.update(b"" if self.spec.classes else repr(self.spec.task).encode())
+        digest.update(b"" if isinstance(self.spec.task, Classification) else repr(self.spec.task).encode())
         digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():

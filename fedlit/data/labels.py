@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedlit.data.table import TaskSettings
+from fedlit.data.table import TaskSettings, several
 from fedlit.data.target import is_classification, own_task
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
@@ -38,13 +38,16 @@ class Labels:
     notes: tuple[str, ...] = ()
 
 
-def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+def class_labels(client: str, target: pd.Series | pd.DataFrame, task: TaskSettings | None = None) -> pd.Series:
     """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
-    another task as they are.
+    another task as they are; several columns as :func:`~fedlit.data.table.several` has them.
 
     Raises:
         DataError: numbers that are no classes.
     """
+    if target.ndim > 1:
+        return several(cast("pd.DataFrame", target), f"client {client!r}, target")
+    target = cast("pd.Series", target)
     if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
         if (target % 1 != 0).any():
             raise DataError(
@@ -58,7 +61,7 @@ def class_labels(client: str, target: pd.Series, task: TaskSettings | None = Non
 
 def read_target(
     client: str,
-    raw: pd.Series,
+    raw: pd.Series | pd.DataFrame,
     task: TaskSettings | None,
     unlabelled: str = "refuse",
     decimal: str | None = None,
@@ -69,7 +72,7 @@ def read_target(
 
     Args:
         client: whose; messages name it.
-        raw: (n,), text or typed as a file had it.
+        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row.
         task: as in a configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
         decimal: the decimal mark of numbers, where it is known.
@@ -79,32 +82,15 @@ def read_target(
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    from fedlit.data.schema.column import is_text, plain_types
-    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+    from fedlit.data.schema.column import is_text
 
+    if raw.ndim > 1:
+        return _several(client, cast("pd.DataFrame", raw), unlabelled)
+    raw = cast("pd.Series", raw)
     where = f"client {client!r}, target {raw.name!r}"
-    held = raw = plain_types(raw)
-    notes = list[str]()
-    if is_text(raw):
-        nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
-        if len(nested):
-            raise DataError(
-                f"{where}: expected labels or numbers, found {type(nested.iloc[0]).__name__} values such as "
-                f"{str(nested.iloc[0])[:40]!r}. Write one label in each row, or name another target."
-            )
-        plain = plain_text(raw)
-        held = plain.mask(blank(plain, tokens=LABEL_TOKENS), np.nan)
-    labelled = held.notna().to_numpy()
-    if without := int((~labelled).sum()):
-        if unlabelled != "drop":
-            raise DataError(
-                f"{where}: expected a label in every row, found {without:,} rows without one of {len(raw):,}. Fill "
-                "them in, or leave those rows out: unlabelled: drop."
-            )
-        notes.append(f"{client}: {without:,} of {len(raw):,} rows have no label in {raw.name} and were left out")
+    held = _cells(where, raw)
+    labelled, notes = _labelled(client, str(raw.name), held, unlabelled)
     held = held[labelled]
-    if not len(held):
-        raise DataError(f"{where}: expected labels, found none. Name another target, or leave the client out.")
     if not is_classification(own_task(task, client)):
         values, said = _numbers(held, decimal, thousands) if is_text(held) else (held, [])
         return Labels(values, labelled, None, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
@@ -114,6 +100,55 @@ def read_target(
         positive = _meant(where, positive, values.unique().tolist())
     said += _asked(values, task, positive)
     return Labels(values, labelled, positive, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
+
+
+def _cells(where: str, raw: pd.Series) -> pd.Series:
+    """Cells that hold one label or number each; NaN where none."""
+    from fedlit.data.schema.column import is_text, plain_types
+    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+
+    raw = plain_types(raw)
+    if not is_text(raw):
+        return raw
+    if raw.dtype == object:
+        nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
+        if len(nested):
+            raise DataError(
+                f"{where}: expected labels or numbers, found {type(nested.iloc[0]).__name__} values such as "
+                f"{str(nested.iloc[0])[:40]!r}. Write one label in each row, or name another target."
+            )
+    plain = plain_text(raw)
+    return plain.mask(blank(plain, tokens=LABEL_TOKENS), np.nan)
+
+
+def _labelled(client: str, name: str, held: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[str]]:
+    """Which rows have a label, and what to say of the others."""
+    labelled, where = held.notna().to_numpy(), f"client {client!r}, target {name!r}"
+    without = int((~labelled).sum())
+    if without and unlabelled != "drop":
+        raise DataError(
+            f"{where}: expected a label in every row, found {without:,} rows without one of {len(held):,}. Fill them "
+            "in, or leave those rows out: unlabelled: drop."
+        )
+    if not labelled.any():
+        raise DataError(f"{where}: expected labels, found none. Name another target, or leave the client out.")
+    said = f"{client}: {without:,} of {len(held):,} rows have no label in {name} and were left out"
+    return labelled, [said] if without else []
+
+
+def _several(client: str, raw: pd.DataFrame, unlabelled: str) -> Labels:
+    """Several labels a row, each of two values; a row may lack some of them."""
+    several(raw.iloc[:0], f"client {client!r}, target")  # names each column once
+    made, notes = raw.iloc[:, :0].copy(), list[str]()
+    for name in map(str, raw):
+        held = _cells(f"client {client!r}, target {name!r}", raw[name])
+        known = held.dropna()
+        values, said = _classes(known) if known.dtype.kind == "O" or str(known.dtype) == "str" else (_plain(known), [])
+        made[name] = values.reindex(raw.index)
+        notes += [f"{client}: {name}: {note}" for note in said]
+    target = several(made, f"client {client!r}, target")
+    labelled, said = _labelled(client, ", ".join(map(str, raw)), target, unlabelled)
+    return Labels(target[labelled], labelled, None, (*said, *notes))
 
 
 def _meant(where: str, positive: Any, labels: list[Any]) -> Any:

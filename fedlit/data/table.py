@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.schema import Schema
 
-__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns"]
+__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns", "several"]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -35,7 +35,9 @@ class ClientTable:
         name: the client's name.
         features: one column per feature, one row per row of the source; the index holds the row's number in the
             source file (0 is its first data row).
-        target: the label of each row, in the source's own values, with the same index as ``features``.
+        target: the label of each row, in the source's own values, with the same index as ``features``. A frame with a
+            column for each of several labels becomes what :func:`several` makes of it, and the task ``multi_label``
+            where none is said.
         splits: for ``"train"``, ``"validation"`` and ``"test"`` the *positions* (int64, shape (n_split,)) of its
             rows in ``features``.
         categorical: the names of the columns that hold categories; all others hold numbers.
@@ -57,6 +59,51 @@ class ClientTable:
     task: TaskSettings | None = None
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.target.ndim > 1:
+            object.__setattr__(
+                self, "target", several(cast("pd.DataFrame", self.target), f"client {self.name!r}, target")
+            )
+        if isinstance(self.target.name, tuple) and self.task is None:
+            object.__setattr__(self, "task", "multi_label")
+
+
+def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
+    """Several labels a row as one target: a tuple for each row, under a tuple of the columns' names.
+
+    A value that is missing is None, and so is the tuple of a row that has no value at all. Whole numbers are integers,
+    also where missing ones made them floats.
+
+    Args:
+        labels: a column for each label.
+        where: what messages begin with.
+
+    Raises:
+        DataError: no column, or one twice.
+
+    Example:
+        >>> import pandas as pd
+        >>> target = several(pd.DataFrame({"died": [0, 1, None], "readmitted": ["no", None, None]}))
+        >>> target.name, target.tolist()
+        (('died', 'readmitted'), [(0, 'no'), (1, None), None])
+    """
+    import pandas as pd
+
+    names = tuple(map(str, labels.columns))
+    if len(set(names)) < max(len(names), 1):
+        found = f"{', '.join(names)}; name each once" if names else "none; name one, or several"
+        raise DataError(f"{where}: expected a column for each label, found {found}")
+    columns = [_plain_labels(labels.iloc[:, place]) for place in range(labels.shape[1])]
+    rows = [row if any(value is not None for value in row) else None for row in zip(*columns, strict=True)]
+    values = np.fromiter(rows, dtype=object, count=len(rows))  # an array would take tuples for columns
+    return pd.Series(values, labels.index, name=names)
+
+
+def _plain_labels(column: pd.Series) -> list[Any]:
+    missing, values = column.isna().tolist(), column.tolist()
+    known = [None if gone else value for value, gone in zip(values, missing, strict=True)]
+    return [int(value) if isinstance(value, float) and value.is_integer() else value for value in known]
 
 
 def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 __all__ = [
     "agree_on_task",
     "check_task",
+    "has_classes",
     "is_classification",
     "own_task",
-    "predicts_number",
     "refuse_several_tasks",
     "target_facts",
     "told_of_targets",
+    "without_classes",
 ]
 
 
@@ -68,9 +69,15 @@ def is_classification(task: Mapping[str, str] | None) -> bool:
     return task is None or task["name"] == "classification"
 
 
-def predicts_number(table: ClientTable) -> bool:
-    """Whether a client's target has no classes."""
-    return not is_classification(own_task(table.task, table.name))
+def has_classes(table: ClientTable) -> bool:
+    """Whether a client's target is one of several classes."""
+    return is_classification(own_task(table.task, table.name))
+
+
+def without_classes(target: pd.Series) -> str:
+    """What a target is that is not one of several classes, in words."""
+    several = isinstance(target.name, tuple)
+    return "several labels a row (task: multi_label)" if several else "a number to predict (task: regression or counts)"
 
 
 def _checked(task: TaskSettings) -> dict[str, str]:
@@ -153,7 +160,8 @@ def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[
         told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
     pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
     if pooled:
-        what, columns = "count, mean and variance", sorted(set(pooled.values()))
-        numbers = dict.fromkeys(pooled, 3)
+        numbers = {name: len({"count", "mean", "variance"} & facts[name].keys()) for name in pooled}
+        what = "count, mean and variance" if 3 in numbers.values() else "count and mean"
+        columns = sorted(set(pooled.values()))
         told.append({"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers})
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Plan(Shown):
                 name,
                 *(f"{client['rows'][split]:,}" for split in ("train", "validation", "test")),
                 str(client["features"]),
-                f"{client['target']} (number)" if "target" in client else shorten(list(map(str, client["classes"]))),
+                _predicted(client),
                 f"{client['batch_size']:,} × {client['steps']}",
                 f"{client['parameters']:,}",
                 f"{client['federated']:,}",
@@ -160,6 +161,16 @@ def make_plan(federation: Federation) -> Plan:
         (*_heads_of_different_classes(federation, sharing), *federation.data.notes),
         tuple(federation.data.told_before),
     )
+
+
+def _predicted(client: Mapping[str, Any]) -> str:
+    """What is predicted: classes, several labels, or a number."""
+    if "target" in client:
+        return f"{client['target']} ({'count' if client['task'] == 'counts' else 'number'})"
+    if "positive" in client:
+        pairs = zip(client["classes"], client["positive"], strict=True)
+        return shorten([f"{label} ({value} or not)" for label, value in pairs])
+    return shorten(list(map(str, client["classes"])))
 
 
 def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> list[str]:

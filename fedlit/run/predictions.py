@@ -18,6 +18,7 @@ from fedlit.errors import ConfigError
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
 from fedlit.spec import ClientSpec
+from fedlit.tasks.base import is_target
 from fedlit.train.loop import FederatedLoop
 
 __all__ = ["Predictions", "scored_predictions", "write_predictions"]
@@ -26,7 +27,7 @@ __all__ = ["Predictions", "scored_predictions", "write_predictions"]
 class Predictions(Shown, Mapping[str, pd.DataFrame]):
     """Client → its predictions: one row for each row of the split, with the columns ``row`` (its number in the
     source), of a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
-    source's own labels or units. As text, the files.
+    source's own labels or units; of several labels ``predicted_<label>`` for each. As text, the files.
 
     Args:
         frames: client → its predictions.
@@ -65,7 +66,7 @@ def write_predictions(
     format: str,
 ) -> Predictions:
     """Write ``<folder>/<split>/<client>.<format>`` with the columns ``row``, ``probability_<label>`` for each of a
-    classifier's classes, ``predicted``.
+    classifier's classes, ``predicted``; of several labels ``predicted_<label>`` for each.
 
     A client that has outputs for classes it never saw in training (FedAvg) is restricted to its own classes and
     renormalised, as in the metrics.
@@ -90,7 +91,8 @@ def write_predictions(
     files, frames = dict[str, Path](), dict[str, pd.DataFrame]()
     for (owner, name, rows), parts in zip(sites, per_site, strict=True):
         files[name] = folder / f"{name}.{format}"
-        frames[name] = frame = _frame(loop.federation[owner].spec, name, rows, parts).drop(columns="target")
+        frame = _frame(loop.federation[owner].spec, name, rows, parts)
+        frames[name] = frame = frame[[column for column in frame if not is_target(column)]]
         if format == "csv":
             frame.to_csv(files[name], index=False)
         else:
@@ -103,11 +105,14 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
 
     Returns:
         Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the
-        label), of a classifier ``probability_<label>`` for each of the site's classes, ``predicted``.
+        label), of a classifier ``probability_<label>`` for each of the site's classes, ``predicted``, ``task``. Of
+        several labels there are a ``target_<label>`` and a ``predicted_<label>`` each.
     """
     outputs = loop.federation.evaluations.scoring[split].predictions
     return {
-        name: _frame(loop.federation[owner].spec, name, rows, outputs[name]) for owner, name, rows in data.sites(split)
+        name: _frame(spec, name, rows, outputs[name]).assign(task=spec.task.name)
+        for owner, name, rows in data.sites(split)
+        for spec in [loop.federation[owner].spec]
     }
 
 

@@ -110,7 +110,8 @@ def histogram_figure(
     categorical: Sequence[str] = (),
 ) -> Figure:
     """Distributions of a client's own columns by class, in the table's own units, each class with the number of its
-    rows that have a value; of all rows together where the target is a number of many values.
+    rows that have a value; of all rows together where the target is a number of many values, or several
+    labels.
 
     Args:
         client: its name.
@@ -124,8 +125,10 @@ def histogram_figure(
         ValueError: no feature that the table has.
     """
     columns = [str(name) for name in rows]
-    number = pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
-    target = pd.Series("all rows", target.index, name="") if number else target
+    together = isinstance(target.name, tuple) or (
+        pd.api.types.is_float_dtype(target) and target.nunique() > len(CLASSES)
+    )
+    target = pd.Series("all rows", target.index, name="") if together else target
     colours = class_colours(sorted(target.unique().tolist()))
     named = {feature: _column_of(feature, columns) for feature in features}
     lines = dict(zip(features, notes, strict=False))
@@ -151,7 +154,7 @@ def histogram_figure(
             axes.tick_params(labelsize=_TEXT)
             if len(colours) <= len(CLASSES):
                 axes.legend(fontsize=8, title=str(target.name), title_fontsize=8)
-        by_class = "" if number else ", by class"
+        by_class = "" if together else ", by class"
         figure.suptitle(f"{client}: its own {len(target):,} training rows{by_class}", fontsize=10)
     return figure
 

@@ -111,7 +111,7 @@ def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, 
             continue
         predicted, scored = _scores(task, best[1], rows)
         scored |= task.evaluate_once(predicted, rows.y) if split == "test" else {}
-        predictions.append(tidy(task.frame(rows.row, rows.y, predicted), site, split))
+        predictions.append(tidy(task.frame(rows.row, rows.y, predicted).assign(task=task.name), site, split))
         scores += score_rows(scored, site, split)
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
 

@@ -25,8 +25,9 @@ def bootstrap_scores(test: pd.DataFrame, resamples: int) -> pd.DataFrame:
     the same rows are scored on the same draws, so that their difference can be taken draw by draw.
 
     Args:
-        test: columns ``client``, ``row``, ``target``, ``predicted``, and of classifiers ``probability_<label>`` (all
-            missing where a client does not have the class).
+        test: columns ``client``, ``row``, ``target``, ``predicted``, ``task``, and of classifiers
+            ``probability_<label>`` (all missing where a client does not have the class); see
+            :func:`~fedlit.tasks.read_predictions`.
         resamples: how many draws.
 
     Returns:

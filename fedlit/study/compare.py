@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fedlit.data.table import ClientTable
-from fedlit.data.target import predicts_number
+from fedlit.data.target import has_classes
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.show.shown import Grid, Shown
@@ -169,8 +169,10 @@ def _found(
 def _predicted(table: ClientTable) -> str:
     """A table's target in words."""
     target = table.target
+    if isinstance(target.name, tuple):
+        return f"{', '.join(target.name)} (yes or no, each)"
     name = "a target without a name" if target.name is None else str(target.name)
-    return f"{name} (a number)" if predicts_number(table) else f"{name} ({target.nunique()} classes)"
+    return f"{name} ({target.nunique()} classes)" if has_classes(table) else f"{name} (a number)"
 
 
 def _write(found: Comparison) -> None:

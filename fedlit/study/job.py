@@ -27,6 +27,7 @@ import pandas as pd
 
 from fedlit.errors import ConfigError
 from fedlit.study.study import Study
+from fedlit.tasks.base import of_people
 
 __all__ = [
     "BESIDE",
@@ -172,7 +173,7 @@ def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
     """A client's predictions on a split as rows of :data:`PREDICTIONS`; labels are text, for clients' types differ."""
     predictions.insert(0, "client", client)
     predictions.insert(1, "split", split)
-    return predictions.astype({"target": "string", "predicted": "string"})
+    return predictions.astype({column: "string" for column in predictions if of_people(column)})
 
 
 def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ from fedlit.study.job import (
     tidy,
 )
 from fedlit.tasks import COMPARED
+from fedlit.tasks.base import is_target
 
 __all__ = ["execute"]
 
@@ -102,7 +103,8 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for split, own in predictions.groupby("split"):
         rows = own.sort_values("row")
-        labels = "\n".join(rows["target"].fillna(""))
+        told = [c for c in rows if is_target(c) and (c == "target" or rows[c].notna().any())]
+        labels = "\n".join("\n".join(rows[column].fillna("")) for column in told)
         digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
         found[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}
     return found

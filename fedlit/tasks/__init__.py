@@ -8,14 +8,27 @@ from torch import Tensor
 
 from fedlit.tasks.base import Score, Task, by_name
 from fedlit.tasks.classification import Classification
+from fedlit.tasks.counts import Counts
+from fedlit.tasks.multi_label import MultiLabel
 from fedlit.tasks.regression import Regression
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COMPARED", "SCORES", "TASKS", "Classification", "Regression", "Score", "Task", "read_predictions"]
+__all__ = [
+    "COMPARED",
+    "SCORES",
+    "TASKS",
+    "Classification",
+    "Counts",
+    "MultiLabel",
+    "Regression",
+    "Score",
+    "Task",
+    "read_predictions",
+]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression, MultiLabel, Counts)}
 """By the name that configurations use."""
 
 SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)
@@ -29,6 +42,10 @@ def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
     """(task, predictions, y) of one client's rows that :meth:`~fedlit.tasks.base.Task.frame` of some task wrote.
 
     Args:
-        frame: columns ``target``, ``predicted`` and, of classifiers, ``probability_<label>``.
+        frame: columns ``target``, ``predicted`` and, of classifiers, ``probability_<label>``; of several labels,
+            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the task's name,
+            without which it is classification or regression.
     """
+    if "task" in frame and (read := TASKS[frame["task"].iloc[0]].read(frame)) is not None:
+        return read
     return next(read for task in TASKS.values() if (read := task.read(frame)) is not None)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedlit.tasks.curves import Line, Ranked
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name"]
+__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name", "is_target", "of_people"]
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
@@ -94,7 +94,7 @@ class Task(ABC):
         choices: what a configuration may say beside the name: key → its values, the first of which holds if it says
             nothing.
         go_alone: models of scikit-learn that a client can fit without anyone, by name.
-        classes: labels that can be predicted; empty where it is a number.
+        classes: labels that can be predicted, one a row, or several; empty where it is a number.
         class_rows: training rows of each of them.
     """
 
@@ -136,10 +136,10 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, target: pd.Series) -> Tensor:
-        """The target as a tensor (n,), in whatever type ``loss`` takes."""
+        """The target as a tensor (n,), or (n, labels), in whatever type ``loss`` takes."""
 
     def fit(self, y: Tensor) -> Self:
-        """The task that knows the training rows' target (n,) as ``encode`` gave it."""
+        """The task that knows the training rows' target, as ``encode`` gave it."""
         return self
 
     def known(self, y: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Task(ABC):
 
         Args:
             outputs: (n, outputs).
-            y: (n,) as ``encode`` gives them.
+            y: as ``encode`` gives them.
             weight: of each class, as :meth:`balance` gives them.
         """
 
@@ -225,7 +225,7 @@ class Task(ABC):
 
         Args:
             predictions: (n, width) float.
-            y: (n,) as ``encode`` gives them.
+            y: as ``encode`` gives them.
 
         Returns:
             Makes scalars by name, without the loss; NaN where a score is not defined.
@@ -253,12 +253,29 @@ class Task(ABC):
 
     @abstractmethod
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
-        """Predictions as people read them, one row per row: ``row``, ``target``, what is predicted, ``predicted``."""
+        """Predictions as people read them, one row per row: ``row``, ``target``, what is predicted, ``predicted``; of
+        several labels a ``target_<label>`` and a ``predicted_<label>`` each.
+        """
 
     @classmethod
     @abstractmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
         """(task, predictions, y) of rows that ``frame`` wrote; None where another task did."""
+
+
+def of_people(column: Hashable) -> bool:
+    """Whether a column of :meth:`Task.frame` holds labels or numbers as people write them, not probabilities.
+
+    Example:
+        >>> [of_people(column) for column in ("row", "target", "predicted_died", "probability_died")]
+        [False, True, True, False]
+    """
+    return is_target(column) or str(column).partition("_")[0] == "predicted"
+
+
+def is_target(column: Hashable) -> bool:
+    """Whether a column of :meth:`Task.frame` holds the target."""
+    return str(column).partition("_")[0] == "target"
 
 
 def by_name(scores: Iterable[Score]) -> dict[str, Score]:

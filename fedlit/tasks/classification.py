@@ -29,7 +29,7 @@ from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Classification", "auroc_one_versus_one", "balanced", "restrict"]
+__all__ = ["Classification", "auroc_one_versus_one", "balanced", "plain", "restrict", "type_of"]
 
 _PROBABILITY = "probability_"
 
@@ -84,15 +84,15 @@ class Classification(Task):
             raise DataError(
                 f"{where}: expected numbers, text or true/false as labels, found {odd.pop()}; convert the column"
             )
-        labels = _sorted_labels(where, map(_plain, target.unique().tolist()), positive)
-        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": _plain(positive)}
+        labels = _sorted_labels(where, map(plain, target.unique().tolist()), positive)
+        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": plain(positive)}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Of the labels of all."""
         where, first = f"target {facts[client]['target']!r}", dict[str, str]()
         for name, own in facts.items():
-            first.setdefault(_type_of(own["labels"][0]), name)
+            first.setdefault(type_of(own["labels"][0]), name)
         if len(first) > 1:
             found = " and ".join(
                 f"{type_} ({', '.join(map(repr, facts[name]['labels'][:3]))}) at {name!r}"
@@ -115,7 +115,7 @@ class Classification(Task):
 
     def encode(self, target: pd.Series) -> Tensor:
         """(n,) int64, positions among the classes; −1 for a label that is not one of them."""
-        expected, types = _type_of(self.classes[0]), _types(target)
+        expected, types = type_of(self.classes[0]), _types(target)
         if odd := [label for type_, label in types.items() if type_ != expected]:
             raise DataError(
                 f"target {target.name!r}: expected {expected} as labels, found {odd[0]!r}; write them as those that "
@@ -321,7 +321,8 @@ def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
     return (torch.where(y < 0, width, y) * width + probabilities.argmax(1)).cpu()
 
 
-def _type_of(label: Any) -> str:
+def type_of(label: Any) -> str:
+    """In words: ``true/false``, ``numbers``, ``text``, or the name of the type."""
     if isinstance(label, bool | np.bool_):
         return "true/false"
     return "numbers" if isinstance(label, Real) else "text" if isinstance(label, str) else type(label).__name__
@@ -331,10 +332,11 @@ def _types(target: pd.Series) -> dict[str, Any]:
     """Type → the first label of it. Python takes True for 1: of equal labels, each type counts."""
     labels = target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
     first = {type(label): label for label in reversed(labels)}
-    return {_type_of(label): label for label in first.values()}
+    return {type_of(label): label for label in first.values()}
 
 
-def _plain(label: Any) -> Any:
+def plain(label: Any) -> Any:
+    """A label as Python has it."""
     return label.item() if isinstance(label, np.generic) else label
 
 

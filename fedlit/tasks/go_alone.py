@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["CLASSIFIERS", "MOST_CATEGORIES", "REGRESSORS", "GoAlone"]
+import numpy as np
+
+__all__ = ["CLASSIFIERS", "COUNTERS", "LABELLERS", "MOST_CATEGORIES", "REGRESSORS", "GoAlone", "OneEach"]
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
 
 Grid = Mapping[str, list[Any]]
+Build = Callable[[dict[str, Any], list[int], int, int], Any]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class GoAlone:
     name: str
     label: str
     grid: Grid
-    build: Callable[[dict[str, Any], list[int], int, int], Any]
+    build: Build
     seedless: bool = False
 
     def make(
@@ -59,27 +62,89 @@ class GoAlone:
         return self.build(dict(settings), categorical, seed, threads)
 
 
-def _trees(kind: str) -> Callable[[dict[str, Any], list[int], int, int], Any]:
+class OneEach:
+    """A model for each column of a target, fitted to the rows that have a value there.
+
+    Of a column that has one value only, or none, models of scikit-learn make an error: that value is predicted then,
+    and 0 or 1 with equal probability where there is none.
+
+    Args:
+        model: untrained; each column gets a copy.
+        kind: ``Classifier`` or ``Regressor``.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 0], [1, 0], [np.nan, 0]])
+        >>> OneEach(LogisticRegression(), "Classifier").fit(x, y).predict_proba(x).round(1)
+        array([[0.4, 0. ],
+               [0.6, 0. ],
+               [0.7, 0. ]])
+    """
+
+    def __init__(self, model: Any, kind: str) -> None:
+        self.model, self.kind = model, kind
+        self.fitted: list[Any] = []
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> OneEach:
+        """Fit to rows.
+
+        Args:
+            x: (n, d) float.
+            y: (n,) or (n, columns) float, NaN where it is not known.
+        """
+        self.fitted = [self._fit(x, own) for own in y.reshape(len(y), -1).T]
+        return self
+
+    def _fit(self, x: np.ndarray, y: np.ndarray) -> Any:
+        from sklearn import dummy
+        from sklearn.base import clone
+
+        known = ~np.isnan(y)
+        rows, own = (x[known], y[known]) if known.any() else (x[:2], np.array([0.0, 1.0])[: len(x)])
+        varies = known.any() and own.min() < own.max()
+        model = clone(self.model) if varies else getattr(dummy, f"Dummy{self.kind}")()
+        return model.fit(rows, own)
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,) float, of a target of one column."""
+        return np.asarray(self.fitted[0].predict(x))
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, columns) float, the probability of 1."""
+        made = [model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted]
+        return np.stack(made, axis=1)
+
+
+def _one_each(models: Mapping[str, GoAlone], kind: str) -> dict[str, GoAlone]:
+    """The same models, which take any target."""
+
+    def around(build: Build) -> Build:
+        return lambda *arguments: OneEach(build(*arguments), kind)
+
+    return {name: replace(own, build=around(own.build)) for name, own in models.items()}
+
+
+def _trees(kind: str, **fixed: Any) -> Build:
     def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
         from sklearn import ensemble
 
-        return getattr(ensemble, f"ExtraTrees{kind}")(**settings, random_state=seed, n_jobs=threads)
+        return getattr(ensemble, f"ExtraTrees{kind}")(**fixed, **settings, random_state=seed, n_jobs=threads)
 
     return build
 
 
-def _boosting(kind: str) -> Callable[[dict[str, Any], list[int], int, int], Any]:
+def _boosting(kind: str, **fixed: Any) -> Build:
     def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
         from sklearn import ensemble
 
         return getattr(ensemble, f"HistGradientBoosting{kind}")(
-            **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
+            **fixed, **settings, categorical_features=categorical or None, early_stopping=False, random_state=seed
         )
 
     return build
 
 
-def _linear(kind: str, **fixed: Any) -> Callable[[dict[str, Any], list[int], int, int], Any]:
+def _linear(kind: str, *, seeded: bool = True, **fixed: Any) -> Build:
     def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
         from sklearn import linear_model
         from sklearn.compose import make_column_transformer
@@ -89,7 +154,7 @@ def _linear(kind: str, **fixed: Any) -> Callable[[dict[str, Any], list[int], int
         one_hot = settings.pop("categories", "codes") == "one_hot" and categorical
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         expand = [make_column_transformer((encoder, categorical), remainder="passthrough")] if one_hot else []
-        model = getattr(linear_model, kind)(**settings, **fixed, random_state=seed)
+        model = getattr(linear_model, kind)(**settings, **fixed, **({"random_state": seed} if seeded else {}))
         return make_pipeline(*expand, StandardScaler(), model)
 
     return build
@@ -134,3 +199,18 @@ REGRESSORS = {
         seedless=True,
     ),
 }
+LABELLERS = _one_each(CLASSIFIERS, "Classifier")
+COUNTERS = _one_each(
+    {
+        "extra_trees": replace(REGRESSORS["extra_trees"], build=_trees("Regressor", criterion="poisson")),
+        "gradient_boosting": replace(REGRESSORS["gradient_boosting"], build=_boosting("Regressor", loss="poisson")),
+        "poisson_regression": GoAlone(
+            "poisson_regression",
+            "Poisson regression",
+            {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0], "categories": _CATEGORIES},
+            _linear("PoissonRegressor", seeded=False, max_iter=2000),
+            seedless=True,
+        ),
+    },
+    "Regressor",
+)

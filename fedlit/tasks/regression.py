@@ -20,7 +20,10 @@ from fedlit.tasks.go_alone import REGRESSORS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Regression"]
+__all__ = ["MAE", "RMSE", "Regression", "numbers_of"]
+
+RMSE = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True)
+MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Regression(Task):
 
     name: ClassVar[str] = "regression"
     scores: ClassVar[tuple[Score, ...]] = (
-        Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True),
-        Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0),
+        RMSE,
+        MAE,
         Score("r2", "R²", percent=False, high=1.0),
         LOSS,
     )
@@ -64,7 +67,7 @@ class Regression(Task):
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
         """Count, mean and variance of the target."""
-        values = _numbers(target)
+        values = numbers_of(target, "regression")
         return {
             "task": cls.name,
             "target": target.name,
@@ -91,7 +94,8 @@ class Regression(Task):
         Raises:
             DataError: values that are no finite numbers.
         """
-        return torch.from_numpy(((_numbers(target, self.mean, self.scale) - self.mean) / self.scale).astype(np.float32))
+        values = numbers_of(target, "regression", self.mean, self.scale)
+        return torch.from_numpy(((values - self.mean) / self.scale).astype(np.float32))
 
     @property
     def outputs(self) -> int:
@@ -190,8 +194,8 @@ _FURTHEST = 1e15
 """How many scales a target may be from the mean: sums of its squares are still within float32."""
 
 
-def _numbers(target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
-    """As float64.
+def numbers_of(target: pd.Series, task: str, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
+    """A target as float64, for a task of this name.
 
     Raises:
         DataError: not numbers, or not finite; with one that is at fault.
@@ -202,7 +206,7 @@ def _numbers(target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.n
         no_number = pd.to_numeric(target.astype(str), errors="coerce").isna()
         found = [target[no_number].iloc[0], int(no_number.sum())] if no_number.any() else [target.iloc[0], len(target)]
         raise DataError(
-            f"target {target.name!r}: expected numbers for task: regression, found {found[1]} others of {len(target)}, "
+            f"target {target.name!r}: expected numbers for task: {task}, found {found[1]} others of {len(target)}, "
             f"such as {str(found[0])!r}; mend them, name another target, or task: classification"
         )
     values = target.to_numpy(np.float64)

@@ -139,7 +139,9 @@ def test_alike_regressors_are_stacked(loss: str, tmp_path: Path) -> None:
     network = partial(MLP, hidden=[8, 8])
     runs = []
     for engine in ("plain", "stacked"):
-        run = mixed_run(tmp_path / engine, clients=("elm", "fir"), network=network, engine=engine, loss=loss)
+        run = mixed_run(
+            tmp_path / engine, clients=("elm", "fir", "oak", "yew"), network=network, engine=engine, loss=loss
+        )
         run.fit(quiet=True)
         runs.append(weights(run))
     assert all(torch.allclose(runs[0][name], runs[1][name], atol=1e-5) for name in runs[0])

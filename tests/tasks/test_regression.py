@@ -207,7 +207,10 @@ def test_many_numbers_ask_which_is_meant() -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("regresion", "expected one of classification, regression, found 'regresion'.*[Dd]id you mean"),
+        (
+            "regresion",
+            "expected one of classification, regression, multi_label, counts, found 'regresion'.*[Dd]id you mean",
+        ),
         ({"name": "regression", "loss": "cubic"}, "regression takes loss: squared or huber.*found loss: cubic"),
         ({"name": "classification", "loss": "huber"}, "classification takes nothing else"),
         ({"nord": "regression"}, "expected the name or pattern of a client, found 'nord'"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlit.data.table import Split
+from fedlit.data.target import without_classes
 from fedlit.errors import ConfigError, DataError
 from fedlit.seeding import derive_seed
 
@@ -41,7 +42,7 @@ class Whole:
         target: their labels.
         splits: positions, by split, in an order drawn by the seed.
         categorical: columns that hold categories.
-        number: whether the target is a number to predict, and so has no classes to deal by.
+        number: whether the target is a number to predict, or several labels a row, and so has no classes to deal by.
     """
 
     features: pd.DataFrame
@@ -115,12 +116,12 @@ def refuse_number(whole: Whole, what: str) -> None:
     """Refuse to deal by classes where there are none.
 
     Raises:
-        ConfigError: the target is a number to predict.
+        ConfigError: the target has none.
     """
     if whole.number:
         raise ConfigError(
-            f"partition: deal: expected classes to deal by {what}, found {whole.target.name!r}, a number to predict "
-            "(task: regression); deal by something else, with fedlit.Iid or fedlit.ByColumn"
+            f"partition: deal: expected classes to deal by {what}, found {whole.target.name!r}, "
+            f"{without_classes(whole.target)}; deal by something else, with fedlit.Iid or fedlit.ByColumn"
         )
 
 
@@ -129,7 +130,7 @@ def places_by_label(whole: Whole, seed: int) -> tuple[list[object], dict[Split, 
     random order of the split's rows of this label, in (0, 1).
 
     Raises:
-        ConfigError: the target is a number to predict.
+        ConfigError: the target has none.
     """
     refuse_number(whole, "labels")
     used = np.concatenate(list(whole.splits.values()))

@@ -11,7 +11,7 @@ import numpy as np
 from fedlit.data.shaping.dealing import NORMAL
 from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.data.target import predicts_number
+from fedlit.data.target import has_classes, without_classes
 from fedlit.show.shown import Grid, Shown
 
 __all__ = ["Described", "describe"]
@@ -110,19 +110,26 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
     tables = sorted(tables, key=lambda table: table.name)
     measure = measure or Measure()
     targets = [table.target.iloc[table.splits["train"]] for table in tables]
-    number = {table.name: predicts_number(table) for table in tables}
+    other_task = {t.name: without_classes(t.target) for t in tables if not has_classes(t)}
     labels = {
         label
-        for target, own in zip(targets, number.values(), strict=True)
-        for label in ([] if own else target.unique().tolist())
+        for table, target in zip(tables, targets, strict=True)
+        for label in ([] if table.name in other_task else target.unique().tolist())
     }
     classes = tuple(sorted(labels, key=lambda label: (isinstance(label, str), label)))
-    shares = np.stack([target.value_counts(normalize=True).reindex(classes, fill_value=0) for target in targets])
+    shares = np.stack(
+        [
+            np.zeros(len(classes))
+            if table.name in other_task
+            else target.value_counts(normalize=True).reindex(classes, fill_value=0)
+            for table, target in zip(tables, targets, strict=True)
+        ]
+    )
     distances, reason = None, ""
     columns, categorical = list(tables[0].features), set(tables[0].categorical)
     other = [t.name for t in tables if set(t.features) != set(columns) or set(t.categorical) != categorical]
-    if any(number.values()):
-        reason = f"it compares classes, and the target of {next(n for n, own in number.items() if own)} is a number"
+    if other_task:
+        reason = "it compares classes, and the target of {} is {}".format(*next(iter(other_task.items())))
     elif other:
         reason = f"{other[0]} has other columns than {tables[0].name}"
     elif len(tables) < 2:
@@ -144,6 +151,6 @@ def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None =
         numbers={
             table.name: (float(target.mean()), float(target.std(ddof=0)))
             for table, target in zip(tables, targets, strict=True)
-            if number[table.name]
+            if table.name in other_task and target.dtype.kind in "iuf"
         },
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedlit.data.table import ClientTable
-from fedlit.data.target import predicts_number
+from fedlit.data.target import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.seeding import derive_seed
 
@@ -176,10 +176,10 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
 
 
 def _flip(table: ClientTable) -> ClientTable:
-    if predicts_number(table):
+    if not has_classes(table):
         raise ConfigError(
-            f"data.mutations: flip: expected two labels at {table.name}, found a number to predict (task: regression); "
-            "choose another client or fault"
+            f"data.mutations: flip: expected two labels at {table.name}, found {without_classes(table.target)}; choose "
+            "another client or fault"
         )
     labels = sorted(table.target.unique().tolist())
     if len(labels) != 2:
@@ -214,6 +214,11 @@ def _change(
     else:
         # by the labels as they were: a client's labels may be flipped too
         labels = original.target
+        if isinstance(labels.name, tuple):
+            raise ConfigError(
+                f"data.mutations: missing: expected one label a row at {table.name}, found {without_classes(labels)}; "
+                "choose another client or fault"
+            )
         if original.positive is not None:
             positive = original.positive
         elif labels.nunique() > 2:

@@ -10,7 +10,7 @@ import numpy as np
 from fedlit.data.shaping.dealing import Deal, Iid, Whole
 from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
-from fedlit.data.target import predicts_number
+from fedlit.data.target import has_classes
 from fedlit.errors import ConfigError, DataError
 from fedlit.seeding import derive_seed
 
@@ -126,7 +126,7 @@ class Partition(Source):
             whole[split] = order[: self.rows.get(split)]
         shared: dict[Split, np.ndarray] = {"test": whole.pop("test")} if self.shared_test else {}
         hands = self.deal.deal(
-            Whole(features, target, whole, tables[0].categorical, predicts_number(tables[0])), self.clients, seed
+            Whole(features, target, whole, tables[0].categorical, not has_classes(tables[0])), self.clients, seed
         )
         features = features.drop(columns=list(self.deal.dropped))
         made = []

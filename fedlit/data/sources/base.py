@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
+from fedlit.data.labels import class_labels
 from fedlit.data.splitting import random_split
-from fedlit.data.table import SPLITS, ClientTable, TaskSettings
-from fedlit.data.target import is_classification, own_task
+from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.target import own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -145,24 +146,6 @@ def check_fractions(test: float, validation: float) -> None:
             raise ConfigError(f"{key}: expected a share of the rows above 0 and below 1, found {value}.")
 
 
-def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
-    """Labels as they are, but whole numbers as integers where missing ones elsewhere made them floats; the numbers of
-    another task as they are.
-
-    Raises:
-        DataError: numbers that are no classes.
-    """
-    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
-        if (target % 1 != 0).any():
-            raise DataError(
-                f"client {client!r}, target {target.name!r}: expected class labels, found numbers such as "
-                f"{target[target % 1 != 0].iloc[0]}. Say task: regression to predict numbers; or name another target, "
-                "or cut this one into classes first."
-            )
-        return target.astype(np.int64)  # the label is 1, not 1.0
-    return target
-
-
 def check_names(names: Sequence[str]) -> list[str]:
     """Let names pass that are each one client's.
 
@@ -240,6 +223,12 @@ def _check_numbers(client: str, column: pd.Series) -> None:
 
 def _check_target(table: ClientTable) -> None:
     client, target = table.name, table.target
+    said = (own_task(table.task, client) or {"name": "classification"})["name"]
+    if isinstance(target.name, tuple) and said != "multi_label":
+        raise DataError(
+            f"client {client!r}, target {', '.join(target.name)}: expected one column for task: {said}, found a "
+            f"list of {len(target.name)}. Name one column, or say task: multi_label, which predicts each by yes or no."
+        )
     if missing := int(target.isna().sum()):
         raise DataError(
             f"client {client!r}, target {target.name!r}: expected a label in every row, found {missing} rows without "
@@ -248,8 +237,8 @@ def _check_target(table: ClientTable) -> None:
     if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
         raise DataError(
             f"client {client!r}, target {target.name!r}: expected labels, or to be told what is meant by {values:,} "
-            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number) or task: "
-            "classification (each number is a class) in the source's init_args."
+            f"different numbers such as {target.iloc[0]}. Say task: regression (predict a number), counts (how often "
+            "something happens) or classification (each number is a class) in the source's init_args."
         )
 
 

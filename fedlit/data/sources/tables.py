@@ -37,7 +37,8 @@ class Tables(Source):
             compressed), Parquet, Feather or Excel, or the URL of a database with a ``query``. Relative paths are looked
             up in the working directory, then in the data folders. Or a folder or pattern: a client for each file. Or
             one file, with ``client_column``.
-        target: the column to predict; one name for all clients, or one for each. A list of columns for several labels.
+        target: the column to predict; one name for all clients, or one for each. A list of columns of two values each
+            is ``task: multi_label``.
         client_column: the column of one table that names the client of each row.
         read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
         types: what columns hold: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
@@ -55,8 +56,9 @@ class Tables(Source):
         unlabelled: ``refuse`` rows without a label, or ``drop`` them.
         positive: the label that counts as positive where there are two; the larger one if None; one for all clients, or
             one for each.
-        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or ``{name: regression,
-            loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. Classification if None.
+        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or ``{name:
+            regression, loss: huber, targets: pooled}``; for all clients, or by client's name or pattern. If None,
+            classification, or multi_label where the target is a list.
 
     Example::
 
@@ -217,7 +219,7 @@ class Tables(Source):
         options, notes = place.options, [place.note] if place.note else []
         labels = read_target(
             client,
-            frame[targets[0]],
+            frame[targets[0]] if isinstance(target, str) else frame[targets],
             self.task,
             self.unlabelled,
             options.decimal,

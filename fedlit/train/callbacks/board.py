@@ -139,7 +139,7 @@ def _write_curves(logger: FederatedTensorBoardLogger, site: str, metrics: SiteMe
         writer.add_figure(f"{tag}/curves", curves_figure(site, panels), step)
     ranked = metrics.ranked()
     for label, (positive, probability) in largest(ranked, MOST_LINES).items():
-        name = f"{tag}/pr/{label}" if len(metrics.task.classes) > 2 else f"{tag}/pr"
+        name = f"{tag}/pr/{label}" if len(metrics.task.output_names) > 1 else f"{tag}/pr"
         writer.add_pr_curve(name, torch.from_numpy(positive), torch.from_numpy(probability), step)
 
 

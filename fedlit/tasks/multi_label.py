@@ -1,0 +1,287 @@
+"""Several yes/no labels a row, and their scores under one stated convention.
+
+AUROC, AUPRC and balanced accuracy are means over the labels that have a positive and a negative row in the evaluated
+split; of each they are what classification has for two classes, and the number of labels averaged is reported. Micro F1
+counts all labels of all rows as one; a row is an exact match if each of its labels is predicted right. A label that is
+not known of a row counts nowhere. A label is predicted where its probability is above one half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.errors import DataError
+from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.classification import Classification, balanced, plain
+from fedlit.tasks.curves import Ranked
+from fedlit.tasks.go_alone import LABELLERS, GoAlone
+from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MultiLabel"]
+
+_PROBABILITY, _TARGET, _PREDICTED = "probability_", "target_", "predicted_"
+_OF_CLASSES = {score.name: score for score in Classification.scores}
+_MEANS = ("auroc", "auprc", "balanced_accuracy")
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Several yes/no labels, each of which may be true of a row, or not known.
+
+    A target is a row of labels for each row (see :func:`fedlit.data.table.several`). Each label has two values: 0 and
+    1, true and false, or any other two of one type. The larger one is positive, and of words that mean yes and no (also
+    n and y, false and true, f and t, nein and ja, non and oui, - and +) the one that means yes.
+
+    Attributes:
+        classes: names of the labels, in the order of the outputs.
+        negatives: of each, the value that says no; 0 if none is given.
+        positives: of each, the value that says yes; 1 if none is given.
+        class_rows: training rows that have each label.
+        known_rows: training rows of which each label is known.
+
+    Example:
+        >>> task = MultiLabel(("died", "readmitted"))
+        >>> y = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, torch.nan]])
+        >>> scores = task.evaluate(torch.tensor([[0.1, 0.9], [0.8, 0.7], [0.9, 0.9]]), y)
+        >>> {name: round(value.item(), 3) for name, value in scores.items() if name not in ("auprc", "micro_f1")}
+        {'auroc': 0.75, 'balanced_accuracy': 0.625, 'exact_match': 0.333, 'labels': 2.0}
+    """
+
+    classes: tuple[Any, ...]
+    negatives: tuple[Any, ...] = ()
+    positives: tuple[Any, ...] = ()
+    class_rows: tuple[int, ...] = ()
+    known_rows: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "multi_label"
+    scores: ClassVar[tuple[Score, ...]] = (
+        *(_OF_CLASSES[name] for name in _MEANS),
+        Score("micro_f1", "Micro F1", low=0.0, high=1.0),
+        Score("exact_match", "Exact match", low=0.0, high=1.0, always=True),
+        Score("labels", "Labels averaged", percent=False, low=0.0, context=True),
+        LOSS,
+    )
+    go_alone: ClassVar[Mapping[str, GoAlone]] = LABELLERS
+
+    def __post_init__(self) -> None:
+        if not self.positives:
+            object.__setattr__(self, "negatives", (0,) * len(self.classes))
+            object.__setattr__(self, "positives", (1,) * len(self.classes))
+
+    # ------------------------------------------------------------------ the target
+
+    @classmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """The labels, and the values that each has."""
+        values: dict[str, list[Any]] = {}
+        for label, column in columns_of(target).items():
+            known = list(dict.fromkeys(value for value in column if value is not None))
+            check_values(label, known, f"of {len(column):,}")
+            values[label] = ordered(known)
+        labels = list(values)
+        told = {"task": cls.name, "target": ", ".join(labels), "labels": labels, "values": values}
+        return {**told, "positive": plain(positive)}
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Of the labels of all: in the order of the table where all have the same, or else sorted."""
+        labels, *others = (own["labels"] for own in facts.values())
+        if any(own != labels for own in others):
+            labels = sorted({label for own in facts.values() for label in own["labels"]})
+        positives = {value for own in facts.values() if (value := own["positive"]) is not None}
+        pairs = [pair_of(label, facts, positives) for label in labels]
+        if positives and not any(positives & set(pair) for pair in pairs):
+            raise DataError(
+                f"client {client!r}: expected the positive value among those of a label, found {positives.pop()!r}"
+            )
+        return cls(tuple(labels), tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """(n, labels) float32: 1 where a label is true, 0 where it is not, NaN where that is not known.
+
+        Raises:
+            DataError: a value that is neither of the label's two.
+        """
+        columns, y = columns_of(target), torch.full((len(target), len(self.classes)), math.nan)
+        for place, label in enumerate(self.classes):
+            pair = [self.negatives[place], self.positives[place]]
+            if label not in columns:  # only other clients have it
+                continue
+            wrong = [(row, v) for row, v in zip(target.index, columns[label], strict=True) if not among(v, pair)]
+            if wrong:
+                raise DataError(
+                    f"target {label!r}: expected {pair[0]!r} or {pair[1]!r}, found {len(wrong)} other values of "
+                    f"{len(target):,}, such as {wrong[0][1]!r} in row {wrong[0][0]}; mend them, leave these cells "
+                    "empty, or leave the label out"
+                )
+            codes = [math.nan if value is None else float(value == pair[1]) for value in columns[label]]
+            y[:, place] = torch.tensor(codes)
+        return y
+
+    def fit(self, y: Tensor) -> Self:
+        """Counts the training rows of each label."""
+        have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
+        return replace(self, class_rows=tuple(have), known_rows=tuple(known))
+
+    def known(self, y: Tensor) -> Tensor:
+        """Those of which any label is known."""
+        return (y == y).any(1)
+
+    # ------------------------------------------------------------------ outputs
+
+    @property
+    def outputs(self) -> int:
+        """A logit for each label."""
+        return len(self.classes)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The labels."""
+        return self.classes
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The labels, each of which has a meaning of its own."""
+        return tuple(f"{label}: {value}" for label, value in zip(self.classes, self.positives, strict=True))
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The labels, and the value of each that says yes."""
+        return {"classes": list(self.classes), "task": self.name, "positive": list(self.positives)}
+
+    def balance(self) -> Tensor:
+        """(2, labels): of each label, the weights of rows without it and of rows that have it."""
+        counted = zip(self.class_rows, self.known_rows, strict=True)
+        return torch.stack([balanced([known - have, have]) if known else torch.ones(2) for have, known in counted], 1)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The mean over rows of the mean cross-entropy over a row's known labels; NaN where no label of any is known.
+
+        Args:
+            outputs: (n, labels).
+            y: (n, labels), NaN where a label is not known.
+            weight: as :meth:`balance` gives them, of a label's rows, which it scales to sum to their number.
+        """
+        known = (y == y).to(outputs.dtype)
+        true = y.nan_to_num(0).to(outputs.dtype)
+        each = functional.binary_cross_entropy_with_logits(outputs, true, reduction="none") * known
+        if weight is not None:
+            own = (weight[0] + (weight[1] - weight[0]) * true) * known
+            each = each * own * known.sum(0) / own.sum(0).clamp_min(torch.finfo(own.dtype).tiny)
+        counted = known.sum(1)
+        return (each.sum(1) / counted.clamp_min(1)).sum() / (counted > 0).sum()
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Probabilities (n, labels) float32, each by itself."""
+        return outputs.float().sigmoid()
+
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """Its probabilities: (n, labels), or scikit-learn's list of (n, 2), one for each label."""
+        made = model.predict_proba(x)
+        made = np.stack([own[:, 1] for own in made], 1) if isinstance(made, list) else made
+        return torch.from_numpy(np.asarray(made)).float()
+
+    @property
+    def input_width(self) -> int:
+        """A probability of each label."""
+        return self.outputs
+
+    # ------------------------------------------------------------------ scores
+
+    def at(self, classes: Sequence[int]) -> MultiLabel:
+        """With these labels only."""
+
+        def own(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(values[place] for place in classes) if values else ()
+
+        values = (self.classes, self.negatives, self.positives, self.class_rows, self.known_rows)
+        return MultiLabel(*map(own, values))
+
+    def narrow(
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The labels that the site has. Others are not known of its rows, and so in no loss."""
+        return predictions[:, list(classes)], y[:, list(classes)], loss
+
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """See the convention on top of this module."""
+        finite, two = len(y) > 0 and bool(torch.isfinite(predictions).all()), Classification((0, 1))
+        known = y == y
+        each = [
+            two.scorer(torch.stack([1 - own, own], 1), true.long())
+            for own, true in ((predictions[k, c], y[k, c]) for c, k in enumerate(known.unbind(1)))
+            if finite
+        ]
+        true, found = (y == 1).cpu(), (predictions > 0.5).cpu() & known.cpu()
+        hits, chosen = (true & found).sum(1), true.sum(1) + found.sum(1)
+        exact = (true == found).all(1).long()
+
+        def score(counts: Tensor | None) -> dict[str, Tensor]:
+            nan = predictions.new_tensor(math.nan).float().cpu()
+            if not finite or (counts is not None and not int(counts.sum())):
+                names = (*_MEANS, "micro_f1", "exact_match")
+                return {**dict.fromkeys(names, nan), "labels": torch.zeros_like(nan)}
+            rows = torch.ones_like(hits) if counts is None else counts.cpu()
+            scores = [own(None if counts is None else counts[k]) for own, k in zip(each, known.unbind(1), strict=True)]
+            scores = [own for own in scores if own["classes"] > 0]
+            total, right = (rows * chosen).sum().double(), (rows * hits).sum().double()
+            return {
+                **{name: torch.stack([s[name].cpu() for s in scores]).mean() if scores else nan for name in _MEANS},
+                "micro_f1": (2 * right / total).float() if total > 0 else nan,
+                "exact_match": ((rows * exact).sum().double() / rows.sum()).float(),
+                "labels": torch.full_like(nan, len(scores)),
+            }
+
+        return score
+
+    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
+        """Each label, of the rows of which it is known."""
+        if not torch.isfinite(predictions).all():
+            return {}
+        probability, true = predictions.cpu().double().numpy(), y.cpu().numpy()
+        rows = [~np.isnan(own) for own in true.T]
+        each = {label: (true[rows[c], c] == 1, probability[rows[c], c]) for c, label in enumerate(self.classes)}
+        return {str(label): own for label, own in each.items() if 0 < own[0].sum() < len(own[0])}
+
+    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
+        """``row``; for each label ``target_<label>`` (None where it is not known), ``probability_<label>`` and
+        ``predicted_<label>``, in the label's own values.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {"row": row}
+        pairs = list(zip(self.negatives, self.positives, strict=True))
+        for c, label in enumerate(self.classes):
+            own = [None if math.isnan(value) else pairs[c][int(value)] for value in y[:, c].tolist()]
+            columns[f"{_TARGET}{label}"] = pd.Series(own, dtype=object)
+        columns |= {f"{_PROBABILITY}{label}": predictions[:, c].numpy() for c, label in enumerate(self.classes)}
+        for c, label in enumerate(self.classes):
+            columns[f"{_PREDICTED}{label}"] = [pairs[c][own] for own in (predictions[:, c] > 0.5).tolist()]
+        return pd.DataFrame(columns)
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+        """Values are 0 and 1 then: which of two texts is the positive one is known by their probabilities."""
+        columns = frame.columns[frame.columns.str.startswith(_PREDICTED)]
+        labels = list(columns[frame[columns].notna().any()].str.removeprefix(_PREDICTED))
+        if not labels:
+            return None
+        predictions = torch.tensor(frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32))
+        y = torch.full(predictions.shape, math.nan)
+        for c, label in enumerate(labels):
+            target, known = frame[f"{_TARGET}{label}"], frame[f"{_TARGET}{label}"].notna().to_numpy()
+            same = (target[known] == frame[f"{_PREDICTED}{label}"].iloc[0]).to_numpy(bool)
+            positive = bool(predictions[0, c] > 0.5)
+            y[torch.tensor(known), c] = torch.tensor(np.where(same, positive, not positive), dtype=torch.float32)
+        return cls(tuple(labels)), predictions, y

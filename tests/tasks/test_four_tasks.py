@@ -1,0 +1,233 @@
+"""Clients of all four tasks around one core: training, resuming, engines, predictions, a study."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from federations import SmallNet, different, weights
+
+from fedlit import APFL, CHFL, FedProx, IFedAvg, load
+from fedlit.client.client import FederatedClient
+from fedlit.data.module import FederatedData
+from fedlit.data.shaping.describe import describe
+from fedlit.data.shaping.mutations import Mutation, mutate
+from fedlit.data.sources.base import Source, check_tables, random_split
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+from fedlit.exchange.exchange import Exchange
+from fedlit.nn import MLP
+from fedlit.run.predictions import scored_predictions
+from fedlit.run.run import Run
+from fedlit.show.corrections import histogram_figure
+from fedlit.study.bootstrap import bootstrap_scores
+from fedlit.study.compare import compare
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.logger import BoardSettings
+from fedlit.train.loop import FederatedLoop
+
+FOUR = ("class", "count", "labels", "number")
+
+
+def rows_of(client: str, rows: int = 120) -> pd.DataFrame:
+    """Columns of numbers and the target of a client's task, which depends on them; some labels are not known."""
+    rng = np.random.default_rng(sum(map(ord, client)))
+    x = rng.normal(size=(rows, 4))
+    frame = pd.DataFrame(x, columns=[f"x{k}" for k in range(4)])
+    signal = x[:, 0] - x[:, 1]
+    if client.startswith("class"):
+        frame["ill"] = np.where(signal + 0.3 * rng.normal(size=rows) > 0, "yes", "no")
+    elif client.startswith("count"):
+        frame["visits"] = rng.poisson(np.exp(0.7 * signal + 0.5))
+    elif client.startswith("labels"):
+        frame["died"] = (signal > 0.5).astype(int)
+        frame["back"] = np.where(x[:, 2] > 0, "yes", "no")
+        frame["rare"] = 0
+        frame.loc[rng.random(rows) < 0.2, "back"] = None
+    else:
+        frame["price"] = 500 + 40 * signal
+    return frame
+
+
+TARGETS: dict[str, Any] = {"class": "ill", "count": "visits", "labels": ["died", "back", "rare"], "number": "price"}
+TASKS: dict[str, Any] = {"class": None, "count": "counts", "labels": None, "number": "regression"}
+
+
+class Four(Source):
+    """Clients named after their tasks."""
+
+    name = "four"
+    about = "made data"
+
+    def __init__(self, clients: tuple[str, ...] = FOUR, pooled: bool = False) -> None:
+        self.clients, self.pooled = clients, pooled
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for client in self.clients:
+            kind, frame = client.rstrip("1234"), rows_of(client)
+            task = {"name": "counts", "targets": "pooled"} if self.pooled and kind == "count" else TASKS[kind]
+            features = frame[[f"x{k}" for k in range(4)]]
+            splits = random_split(len(frame), seed, 0.3, 0.2)
+            tables.append(ClientTable(client, features, frame[TARGETS[kind]], splits, task=task))
+        return check_tables(tables)
+
+
+def run_of_four(
+    folder: Path,
+    client: Any = FederatedClient,
+    source: Source | None = None,
+    network: Any = SmallNet,
+    epochs: int = 3,
+    engine: Any = "plain",
+    data: dict[str, Any] | None = None,
+    federated: tuple[str, ...] = ("core",),
+    **options: Any,
+) -> Run:
+    factory = client if network is None else partial(client, network=network)
+    loop = FederatedLoop(factory, optimizer=partial(torch.optim.Adam, lr=0.01), seed=8, threads=1, engine=engine)
+    rows = FederatedData(source or Four(), seed=8, batches=4, **(data or {}))
+    options.setdefault("checkpoints", Checkpoints(best=0, seconds=0))
+    board = BoardSettings(corrections=0, confusion_matrices=0)
+    return Run(loop, rows, Exchange(federated=list(federated)), root=folder, max_epochs=epochs, board=board, **options)
+
+
+def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -> None:
+    whole = run_of_four(tmp_path / "whole", epochs=10)
+    told = str(whole.describe())
+    assert "visits (count)" in told and "died (1 or not), back (yes or not), rare (1 or not)" in told
+    assert "nothing is learnt of: rare" in told and "not known of some training rows" in told
+    whole.fit(quiet=True)
+    begun = run_of_four(tmp_path / "begun", epochs=5)
+    begun.fit(quiet=True)
+    again = run_of_four(tmp_path / "begun", epochs=10)
+    again.fit("last", quiet=True)
+    assert different(weights(whole), weights(again)) == []
+    validated = whole.loop.results["validation"].scores, again.loop.results["validation"].scores
+    pd.testing.assert_frame_equal(pd.DataFrame(validated[0]), pd.DataFrame(validated[1]), check_exact=True)
+    cores = [client.state_dict()["core.0.weight"] for client in whole.loop.federation.values()]
+    assert all(torch.equal(core, cores[0]) for core in cores)
+
+    results = whole.test(quiet=True)
+    assert results.scores["labels"]["labels"] == 2 and results.scores["labels"]["auroc"] > 0.6
+    assert results.scores["count"]["d2"] > 0.1 and "deviance" in str(results)
+    predictions = whole.predict(quiet=True)
+    assert list(predictions["count"]) == ["row", "predicted"] and (predictions["count"]["predicted"] > 0).all()
+    names = ("died", "back", "rare")
+    expected = [f"{what}_{label}" for what in ("probability", "predicted") for label in names]
+    assert list(predictions["labels"]) == ["row", *expected]
+    assert set(predictions["labels"]["predicted_back"]) <= {"yes", "no"}
+    for name, file in predictions.files.items():
+        assert file.read_text() == predictions[name].to_csv(index=False)
+    assert all(file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values())
+
+    frames = scored_predictions(whole.loop, whole.data, "test")
+    drawn = bootstrap_scores(pd.concat([frame.assign(client=name) for name, frame in frames.items()]), 100)
+    for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
+        assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("client", "options"),
+    [
+        (FedProx, {}),
+        (IFedAvg, {}),
+        (APFL, {}),
+        (partial(CHFL, hidden=[8], unique="concatenation"), {"network": None, "data": {"common": {"shared": ["x0"]}}}),
+    ],
+    ids=["fedprox", "ifedavg", "apfl", "chfl"],
+)
+def test_methods_take_the_new_tasks(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    federated = ("common", "!common.*.head") if options else ("core",)
+    run = run_of_four(tmp_path, client, Four(("count", "labels")), epochs=2, federated=federated, **options)
+    run.fit(quiet=True)
+    scores = run.loop.results["validation"].scores
+    assert all(map(math.isfinite, [*scores["count"].values(), *scores["labels"].values()]))
+    if client is IFedAvg:
+        assert list(run.loop.federation["labels"].corrections["output shift"]) == ["died", "back", "rare"]
+
+
+class Watched(FederatedClient):
+    """Knows whether it was stepped with others as one."""
+
+    stackable = True
+
+    def log(self, *arguments: Any, **options: Any) -> None:
+        self.was_stacked = self.stacked
+        super().log(*arguments, **options)
+
+
+def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
+    # a stack has four clients or more
+    eight = tuple(f"{kind}{number}" for kind in ("count", "labels") for number in range(1, 5))
+    source, network, runs = Four(eight, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
+    for engine in ("plain", "stacked"):
+        make = partial(Watched, class_weights="balanced")
+        run = run_of_four(tmp_path / engine, make, source, network=network, engine=engine)
+        run.fit(quiet=True)
+        runs.append(run)
+        assert all(client.was_stacked == (engine == "stacked") for client in run.loop.federation.values())
+    plain, stacked = map(weights, runs)
+    assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
+    scored = [pd.DataFrame(run.loop.results["validation"].scores) for run in runs]
+    pd.testing.assert_frame_equal(*scored, rtol=1e-4)
+
+
+def test_several_labels_are_drawn_and_described_without_classes() -> None:
+    tables = Four().tables(0)
+    (labels,) = [table for table in tables if table.name == "labels"]
+    figure = histogram_figure("labels", labels.features, labels.target, ["x0"], ["shifted"])
+    assert figure.texts[0].get_text() == "labels: its own 120 training rows"
+    told = describe(tables, 0)
+    assert told.classes == ("no", "yes") and told.shares.sum() == pytest.approx(1) and "labels" not in told.numbers
+    with pytest.raises(ConfigError, match="flip: expected two labels at labels, found several labels a row"):
+        mutate(tables, [Mutation("flip", client="labels")], 0)
+
+
+STUDY = """\
+about: Four tasks.
+seeds: 1:1
+methods:
+  local: {label: Local, config: four.yaml, set: {exchange.federated: []}}
+  gl: {label: Shared core, config: four.yaml}
+baselines:
+  extra_trees: {n_estimators: [5]}
+  gradient_boosting: {max_iter: [3]}
+  logistic_regression: {C: [1.0]}
+  poisson_regression: {alpha: [0.1]}
+  ridge: {alpha: [1.0]}
+bootstrap: 10
+"""
+
+
+def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for client in FOUR:
+        rows_of(client).to_csv(f"{client}.csv", index=False)
+    (tmp_path / "four.yaml").write_text(
+        "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"
+        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in FOUR)}}}\n"
+        "      target: {class: ill, count: visits, labels: [died, back, rare], number: price}\n"
+        "      task: {count: counts, number: regression}\n"
+        "  batches: 4\n"
+        "model:\n  client:\n    class_path: fedlit.FederatedClient\n"
+        "    init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8, 8]}}}\n"
+        "exchange: {federated: [core]}\ntrainer: {max_epochs: 3}\n"
+    )
+    (tmp_path / "study.yaml").write_text(STUDY)
+    found = compare("study.yaml", out=tmp_path / "out", jobs=1, quiet=True)
+    assert not found.failures
+    alone = found.collected.results.query("method == 'poisson_regression' and metric == 'deviance' and split == 'test'")
+    assert alone["client"].tolist() == ["count"] and alone["value"].between(0, 2).all()
+    trees = found.collected.results.query("method == 'extra_trees' and split == 'test'")
+    assert set(trees["client"]) == set(FOUR)
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "died, back, rare (yes or no, each)" in report and "Poisson deviance" in report
+    assert not math.isnan(found.lift.query("client == 'count'")["mean"].iloc[0])
+    assert load("four.yaml").describe().clients["labels"]["positive"] == [1, "yes", 1]

@@ -1,0 +1,291 @@
+"""Several labels against scikit-learn, labels that are missing or constant, and what is refused as yes or no."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import encode
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    roc_auc_score,
+)
+from torch.nn import functional
+
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.shaping.dealing import Dirichlet
+from fedlit.data.shaping.partition import Partition
+from fedlit.data.sources import Tables
+from fedlit.data.sources.base import Source, check_tables
+from fedlit.data.table import ClientTable, several
+from fedlit.data.target import TaskSettings
+from fedlit.errors import ConfigError, DataError
+from fedlit.study.job import tidy
+from fedlit.tasks import Classification, MultiLabel, read_predictions
+from fedlit.tasks.go_alone import LABELLERS
+from fedlit.tasks.metrics import Site, SiteMetrics
+
+PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
+NAMES = ("died", "readmitted", "infected")
+
+
+def drawn(seed: int, rows: int, missing: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities with ties, and labels; of each row at least one is known."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random((rows, 3)) < [0.5, 0.3, 0.1]).astype(np.float32)
+    probabilities = np.round(np.clip(rng.normal(0.3 + 0.3 * y, 0.25), 0, 1), 1).astype(np.float32)
+    y[:, 1:][rng.random((rows, 2)) < missing] = math.nan
+    return torch.from_numpy(probabilities), torch.from_numpy(y)
+
+
+@PROPERTY
+@given(st.integers(0, 9999), st.integers(2, 60), st.sampled_from([0.0, 0.4]))
+def test_scores_equal_scikit_learn_and_counts_are_repeated_rows(seed: int, rows: int, missing: float) -> None:
+    task, (predictions, y) = MultiLabel(NAMES), drawn(seed, rows, missing)
+    counts = torch.from_numpy(np.random.default_rng(seed).integers(0, 3, rows))
+    counts[0] = 2
+    scorer = task.scorer(predictions, y)
+    own, true = predictions.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0)
+    repeated = task.evaluate(own, true)
+    for name, value in scorer(counts).items():
+        assert torch.equal(value, repeated[name]) or (value.isnan() and repeated[name].isnan())
+        first, second = scorer(torch.ones_like(counts))[name], scorer(None)[name]
+        assert torch.equal(first, second) or (first.isnan() and second.isnan())
+    known, found = ~true.isnan().numpy(), own.numpy() > 0.5
+    kept = [c for c in range(3) if len(np.unique(true[known[:, c], c])) == 2]
+    expected: dict[str, float] = {"labels": len(kept)}
+    for name, oracle in (("auroc", roc_auc_score), ("auprc", average_precision_score)):
+        each = [oracle(true[known[:, c], c], own[known[:, c], c]) for c in kept]
+        expected[name] = float(np.mean(each)) if each else math.nan
+    each = [balanced_accuracy_score(true[known[:, c], c], found[known[:, c], c]) for c in kept]
+    expected["balanced_accuracy"] = float(np.mean(each)) if each else math.nan
+    if true.nan_to_num(0).sum() + found[known].sum() > 0:
+        expected["micro_f1"] = f1_score(true.numpy()[known], found[known])
+    if not missing:
+        expected["exact_match"] = accuracy_score(true.numpy(), found)
+        if len(kept) == 3:
+            expected["auroc"] = roc_auc_score(true, own, average="macro")
+            expected["micro_f1"] = f1_score(true, found, average="micro")
+    values = {name: float(repeated[name]) for name in expected}
+    assert values == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+def test_one_label_scores_as_a_classifier_of_two_classes() -> None:
+    predictions, y = drawn(1, 40)
+    one, two = MultiLabel(("died",)), Classification((0, 1))
+    own = one.evaluate(predictions[:, :1], y[:, :1])
+    known = two.evaluate(torch.stack([1 - predictions[:, 0], predictions[:, 0]], 1), y[:, 0].long())
+    for name in ("auroc", "auprc", "balanced_accuracy"):
+        assert torch.equal(own[name], known[name])
+    assert torch.equal(own["exact_match"], known["accuracy"]) and torch.equal(own["micro_f1"], known["f1"])
+
+
+def test_the_loss_is_the_mean_over_rows_of_their_known_labels_in_any_batches() -> None:
+    rng, task = np.random.default_rng(0), MultiLabel(NAMES)
+    outputs, (_, y) = torch.from_numpy(rng.normal(size=(30, 3)).astype(np.float32)), drawn(0, 30, 0.5)
+    full = drawn(0, 30)[1]
+    expected = functional.binary_cross_entropy_with_logits(outputs, full)
+    torch.testing.assert_close(task.loss(outputs, full), expected)
+    by_row = [
+        functional.binary_cross_entropy_with_logits(o[k], t[k])
+        for o, t in zip(outputs, y, strict=True)
+        for k in [t == t]
+    ]
+    torch.testing.assert_close(task.loss(outputs, y), torch.stack(by_row).mean())
+    metrics = SiteMetrics(Site("a", (0, 1, 2), {}), task)
+    for part in (slice(0, 7), slice(7, 30)):
+        metrics.update(task.predict(outputs[part]), y[part], task.loss(outputs[part], y[part]))
+    torch.testing.assert_close(metrics.compute()["loss"], torch.stack(by_row).mean())
+    outputs.requires_grad_()
+    task.loss(outputs, y).backward()
+    assert (
+        outputs.grad is not None and bool((outputs.grad[y.isnan()] == 0).all()) and bool(outputs.grad.isfinite().all())
+    )
+
+
+def test_balanced_weights_count_both_values_of_a_label_alike() -> None:
+    y = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, math.nan], [0.0, 0.0]])
+    task = MultiLabel(("a", "b")).fit(y)
+    assert (task.class_rows, task.known_rows) == ((1, 0), (4, 3))
+    outputs = torch.zeros(4, 2)
+    outputs[0, 0] = 2.0
+    cost = functional.binary_cross_entropy_with_logits(outputs[:, 0], y[:, 0], reduction="none")
+    first = (cost * torch.tensor([2.0, 2 / 3, 2 / 3, 2 / 3]) * torch.tensor([0.5, 0.5, 1.0, 0.5])).sum() / 4
+    torch.testing.assert_close(task.loss(outputs, y, task.balance()), first + 3 * 0.5 * math.log(2) / 4)
+
+
+# ------------------------------------------------------------------ values
+
+
+def table(name: str, labels: dict[str, list[Any]], task: TaskSettings | None = None, rows: int = 30) -> ClientTable:
+    x = pd.DataFrame({"a": np.arange(float(rows)), "b": np.arange(float(rows))[::-1]})
+    frame = pd.DataFrame({label: (values * rows)[:rows] for label, values in labels.items()})
+    ends = [int(0.6 * rows), int(0.8 * rows)]
+    parts = dict(zip(("train", "validation", "test"), np.split(np.arange(rows), ends), strict=True))
+    return ClientTable(name, x, frame, parts, task=task)  # type: ignore[arg-type]
+
+
+def test_values_of_any_two_kinds_are_kept_and_missing_ones_are_not_known() -> None:
+    labels = {"died": [0, 1, None], "back": ["Yes", "no", "no"], "late": [True, False, False], "grade": [1, 2, 2]}
+    (client,) = encode([table("north", labels)])
+    task = client.spec.task
+    assert isinstance(task, MultiLabel) and task.classes == tuple(labels)
+    assert (task.negatives, task.positives) == ((0, "no", False, 1), (1, "Yes", True, 2))
+    expected = torch.tensor([[0.0, 1, 1, 0], [1, 0, 0, 1], [math.nan, 0, 0, 1]])
+    assert torch.equal(client.train.y[:3].nan_to_num(9), expected.nan_to_num(9))
+    assert client.notes == ("north: not known of some training rows, which count nowhere for it: died (6)",)
+    frame = task.frame(client.train.row[:3], client.train.y[:3], expected.nan_to_num(0))
+    for label, values in labels.items():
+        assert frame[f"target_{label}"].tolist() == values
+    assert frame["predicted_back"].tolist() == labels["back"]
+
+
+def test_an_encoder_is_saved_with_its_labels() -> None:
+    own = table("north", {"died": [0, 1, None], "back": ["Yes", "no", "no"]})
+    encoder, other = TableEncoder("north").fit(own), TableEncoder("north")
+    other.load_state_dict(json.loads(json.dumps(encoder.state_dict())))
+    assert other.task == encoder.task and other.seen == (0, 1)
+    assert torch.equal(other.target(own.target).nan_to_num(9), encoder.target(own.target).nan_to_num(9))
+
+
+def test_predictions_are_read_as_written_whatever_their_values() -> None:
+    probabilities, y = drawn(3, 25, 0.3)
+    task = MultiLabel(NAMES, (10, "no", True), (9, "Yes", False))  # sorted otherwise, as text
+    frame = task.frame(np.arange(25), y, probabilities).assign(task="multi_label")
+    read, again, target = read_predictions(tidy(frame, "a", "test").assign(probability_other=math.nan))
+    assert isinstance(read, MultiLabel) and read.classes == NAMES
+    assert torch.equal(again, probabilities) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
+
+
+def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> None:
+    (client,) = encode([table("north", {"died": [0], "back": ["No"], "late": [False], "ill": [0, 1]})])
+    task = client.spec.task
+    assert isinstance(task, MultiLabel) and task.positives == (1, "Yes", True, 1)
+    assert client.notes == ("north: the same in all training rows, so nothing is learnt of: died, back, late",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "message"),
+    [
+        ({"died": [0, 1, 2], "back": [0, 1]}, None, r"client 'north', target 'died': expected two values .*found 3"),
+        ({"died": [0, "x"], "back": [0, 1]}, None, r"'died': .*a mixture of numbers .* and text"),
+        ({"died": [None], "back": [0, 1]}, None, r"'died': .* found none; .* leave it out of the target"),
+        ({"died": ["dead"], "back": [0, 1]}, None, r"found 'dead' alone at 'north', .* write 0 and 1"),
+        ({"died": ["Yes", "yes "], "back": [0, 1]}, None, r"found 'Yes' and 'yes ', which differ by letters' case"),
+        ({"died": [0, None], "back": [1, None]}, None, "expected a label in every row, found 15 rows without one"),
+        ({"died": [0, 1], "back": [1, 0]}, "classification", "task: classification, found a list of 2.*multi_label"),
+        (
+            {"died": [0, 1] * 14 + [5, 1], "back": [0, 1]},
+            None,
+            r"'died': expected 0 or 1, found 1 other .* 5 in row 28",
+        ),
+    ],
+)
+def test_what_is_not_yes_or_no_is_refused(labels: dict[str, list[Any]], task: str | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        encode([table("north", labels, task)])
+
+
+def test_one_column_is_not_several() -> None:
+    own = table("north", {"died": [0, 1]})
+    single = ClientTable("north", own.features, pd.Series([0, 1] * 15, name="died"), own.splits, task="multi_label")
+    with pytest.raises(DataError, match=r"target 'died': expected several columns for task: multi_label, found one"):
+        encode([single])
+
+
+def test_labels_of_all_clients_are_joined_where_classes_are() -> None:
+    north, south = (
+        table("north", {"died": [0, 1], "back": [1, 0, 0]}),
+        table("south", {"back": [0, 1], "ill": [1, 0, 0]}),
+    )
+    first, second = encode([north, south], align="classes")
+    assert first.spec.task.classes == second.spec.task.classes == ("back", "died", "ill")
+    assert bool(first.train.y[:, 2].isnan().all()) and first.spec.sites[0].classes == (1, 0)
+    seen = first.spec.task.at(first.spec.sites[0].classes)
+    assert isinstance(seen, MultiLabel) and seen.classes == ("died", "back") and seen.class_rows == (9, 6)
+    (pooled,) = encode([north, south], align="both", pool=True)
+    assert pooled.train.y.shape == (36, 3) and pooled.spec.class_rows == (15, 9, 6)
+    other = table("south", {"back": ["yes", "no"]})
+    with pytest.raises(
+        DataError, match=r"'back': expected the same two values at all clients, .* at 'north'; .*'south'"
+    ):
+        encode([north, other], align="classes")
+
+
+class One(Source):
+    name = "one"
+    about = "made data"
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        return check_tables([table("north", {"died": [0, 1], "back": [0, 1, None]}, rows=200)])
+
+
+def test_rows_are_dealt_without_their_labels() -> None:
+    dealt = Partition(One(), 3).tables(0)
+    assert [own.task for own in dealt] == ["multi_label"] * 3 and dealt[0].target.name == ("died", "back")
+    with pytest.raises(ConfigError, match=r"several labels a row \(task: multi_label\); deal by something else"):
+        Partition(One(), 3, deal=Dirichlet(0.5)).tables(0)
+
+
+def test_a_list_of_columns_is_several_labels(tmp_path: Any) -> None:
+    rows = pd.DataFrame({"x": [n * 7 % 60 for n in range(60)], "died": [0, 1] * 30, "back": ["no", "yes", None] * 20})
+    rows.to_csv(tmp_path / "north.csv", index=False)
+    files = {"north": str(tmp_path / "north.csv"), "south": str(tmp_path / "north.csv")}
+    source = Tables(files, {"north": ["died", "back"], "south": "died"}, categorical={"south": ["back"]})
+    north, south = source.tables(0)
+    assert (north.task, north.target.name, list(north.features)) == ("multi_label", ("died", "back"), ["x"])
+    assert north.target.tolist()[:3] == [(0, "no"), (1, "yes"), (0, None)] and south.task is None
+    assert source.table("north", 0).target.tolist() == north.target.tolist()
+    with pytest.raises(DataError, match="expected one column for task: classification, found a list of 2"):
+        Tables(files, ["died", "back"], task="classification").tables(0)
+    for target, found in (([], "found none"), (["died", "died"], "found died, died; name each once")):
+        with pytest.raises(DataError, match=f"client 'north', target: expected a column for each label, {found}"):
+            Tables(files, target).tables(0)
+    with pytest.raises(ConfigError, match="names 'back', which is the target of 'north'"):
+        Tables(files, ["died", "back"], drop=["back"]).tables(0)
+
+
+# ------------------------------------------------------------------ alone
+
+
+@pytest.mark.parametrize("name", LABELLERS)
+def test_go_alone_models_take_missing_and_constant_labels(name: str) -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=150), rng.integers(0, 4, 150)])
+    y = np.column_stack([x[:, 0] > 0, np.zeros(150), x[:, 1] > 1, np.ones(150), np.full(150, np.nan)]).astype(
+        np.float32
+    )
+    y[rng.random(150) < 0.3, 2] = np.nan
+    model, task = LABELLERS[name], MultiLabel(("a", "no", "b", "yes", "unknown"))
+    settings = {key: values[-1] for key, values in model.grid.items()} | (
+        {"n_estimators": 9} if "trees" in name else {}
+    )
+    predicted = task.of_model(model.make(settings, [1]).fit(x, y), x.astype(np.float32))
+    assert predicted.shape == (150, 5) and predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5]
+    scores = task.evaluate(predicted, torch.from_numpy(y))
+    assert float(scores["labels"]) == 2 and float(scores["auroc"]) > 0.95
+
+
+def test_scikit_learns_own_models_of_several_outputs_can_be_read() -> None:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    x, (_, y) = np.arange(40.0)[:, None], drawn(0, 40)
+    forest = ExtraTreesClassifier(5, random_state=0).fit(x, y.numpy())
+    expected = np.stack([own[:, 1] for own in forest.predict_proba(x)], 1)
+    assert torch.equal(MultiLabel(NAMES).of_model(forest, x), torch.from_numpy(expected).float())
+
+
+def test_several_keeps_the_index() -> None:
+    frame = pd.DataFrame({"a": [1.0, None], "b": ["x", "y"]}, index=[7, 9])
+    made = several(frame)
+    assert made.index.tolist() == [7, 9] and made.tolist() == [(1, "x"), (None, "y")]
