@@ -62,6 +62,8 @@ def read_parquet(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame
                 check_bytes(used, options, notes)
                 if _is_text(kinds[place]):
                     column = column.cast(pa.large_string())
+                if not _fits_numpy(kinds[place]):
+                    column.validate(full=True)  # texts that are no UTF-8
                 series[names[place]] = series_of(column)
     return _frame(series)
 
@@ -80,6 +82,7 @@ def read_feather(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame
             rows, used = rows + batch.num_rows, used + batch.nbytes
             check_rows(rows, options, notes)
             check_bytes(used, options, notes)
+            batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
             batches.append(batch)
         columns = pa.Table.from_batches(batches, reader.schema).columns
         del batches, reader
@@ -197,38 +200,44 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
     import pandas as pd
     import pyarrow as pa
 
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
-        kind = column.type
-    if _is_text(kind):
-        return column.cast(pa.large_string()).to_pandas(types_mapper={pa.large_string(): text_dtype()}.get)
     if pa.types.is_null(kind):
         return pd.Series([None] * len(column), dtype=object)
+    gaps = column.null_count > 0
+    own: Any = None
+    if _is_text(kind):
+        column, own = column.cast(pa.large_string()), text_dtype()
+    elif pa.types.is_integer(kind) and gaps:
+        # Whole numbers beyond 2**53 would change as floats.
+        own = getattr(pd, f"{'UInt' if pa.types.is_unsigned_integer(kind) else 'Int'}{kind.bit_width}Dtype")()
+    elif pa.types.is_boolean(kind) and gaps:
+        own = pd.BooleanDtype()
+    elif not _fits_numpy(kind):
+        own = pd.ArrowDtype(kind)
     try:
-        if pa.types.is_integer(kind) and column.null_count:
-            return column.to_pandas(types_mapper=_nullable(kind).get)
-        if pa.types.is_boolean(kind) and column.null_count:
-            return column.to_pandas(types_mapper={kind: pd.BooleanDtype()}.get)
-        if (
-            pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_boolean(kind)
-            or pa.types.is_timestamp(kind)
-            or pa.types.is_duration(kind)
-            or (pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type))
-        ):
-            return column.to_pandas()
+        series: pd.Series = column.to_pandas(types_mapper=(lambda _: own) if own is not None else None)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, LookupError):
-        pass  # times that pandas' own type cannot hold, for example
-    return pd.Series(pd.arrays.ArrowExtensionArray(column))
+        series = pd.Series(
+            pd.arrays.ArrowExtensionArray(column)
+        )  # times that pandas' own type cannot hold, for example
+    return series
 
 
-def _nullable(kind: pa.DataType) -> dict[Any, Any]:
-    import pandas as pd
+def _fits_numpy(kind: pa.DataType) -> bool:
+    import pyarrow as pa
 
-    # Whole numbers beyond 2**53 would change as floats.
-    return {kind: getattr(pd, f"{'UInt' if str(kind).startswith('u') else 'Int'}{kind.bit_width}Dtype")()}
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_timestamp,
+        pa.types.is_duration,
+    )
+    if pa.types.is_dictionary(kind):
+        return not pa.types.is_nested(kind.value_type)
+    return any(test(kind) for test in tests)
 
 
 def _frame(series: dict[str, pd.Series]) -> pd.DataFrame:

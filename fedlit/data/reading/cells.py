@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from fedlit.data.reading.raw import Notes, counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 __all__ = ["TextTable", "text_dtype"]
 
@@ -32,13 +34,14 @@ class TextTable:
         self._unnamed = {place for place, name in enumerate(names) if not name}
         self.names = with_made_names(names)
         self._options, self._notes = options, notes
+        self._spare = spare
         self._places = chosen(self.names, options, notes)
         self._chunks: list[list[Any]] = [[] for _ in self._places]
         self.rows = 0
         self._empty_rows = 0
 
     def add(self, rows: Sequence[Sequence[str]]) -> None:
-        """Append rows, each of ``width`` texts.
+        """Append rows, each with a text for every name.
 
         Raises:
             DataError: if there are more rows than ``max_rows``.
@@ -48,22 +51,71 @@ class TextTable:
 
         if not rows:
             return
-        self.rows += len(rows)
+        columns = list(zip(*rows, strict=True))
+        missing = pa.scalar(None, pa.large_string())
+        arrays = []
+        for place in self._places:
+            column = pa.array(columns[place], pa.large_string())
+            if "" in columns[place]:
+                column = pc.if_else(pc.equal(column, ""), missing, column)
+            arrays.append(column)
+        self.take(pa.record_batch(arrays, names=[self.names[place] for place in self._places]))
+
+    def parsed(self, block: bytes, sep: str, lines: int, *, quoted: bool) -> pa.RecordBatch | None:
+        """What Arrow reads in regular lines; None where one of them is no row as the header has it.
+
+        Args:
+            block: the lines, as UTF-8.
+            sep: what separates the fields.
+            lines: how many lines there are.
+            quoted: whether they hold quotes.
+        """
+        import pyarrow as pa
+        from pyarrow import csv
+
+        kept = [self.names[place] for place in self._places]
+        if block.startswith(codecs.BOM_UTF8):  # which Arrow would leave out
+            return None
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(block),
+                csv.ReadOptions(column_names=self.names, block_size=len(block) + 1, use_threads=False),
+                csv.ParseOptions(delimiter=sep, quote_char='"' if quoted else False),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(kept, pa.large_string()),
+                    include_columns=kept,
+                    null_values=[""],
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != lines or (self._spare and table.column(self.names[-1]).null_count < lines):
+            return None
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if len(batches) == 1 else None
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Append the columns that are kept.
+
+        Raises:
+            DataError: if there are more rows than ``max_rows``.
+        """
+        import pyarrow.compute as pc
+
+        self.rows += batch.num_rows
         if self.rows > self._options.max_rows:
             raise self._notes.error(
                 f"expected at most {self._options.max_rows:,} rows, found more. Raise max_rows if the table is meant "
                 f"to be that large."
             )
-        columns = list(zip(*rows, strict=True))
-        if "" in columns[0]:
-            self._empty_rows += sum(1 for row in rows if not any(row))
-        missing = pa.scalar(None, pa.large_string())
-        for place, chunks in zip(self._places, self._chunks, strict=True):
-            cells = columns[place]
-            column = pa.array(cells, pa.large_string())
-            if "" in cells:
-                column = pc.if_else(pc.equal(column, ""), missing, column)
+        empty = None
+        for column, chunks in zip(batch.columns, self._chunks, strict=True):
             chunks.append(column)
+            if empty is None or empty.true_count:
+                here = pc.is_null(column)
+                empty = here if empty is None else pc.and_(empty, here)
+        self._empty_rows += empty.true_count if empty is not None else 0
 
     def frame(self) -> pd.DataFrame:
         """The table as a frame of ``str`` columns.
@@ -89,10 +141,13 @@ class TextTable:
             self._notes.add(f"{what} left out (a separator too many at the end of each line?).")
         if self._empty_rows:
             self._notes.add(f"{counted(self._empty_rows, 'row holds', 'rows hold')} no value at all; they are kept.")
-        return pa.table(columns, names=names).to_pandas(types_mapper={pa.large_string(): text_dtype()}.get)
+        frame: pd.DataFrame = pa.table(columns, names=names).to_pandas(
+            types_mapper={pa.large_string(): text_dtype()}.get
+        )
+        return frame
 
 
-def text_dtype() -> pd.StringDtype:
+def text_dtype() -> Any:
     """The dtype of text that is kept by Arrow, where NaN means missing."""
     import numpy as np
     import pandas as pd
@@ -100,4 +155,5 @@ def text_dtype() -> pd.StringDtype:
     try:
         return pd.StringDtype("pyarrow", na_value=np.nan)
     except TypeError:  # pandas 2.2
-        return pd.StringDtype("pyarrow_numpy")
+        kind: Any = pd.StringDtype
+        return kind("pyarrow_numpy")

@@ -14,17 +14,28 @@ from typing import TYPE_CHECKING, Any
 from fedlit.data.reading.cells import TextTable
 from fedlit.data.reading.names import check_no_header
 from fedlit.data.reading.options import ReadOptions
+from fedlit.data.reading.quotes import regular_quotes, without_blanks_around_quotes
 from fedlit.data.reading.raw import Notes, counted, one_line
 from fedlit.data.reading.recognise import kind_of, opened, refuse
-from fedlit.data.reading.separator import found_separator, without_blanks_around_quotes
-from fedlit.data.reading.utf8 import MAX_LINE, PIECE, BlanksAroundQuotes, Utf8, found_encoding, marked_encoding
+from fedlit.data.reading.separator import found_separator
+from fedlit.data.reading.utf8 import (
+    MAX_LINE,
+    PIECE,
+    BlanksAroundQuotes,
+    Lines,
+    Watch,
+    found_encoding,
+    lines_in,
+    marked_encoding,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["read_delimited"]
 
-CHUNK_CELLS = 500_000
+CHUNK_CELLS = 50_000
+SNIFFED = 2**18
 CHUNK_BYTES = 2**24
 SEP_LINE = re.compile(r"sep=(.)(?:\r\n|\r|\n|\Z)", re.IGNORECASE)
 LINE_END = re.compile(r"\r\n|\r|\n")
@@ -84,32 +95,32 @@ def _telling(piece: object) -> bytes:
 def _read(
     source: Any, head: bytes, encoding: str | None, options: ReadOptions, notes: Notes, *, tidied: bool
 ) -> pd.DataFrame:
-    complete = len(head) < PIECE
     encoding, mark = _agreed_encoding(head, encoding)
     head = head[mark:]
+    complete = len(head) <= SNIFFED
     if options.encoding is None and encoding != "utf-8":
         notes.add(f"it is not UTF-8 and is read as {encoding}. If letters look wrong, write encoding.")
-    start = head.decode(encoding, "strict" if complete else "ignore")
+    start = head[:SNIFFED].decode(encoding, "strict" if complete else "ignore")
     own = SEP_LINE.match(start)
     skipped = options.skiprows or bool(own)
     if own:
         notes.add(f"its first line, {own.group().strip()!r}, is taken for the separator.")
     sep = options.sep or (own and own.group(1))
     if not sep:
-        lines = io.StringIO(start, newline="")
+        text = io.StringIO(start, newline="")
         for _ in range(skipped):
-            lines.readline()
-        sep = found_separator(lines.read(), complete=complete, names=options.names, notes=notes)
-    stream = Utf8(source, head, encoding, notes, options.max_bytes, sep, tidied=tidied)
-    text = io.TextIOWrapper(io.BufferedReader(stream, PIECE), encoding="utf-8", newline="")
+            text.readline()
+        sep = found_separator(text.read(), complete=complete, names=options.names, notes=notes)
+    watch = Watch(notes, options.max_bytes, sep, tidied=tidied)
+    lines = Lines(source, head, encoding, watch)
+    given = iter(lines)
     for line in range(skipped):
-        if not text.readline():
+        if next(given, None) is None:
             raise notes.error(f"skiprows says {skipped:,}, but there are only {counted(line, 'line')}. Lower it.")
-    rows: Iterator[str] = text
     if tidied:
-        rows = without_blanks_around_quotes(text, sep)
+        given = without_blanks_around_quotes(given, sep)
         notes.add("blanks between quotes and separators are left out.")
-    return _Rows(rows, sep, skipped, options, notes).frame(stream)
+    return _Rows(lines, given, sep, skipped, options, notes).frame(tidied=tidied)
 
 
 def _agreed_encoding(head: bytes, given: str | None) -> tuple[str, int]:
@@ -126,8 +137,11 @@ def _agreed_encoding(head: bytes, given: str | None) -> tuple[str, int]:
 class _Rows:
     """The rows of one text, checked one by one against its header."""
 
-    def __init__(self, lines: Iterator[str], sep: str, skipped: int, options: ReadOptions, notes: Notes) -> None:
-        self._reader = csv.reader(lines, delimiter=sep, strict=True)
+    def __init__(
+        self, lines: Lines, given: Iterator[str], sep: str, skipped: int, options: ReadOptions, notes: Notes
+    ) -> None:
+        self._lines, self._sep = lines, sep
+        self._reader = csv.reader(given, delimiter=sep, strict=True)
         self._skipped, self._options, self._notes = skipped, options, notes
         self._spare = False
         self._expected = ""
@@ -138,7 +152,7 @@ class _Rows:
         """The last line that was read, counted from 1."""
         return self._skipped + self._reader.line_num
 
-    def frame(self, stream: Utf8) -> pd.DataFrame:
+    def frame(self, *, tidied: bool) -> pd.DataFrame:
         """Read all of them."""
         names = self._options.names
         header = names if names is not None else self._one(2)
@@ -156,12 +170,28 @@ class _Rows:
         self._regular([first], width, before)
         table = TextTable(header, self._options, self._notes, spare=self._spare)
         table.add([first])
+        if not tidied:
+            self._read_plain(table)
         size = 1000
         while (rows := self._chunk(size, width)) is not None:
             table.add(rows)
-            size = max(1, min(CHUNK_CELLS // width, CHUNK_BYTES * table.rows // stream.given))
+            size = max(1, min(CHUNK_CELLS // width, CHUNK_BYTES * table.rows // self._lines.watch.seen))
         self._say()
         return table.frame()
+
+    def _read_plain(self, table: TextTable) -> None:
+        """Let Arrow read lines up to the first that are not regular: it is faster, and reads these the same."""
+        while block := self._lines.block():
+            ended = block if block.endswith((b"\n", b"\r")) else block + b"\n"
+            quoted = b'"' in block
+            read = None
+            if not quoted or (self._sep.isascii() and regular_quotes(block, self._sep)):
+                read = table.parsed(ended, self._sep, lines_in(ended), quoted=quoted)
+            if read is None:
+                self._lines.give_back(block)
+                return
+            table.take(read)
+            self._skipped += read.num_rows
 
     def _one(self, width: int) -> list[str] | None:
         """The next line that is not blank."""
@@ -214,6 +244,8 @@ class _Rows:
             do = "The file may be cut short, or a separator is missing: fetch it again, or correct that line."
         else:
             do = "A separator too many, or a text that holds one without quotes: correct that line."
+            if found == expected + 1 and line <= self._skipped + 3:
+                do += " If the first column numbers the rows and has no name, write skiprows: 1 and names."
         if expected == 1 or line <= self._skipped + 3:
             do += " If lines of text stand above the header, write skiprows; if the separator is another one, sep."
         return self._notes.error(
