@@ -21,6 +21,7 @@ COMMANDS = {
     "validate --config NAME": "score the validation split of the newest run",
     "test --config NAME": "score its test split, write test.csv and test.json",
     "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
+    "predict --run RUN --client NAME --data FILE": "score new rows with one client of a trained run",
     "explain --run RUN": "what a run's clients had to correct in their columns (fedlit.IFedAvg)",
     "compare STUDY": "many methods and seeds: what federation gains, for whom",
     "search STUDY": "look for what to federate, and how",
@@ -95,11 +96,21 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.cli.explain import main as explain
 
         return _guarded(lambda: explain(rest))
+    elif command == "predict" and _about_new_rows(rest):
+        from fedlit.cli.score import predict
+
+        return _guarded(lambda: predict(rest))
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
         raise ConfigError(f"expected a command, found {command!r}; fedlit --help lists them." + _meant(command))
     return 0
+
+
+def _about_new_rows(args: list[str]) -> bool:
+    from fedlit.cli.score import ASKED_FOR
+
+    return any(arg.partition("=")[0] in ASKED_FOR for arg in args)
 
 
 def _meant(command: str) -> str:
