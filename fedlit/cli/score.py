@@ -1,4 +1,4 @@
-"""The command line of ``fedlit predict --run``. Light: what it needs is imported when it is known what is asked."""
+"""``fedlit predict --run`` and ``fedlit export``. Light: what they need is imported when it is known what is asked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedlit.score.files import check_input, check_output, read_rows, scores_besi
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ASKED_FOR", "predict"]
+__all__ = ["ASKED_FOR", "export", "predict"]
 
 ASKED_FOR = ("--run", "--client", "--out", "--keys")
 """Flags by which ``fedlit predict`` is about new rows."""
@@ -62,6 +62,35 @@ def predict(argv: Sequence[str]) -> int:
     ]
     for line in lines:
         print(for_terminal(line))
+    return 0
+
+
+def export(argv: Sequence[str]) -> int:
+    """Run ``fedlit export`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit export",
+        description="Write one client of a trained run as a folder of data: encoder, network, model card. "
+        "fedlit.score.load(FOLDER) scores rows with it, without Lightning, and runs no code from it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_argument("--client", required=True, help="the client")
+    parser.add_argument("--out", help="the folder (default: export/CLIENT in the run's folder)")
+    parser.add_argument(
+        "--format",
+        choices=("graph", "onnx", "torch"),
+        default="graph",
+        help="of the network: operations and tensors as data (default), ONNX, or torch.export's own, whose reader can "
+        "run what is in the file",
+    )
+    parser.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
+    asked = parser.parse_args(argv)
+    folder = find_run(asked.run)
+    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "export")  # before torch is imported
+    from fedlit.run.export import export as write
+    from fedlit.show.shown import for_terminal
+
+    print(for_terminal(write(folder, asked.client, asked.out, asked.format, asked.ckpt_path)))
     return 0
 
 

@@ -68,7 +68,7 @@ def scorer_of(
     site = next(own for own in spec.sites if own.name == client)
     built = _trained(loop, header, spec)
     about = {
-        "checkpoint": str(checkpoint),
+        "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
         "epochs": int(header["epoch"]) + (header["global_step"] > 0),
         "client": type(built).__name__,
         "rows": dict(site.rows),

@@ -13,9 +13,10 @@ from fedlit.show.shown import say
 from fedlit.train.manifest import Manifest, read_checkpoint
 
 if TYPE_CHECKING:
+    from fedlit.run.run import Run
     from fedlit.score.scorer import Scorer
 
-__all__ = ["load_run"]
+__all__ = ["load_run", "open_run"]
 
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
@@ -30,6 +31,12 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
     Raises:
         ConfigError: no such run, checkpoint or client, or a run whose networks nobody can build.
     """
+    loaded, path = open_run(run, client, checkpoint, quiet=quiet)
+    return loaded.client(client, path)
+
+
+def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
+    """A trained run that has a client of this name, and its checkpoint; see :func:`load_run`."""
     folder = find_run(run)
     path, _ = to_score(folder.parent.parent, folder.parent.name, str(checkpoint), folder, "score")
     if not quiet:
@@ -50,4 +57,4 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
         if str(origin.parent) not in sys.path:
             sys.path.append(str(origin.parent))
     loaded, _ = parse(read("describe", ["--config", str(config)]))
-    return loaded.client(client, path)
+    return loaded, path

@@ -2,8 +2,13 @@
 
 from fedlit.lazy import lazy_names
 
-# load_run builds networks from a configuration, for which it stands above this room: it is only handed on
+# load_run and export build networks from a configuration, and stand above this room: they are only handed on
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"Scorer": "fedlit.score.scorer", "load": "fedlit.score.folder", "load_run": "fedlit.run.trained"},
+    {
+        "export": "fedlit.run.export",
+        "Scorer": "fedlit.score.scorer",
+        "load": "fedlit.score.folder",
+        "load_run": "fedlit.run.trained",
+    },
 )
