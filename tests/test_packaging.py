@@ -40,16 +40,17 @@ def test_what_is_imported_is_required_and_the_other_way_round() -> None:
     imported = {(first or second).decode() for first, second in found} | {"pyarrow"}  # with which pandas writes Parquet
     others = imported - set(sys.stdlib_module_names) - {"fedlit"}
     required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
+    required |= {"onnxruntime", "onnxscript"}  # of an extra, imported where they are asked for
     assert {canonicalize_name(MODULES.get(name, name)) for name in others} == required
 
 
 def test_what_make_installs_is_within_the_ranges() -> None:
     extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"]]
+    lines = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"], *extras["onnx"]]
     ranges = {
         canonicalize_name(own.name): own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()
     }
-    assert ranges.pop("fedlit").extras == {"docs"}  # of which dev is made
+    assert ranges.pop("fedlit").extras == {"docs", "onnx"}  # of which dev is made
     pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}
     # mkdocstrings does not pin what renders Python

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlit.data.columns import Kind
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, DataError, FedlitError, told_as
 from fedlit.score.graph import Graph
@@ -144,31 +145,43 @@ def _check_task(task: Task, main: Mapping[str, Any]) -> None:
     """What nobody else looks at before rows come."""
     labels, own = task.classes, main["classes"]
     if any(type(label) not in _LABELS for label in labels) or len(set(map(str, labels))) < len(labels):
-        raise DataError("labels that differ as text")
+        raise ValueError("expected labels that differ as text")
     if any(type(place) is not int or not 0 <= place < len(labels) for place in own) or len(set(own)) < len(own):
-        raise DataError("places of classes")
+        raise ValueError("expected places of classes")
     if labels and not own:
-        raise DataError("at least one class of its own")
+        raise ValueError("expected at least one class of its own")
     if any(type(main[key]) is not int or main[key] < 1 for key in ("batch", "inputs")):
-        raise DataError("whole numbers as batch and inputs")
+        raise ValueError("expected whole numbers as batch and inputs")
     if not isinstance(main["client"], str) or not all(isinstance(key, str) for key in main["keys"]):
-        raise DataError("names as text")
+        raise ValueError("expected names as text")
     if not isinstance(main["about"], dict):
-        raise DataError("an object as about")
+        raise ValueError("expected an object as about")
     numbers = [getattr(task, name, 1.0) for name in ("mean", "scale")]
     if not all(isinstance(value, int | float) for value in numbers) or not numbers[1] > 0:
-        raise DataError("numbers as mean and scale")
+        raise ValueError("expected numbers as mean and scale")
+
+
+def _check_column(name: str, own: Mapping[str, Any]) -> None:
+    kinds, moments, labels = get_args(Kind), own.get("moments"), own.get("categories", [])
+    if own["kind"] not in kinds:
+        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(kinds)}")
+    if moments is not None and (len(moments) != 3 or any(type(own) not in (int, float) for own in moments)):
+        raise ValueError(f"expected a count, a mean and a variance of the column {name[:60]!r}")
+    if not isinstance(labels, list) or any(type(label) not in _LABELS for label in labels):
+        raise ValueError(f"expected a list of categories of the column {name[:60]!r}")
 
 
 def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> TableEncoder:
+    for name, own in state["columns"].items():
+        _check_column(name, own)
     encoder = TableEncoder(client)
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
-        raise DataError(f"{inputs} inputs, each with a name of its own")
+        raise ValueError(f"expected {inputs} inputs, each with a name of its own")
     # a row without any value goes through all that was learnt of columns
     made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
     if made.shape != (1, inputs):
-        raise DataError(f"{inputs} inputs")
+        raise ValueError(f"expected {inputs} inputs")
     return encoder
 
 

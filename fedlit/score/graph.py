@@ -1,8 +1,8 @@
 """A network as data: a list of operations and named tensors, read from files that anybody may have written.
 
 A graph is a dictionary: ``format``, ``inputs`` (the width of a row), ``nodes`` and ``output``. A node has a ``name``,
-an ``op`` of :data:`~fedlit.score.ops.OPS`, ``args`` and ``kwargs``. An argument is a number, a word, true, false, null, a
-list of these, ``{"value": name}`` of what was computed before (or of a tensor, or of ``x``, the rows), or
+an ``op`` of :data:`~fedlit.score.ops.OPS`, ``args`` and ``kwargs``. An argument is a number, a word, true, false, null,
+a list of these, ``{"value": name}`` of what was computed before (or of a tensor, or of ``x``, the rows), or
 ``{"dtype": name}``.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import DataError, did_you_mean
-from fedlit.score.ops import CHECKS, DTYPES, OPS
+from fedlit.score.ops import CHECKS, DTYPES, FACTORIES, OPS
 
 __all__ = ["FORMAT", "ROWS", "Graph"]
 
@@ -24,6 +24,7 @@ ROWS = "x"
 """What the rows are called."""
 
 _MOST_NODES, _MOST_BYTES, _MOST_PARTS, _DEEPEST = 50_000, 2**30, 65_536, 3
+_REFUSED = ("device", "layout", "pin_memory", "memory_format", "out")
 _SEVERAL = ("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int")
 
 
@@ -108,6 +109,8 @@ class Graph:
             if op in CHECKS and not CHECKS[op](args, kwargs):
                 raise self._wrong(f"node {name!r}: expected {op} as in scoring, found arguments of training")
             where = f"node {name!r}"
+            if odd := sorted(set(kwargs) & set(_REFUSED)):
+                raise self._wrong(f"{where}: expected no argument {odd[0]}, which says where a result lies")
             yield name, op, self._read(args, known, where), self._read(kwargs, known, where)
             known.add(name)
         if not isinstance(self.output, str) or self.output not in known - {ROWS, *self.tensors}:
@@ -161,19 +164,19 @@ class Graph:
         most = 0
         for name, op, args, kwargs in self.steps:
             given, named = _filled(args, values), _filled(kwargs, values)
+            if op.split(".")[1:2] and op.split(".")[1] in FACTORIES:
+                named["device"] = meta
             if op in _SEVERAL and max((*given[0].shape, 0) if isinstance(given[0], Tensor) else (0,)) > _MOST_PARTS:
                 raise self._wrong(f"node {name!r}: expected at most {_MOST_PARTS} parts, found more")
             try:
-                with torch.no_grad(), meta:
+                with torch.no_grad():
                     values[name] = OPS[op](*given, **named)
             except Exception as error:  # torch raises many kinds for arguments that do not fit
                 told = " ".join(str(error).split())[:200]
                 raise self._wrong(f"node {name!r} ({op}): expected arguments that fit, found: {told}") from error
             size = _bytes(values[name])
             if rows <= 2 and size > _MOST_BYTES:
-                raise self._wrong(
-                    f"node {name!r} ({op}): expected at most {_MOST_BYTES >> 20} MiB, found {size:,} bytes"
-                )
+                raise self._wrong(f"node {name!r} ({op}): expected at most {_MOST_BYTES:,} bytes, found {size:,}")
             most = max(most, size)
         found = values[self.output]
         if not isinstance(found, Tensor) or found.shape != (rows, self.outputs) or not found.is_floating_point():

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["CHECKS", "DTYPES", "OPS", "SAME"]
+__all__ = ["CHECKS", "DTYPES", "FACTORIES", "OPS", "SAME"]
 
 aten: Any = torch.ops.aten
 
@@ -42,7 +42,8 @@ _TENSORS = (
     aten.abs.default, aten.sign.default, aten.sin.default, aten.cos.default, aten.erf.default, aten.floor.default,
     aten.ceil.default, aten.round.default, aten.trunc.default, aten.atan.default, aten.remainder.Scalar,
     aten.clamp.default, aten.clamp.Tensor, aten.clamp_min.default, aten.clamp_max.default,
-    aten.maximum.default, aten.minimum.default, aten.nan_to_num.default,
+    aten.sinh.default, aten.cosh.default, aten.tan.default, aten.maximum.default, aten.minimum.default,
+    aten.nan_to_num.default,
     # comparison
     aten.eq.Scalar, aten.eq.Tensor, aten.ne.Scalar, aten.ne.Tensor, aten.lt.Scalar, aten.lt.Tensor, aten.le.Scalar,
     aten.le.Tensor, aten.gt.Scalar, aten.gt.Tensor, aten.ge.Scalar, aten.ge.Tensor, aten.isnan.default,
@@ -100,6 +101,9 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "floordiv": _whole(operator.floordiv),
 }
 """Name → what it computes."""
+
+FACTORIES = ("zeros", "ones", "full", "arange")
+"""Operations that take no tensor, and so have to be told where their result lies."""
 
 SAME = ("aten.detach.default", "aten.alias.default", "aten.detach_.default", "aten.lift_fresh_copy.default")
 """Operations that give what they take, where nothing is trained: they are not written."""

@@ -98,8 +98,10 @@ def _graph_of(program: torch.export.ExportedProgram, where: str) -> tuple[dict[s
             continue
         nodes.append({"name": node.name, "op": op, "args": args, "kwargs": kwargs})
     output = str(results[0].arg.name)
-    graph = {"format": FORMAT, "inputs": 0, "nodes": _used(nodes, _named(output, same)), "output": _named(output, same)}
-    wanted = {name for node in graph["nodes"] for name in (*_names(node["args"]), *_names(node["kwargs"]))}
+    output = _named(output, same)
+    used = _used(nodes, output)
+    graph = {"format": FORMAT, "inputs": 0, "nodes": used, "output": output}
+    wanted = {name for node in used for name in (*_names(node["args"]), *_names(node["kwargs"]))}
     tensors = {name: own for name, own in constants.items() if name in wanted}
     if odd := [
         name for name, own in tensors.items() if not isinstance(own, Tensor) or own.dtype not in DTYPES.values()

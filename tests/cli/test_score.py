@@ -108,3 +108,26 @@ def test_mistakes_that_need_the_checkpoint_or_the_rows(here: Path, capsys: pytes
     ):
         assert main([*ASK, *args]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_client_is_exported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedlit.score import load
+
+    assert main(["export", "--run", "mine", "--client", "north"]) == 0
+    told = capsys.readouterr()
+    assert "Checked: on 1,000 random rows, for its tables are not here" in told.out
+    assert "Wrote lightning_logs/mine/version_0/export/north (" in told.out and "checkpoints/last.ckpt" in told.err
+    found = load("lightning_logs/mine/version_0/export/north").predict(pd.read_csv("new.csv"))
+    pd.testing.assert_frame_equal(found, load_run("mine", "north", quiet=True).predict(pd.read_csv("new.csv")))
+    assert main(["export", "--run", "mine", "--client", "south", "--out", "far/south"]) == 0
+    assert "on 16 test rows of the client" in capsys.readouterr().out  # whose table is there
+    for args, message in (
+        (["--client", "noth"], "--client: expected one of north, south, found 'noth'. Did you mean 'north'?"),
+        (["--client", "north", "--format", "onx"], "--format: expected one of graph, onnx, torch, found 'onx'"),
+        (["--client", "north", "--out", "."], "--out: expected a new folder, or one of an earlier export"),
+        ([], "expected --client"),
+    ):
+        assert main(["export", "--run", "mine", *args]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["exprt"]) == 2
+    assert "Did you mean 'export'?" in capsys.readouterr().err

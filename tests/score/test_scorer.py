@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,17 +44,6 @@ def of_age(x: torch.Tensor) -> torch.Tensor:
 
 def scorer(**options: object) -> Scorer:
     return Scorer("north", ENCODER, of_age, ENCODER.task, **options)  # type: ignore[arg-type]
-
-
-def test_scoring_imports_no_lightning() -> None:
-    code = (
-        "import sys\nfrom fedlit.score import Scorer\nimport fedlit.score.files\n"
-        "heavy = [m for m in sys.modules if m.partition('.')[0] in ('lightning', 'pytorch_lightning', 'jsonargparse')"
-        " or m.startswith(('fedlit.train', 'fedlit.run', 'fedlit.client', 'fedlit.engine'))]\n"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_results_are_the_tasks_own() -> None:
