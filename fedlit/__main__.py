@@ -21,6 +21,8 @@ COMMANDS = {
     "validate --config NAME": "score the validation split of the newest run",
     "test --config NAME": "score its test split, write test.csv and test.json",
     "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
+    "predict --run RUN --client NAME --data FILE": "score new rows with one client of a trained run",
+    "export --run RUN --client NAME": "write one client as a folder of data, to score rows elsewhere",
     "explain --run RUN": "what a run's clients had to correct in their columns (fedlit.IFedAvg)",
     "compare STUDY": "many methods and seeds: what federation gains, for whom",
     "search STUDY": "look for what to federate, and how",
@@ -91,10 +93,18 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.cli.partition import main as partition
 
         return _guarded(lambda: partition(rest))
+    elif command == "export":
+        from fedlit.cli.score import export
+
+        return _guarded(lambda: export(rest))
     elif command == "explain":
         from fedlit.cli.explain import main as explain
 
         return _guarded(lambda: explain(rest))
+    elif command == "predict" and _about_new_rows(rest):
+        from fedlit.cli.score import predict
+
+        return _guarded(lambda: predict(rest))
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
@@ -102,9 +112,15 @@ def _dispatch(args: list[str]) -> int:
     return 0
 
 
+def _about_new_rows(args: list[str]) -> bool:
+    from fedlit.cli.score import ASKED_FOR
+
+    return any(arg.partition("=")[0] in ASKED_FOR for arg in args)
+
+
 def _meant(command: str) -> str:
     """What a word that is no command may have been."""
-    known = [*HEAVY, *STUDIES, "data", "explain", "partition", "--version", "--help"]
+    known = [*HEAVY, *STUDIES, "data", "explain", "export", "partition", "--version", "--help"]
     dashed = " Did you mean fedlit fit --config …?" if command.startswith("-") else ""
     return did_you_mean(command, known) or dashed
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.tasks import Classification, Task
+from fedlit.tasks import Classification, Task, task_from, task_state
 from fedlit.tasks.metrics import Site
 
 __all__ = ["ClientSpec", "Site", "own_share"]
@@ -56,6 +56,37 @@ class ClientSpec:
     def __post_init__(self) -> None:
         if self.task is None:
             object.__setattr__(self, "task", Classification(self.classes, self.class_rows))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The description as plain data: a checkpoint keeps it, so that a client can be built where no table is."""
+        state = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(self).items()
+            if key not in ("rows", "sites", "common", "task")
+        }
+        return {
+            **state,
+            "rows": dict(self.rows),
+            "sites": [{**vars(site), "classes": list(site.classes), "rows": dict(site.rows)} for site in self.sites],
+            "common": None if self.common is None else {group: list(own) for group, own in self.common.items()},
+            "task": task_state(self.task),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
+        """The description whose :meth:`state_dict` it is.
+
+        Example:
+            >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, (), common={"all": ("age",)})
+            >>> ClientSpec.from_state(spec.state_dict()) == spec
+            True
+        """
+        own: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
+        common = own["common"]
+        own["sites"] = tuple(Site(**{**site, "classes": tuple(site["classes"])}) for site in own["sites"])
+        own["common"] = None if common is None else {group: tuple(names) for group, names in common.items()}
+        own["task"] = task_from(own["task"])
+        return cls(**own)
 
     @property
     def unique(self) -> tuple[str, ...]:

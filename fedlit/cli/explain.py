@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fedlit.cli.parser import Parser
-from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS
+from fedlit.run.folders import find_run
 
 __all__ = ["main"]
 
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--threshold", type=float, default=2.0, help="standard deviations of a mark (default: 2)")
     parser.add_argument("--out", help="where to write (default: explain/ in the run's folder)")
     arguments = vars(parser.parse_args(argv))
-    arguments["run"] = _folder(arguments["run"])
+    arguments["run"] = find_run(arguments["run"], lambda folder: (folder / CORRECTIONS).is_file())
     from fedlit.run.explanation import explain
     from fedlit.show.shown import for_terminal
 
@@ -41,23 +40,3 @@ def main(argv: Sequence[str]) -> int:
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
     return 0
-
-
-def _folder(run: str) -> Path:
-    """A run's folder; of a folder of runs, or of a configuration's name, the newest one that has corrections, else the
-    newest.
-    """
-    path = Path(run)
-    for folder in (path, Path("lightning_logs", path.stem)):
-        if (folder / CORRECTIONS).is_file():
-            return folder
-        numbered = {own.name.removeprefix("version_"): own for own in folder.glob("version_*")}
-        runs = [numbered[number] for number in sorted(filter(str.isdigit, numbered), key=int, reverse=True)]
-        if runs:
-            return next((own for own in runs if (own / CORRECTIONS).is_file()), runs[0])
-    if path.is_dir():
-        return path
-    raise ConfigError(
-        f"--run: expected a run's folder, such as {Path('lightning_logs', path.stem, 'version_0')}, found none of the "
-        f"name {run}"
-    )

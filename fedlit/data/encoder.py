@@ -29,7 +29,6 @@ from fedlit.data.schema.schema import Schema
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
-from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks import TASKS, MultiLabel, Task
 
@@ -137,19 +136,19 @@ class TableEncoder:
         """Raw rows, as a file has them, as those that :meth:`transform` takes.
 
         Returns:
-            The rows with their index, and notes for a person: what was converted, or not seen in training.
+            The rows with their index, and notes for a person: what was converted.
 
         Raises:
             DataError: a column is not there, or holds something else.
         """
-        where = f"client {self.client!r}"
-        frame, notes = (raw, list[str]()) if self.schema is None else self.schema.apply(raw, where)
-        for name, column in self.columns.items():
-            count, new = column.unseen(frame[name]) if name in frame else (0, [])
-            if count:
-                shown = f"{count:,} cells hold a category that no training row has: {shorten([*map(repr, new)])}"
-                notes.append(f"{name}: {shown}")
-        return frame, notes
+        if self.schema is None:
+            return raw, []
+        return self.schema.apply(raw, f"client {self.client!r}")
+
+    @property
+    def asked(self) -> list[str]:
+        """Columns that raw rows must have."""
+        return list(self.columns) if self.schema is None else self.schema.used
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
         """Rows of a table with these columns, in any order, as (n, inputs) float32.

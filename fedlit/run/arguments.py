@@ -15,7 +15,7 @@ from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "made_from", "pairs_of", "read", "title"]
+__all__ = ["ROOT", "Asked", "Command", "made_from", "origins", "pairs_of", "read", "title"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -60,6 +60,11 @@ def title(configs: list[Path]) -> str:
 def made_from(configs: list[Path]) -> str:
     """The first line of a run's own configuration: the files that it came from."""
     return _MADE_FROM + _origin(*configs)
+
+
+def origins(config: Path) -> list[Path]:
+    """The files that a run's own configuration came from, as its first line has them; they may be gone."""
+    return [Path(path) for path in _origin(config).split(" and ")]
 
 
 def _origin(*configs: Path) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.train.manifest import LAST
 
-__all__ = ["CHECKPOINTS", "new_folder", "newest_run", "run_folder", "to_resume", "to_score"]
+__all__ = ["CHECKPOINTS", "find_run", "new_folder", "newest_run", "run_folder", "to_resume", "to_score"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -38,6 +39,35 @@ def newest_run(root: Path, name: str) -> Path | None:
             f"checkpoints were off); start a new one, or give --ckpt_path {older[-1] if older else 'FILE'}"
         )
     return newest
+
+
+def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
+    """A run's folder, whichever way it is named.
+
+    Args:
+        run: a run's folder; a folder of runs or the name of a configuration for its newest run that fits, else the
+            newest.
+        fits: whether a run has what is asked of it; that its training began if None.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    fits = fits or (lambda folder: (folder / CHECKPOINTS).is_dir())
+    path = Path(run)
+    name = path.stem if path.suffix in (".yaml", ".yml") else path.name
+    for folder in (path, Path("lightning_logs", name)):
+        if fits(folder):
+            return folder
+        runs = [own for _, own in sorted(_versions(folder).items(), reverse=True)]
+        if runs:
+            return next((own for own in runs if fits(own)), runs[0])
+    if path.is_dir():
+        return path
+    raise ConfigError(
+        f"--run: expected a run's folder, such as {Path('lightning_logs', name, 'version_0')}, or the name of a "
+        f"configuration that was trained, found none of the name {run}."
+        + did_you_mean(name, (own.name for own in Path("lightning_logs").glob("*") if _versions(own)))
+    )
 
 
 def run_folder(checkpoint: Path) -> Path | None:

@@ -21,6 +21,7 @@ from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
+from fedlit.run.served import scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
@@ -31,6 +32,7 @@ from fedlit.train.results import Results
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
+    from fedlit.score.scorer import Scorer
 
 __all__ = ["Run"]
 
@@ -294,6 +296,17 @@ class Run(Shown):
         assert batches is not None and self.folder is not None
         return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
 
+    def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
+        """One client, to score rows that nobody has labelled: ``run.client("north").predict(frame)``.
+
+        Args:
+            name: the client's.
+            ckpt_path: see :meth:`test`.
+        """
+        checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
+        precision = str(self.trainer_options.get("precision") or "32-true")
+        return scorer_of(self.loop, self.data, checkpoint, name, precision)
+
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint = self._find(ckpt_path, quiet, split)
         self.trainer = self._trainer([Board(None, self.settings)] if split == "test" else [], log=split == "test")
@@ -355,12 +368,6 @@ class Run(Shown):
                     f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
                 ) from error
 
-    def _use_encoders(self, header: Mapping[str, Any]) -> None:
-        """What was learnt of tables in training is not learnt again from files that may have changed."""
-        states = header["fedlit"].get("encoders")  # version 0.1 kept none
-        if states and not self.data.clients:
-            self.data.use_encoders(states)
-
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
         """The checkpoint to load; sets the folder to write to, and the encoders that the run was trained with."""
         if self.trainer_options.get("fast_dev_run"):
@@ -369,7 +376,7 @@ class Run(Shown):
             )
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
-        self._use_encoders(read_checkpoint(checkpoint, resumable=False))
+        use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         if not quiet:
             say(f"Using {checkpoint}")

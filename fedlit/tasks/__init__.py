@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -26,6 +28,8 @@ __all__ = [
     "Score",
     "Task",
     "read_predictions",
+    "task_from",
+    "task_state",
 ]
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression, MultiLabel, Counts)}
@@ -49,3 +53,23 @@ def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
     if "task" in frame and (read := TASKS[frame["task"].iloc[0]].read(frame)) is not None:
         return read
     return next(read for task in TASKS.values() if (read := task.read(frame)) is not None)
+
+
+def task_state(task: Task) -> dict[str, Any]:
+    """A task as plain data.
+
+    Example:
+        >>> task_state(Classification(("ill", "well"), (3, 4)))
+        {'name': 'classification', 'classes': ['ill', 'well'], 'class_rows': [3, 4]}
+    """
+    own: dict[str, Any] = asdict(task)  # type: ignore[call-overload]  # tasks are dataclasses
+    return {
+        "name": task.name,
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in own.items()},
+    }
+
+
+def task_from(state: Mapping[str, Any]) -> Task:
+    """The task whose :func:`task_state` it is."""
+    own = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
+    return TASKS[str(own.pop("name"))](**own)

@@ -340,7 +340,9 @@ class FederatedLoop(LightningModule):
             call_hook(client, "on_save_checkpoint", own[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
         encoders = self.federation.data.encoder_states()
-        checkpoint["fedlit"] = {"clients": own, "stacks": stacks, "encoders": encoders, **self.manifest.to_dict()}
+        specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
+        kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs}
+        checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""

@@ -1,0 +1,120 @@
+"""``fedlit predict --run`` and ``fedlit export``. Light: what they need is imported when it is known what is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError
+from fedlit.run.folders import find_run, to_score
+from fedlit.score.files import check_input, check_output, read_rows, scores_beside, write_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.score.scorer import Scorer
+
+__all__ = ["ASKED_FOR", "export", "predict"]
+
+ASKED_FOR = ("--run", "--client", "--out", "--keys")
+"""Flags by which ``fedlit predict`` is about new rows."""
+
+
+def predict(argv: Sequence[str]) -> int:
+    """Run ``fedlit predict --run`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit predict",
+        description="Score rows of a file with one client of a trained run. The rows need no label, and the tables "
+        "that were trained on need not be there.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_argument("--client", required=True, help="the client whose encoder and network are used")
+    parser.add_argument("--data", required=True, type=Path, help="rows: .csv, .csv.gz or .parquet")
+    parser.add_argument("--out", type=Path, help=".csv or .parquet (default: NAME.scores.csv beside the rows)")
+    parser.add_argument("--keys", nargs="+", metavar="COLUMN", help="columns of the rows that the scores begin with")
+    parser.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
+    if any(arg.partition("=")[0] in ("--config", "-c") for arg in argv):
+        raise ConfigError(
+            "fedlit predict: expected --run RUN (new rows, from --data) or --config NAME (a split of the tables that "
+            "were trained on), found both kinds of keys; leave out one"
+        )
+    asked = parser.parse_args(argv)
+    check_input(asked.data)
+    out = asked.out or scores_beside(asked.data)
+    check_output(out, asked.data)
+    folder = find_run(asked.run)
+    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "predict")  # before torch is imported
+    from fedlit.run.trained import load_run
+    from fedlit.show.shown import for_terminal
+
+    scorer = load_run(folder, asked.client, asked.ckpt_path)
+    raw = read_rows(asked.data, scorer.encoder)
+    rows = raw.frame
+    scores = scorer.predict(rows, asked.keys)
+    if not asked.keys and not scorer.keys:
+        scores.insert(0, "row", range(len(scores)))
+    replaced = write_scores(scores, out)
+    lines = [
+        f"Scored {len(rows):,} rows of {asked.data} as client {asked.client}",
+        *_predicted(scores, scorer),
+        *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
+        f"{'Replaced' if replaced else 'Wrote'} {out}",
+    ]
+    for line in lines:
+        print(for_terminal(line))
+    return 0
+
+
+def export(argv: Sequence[str]) -> int:
+    """Run ``fedlit export`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit export",
+        description="Write one client of a trained run as a folder of data: encoder, network, model card. "
+        "fedlit.score.load(FOLDER) scores rows with it, without Lightning, and runs no code from it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_argument("--client", required=True, help="the client")
+    parser.add_argument("--out", help="the folder (default: export/CLIENT in the run's folder)")
+    parser.add_argument(
+        "--format",
+        choices=("graph", "onnx", "torch"),
+        default="graph",
+        help="of the network: operations and tensors as data (default), ONNX, or torch.export's own, whose reader can "
+        "run what is in the file",
+    )
+    parser.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
+    asked = parser.parse_args(argv)
+    folder = find_run(asked.run)
+    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "export")  # before torch is imported
+    from fedlit.run.export import export as write
+    from fedlit.show.shown import for_terminal
+
+    print(for_terminal(write(folder, asked.client, asked.out, asked.format, asked.ckpt_path)))
+    return 0
+
+
+def _precision(trained: str) -> list[str]:
+    """What is said where ``fedlit predict --config`` would compute otherwise."""
+    same = trained in ("32", "32-true")
+    return [] if same else [f"trained with trainer.precision {trained}; scored in float32, so last digits may differ"]
+
+
+def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
+    """A line for each predicted column."""
+    first, classes = "predicted", bool(scorer.task.classes)
+    if first in scores:
+        return [_counted(scores[first], scorer.encoder.target_name, classes)]
+    return [_counted(scores[f"{first}_{label}"], label, True) for label in scorer.task.classes]
+
+
+def _counted(predicted: pd.Series, target: str, classes: bool) -> str:
+    """How often what is predicted."""
+    if classes:
+        counts = predicted.value_counts()
+        return f"Predicted {target}: " + ", ".join(f"{label} {count:,}" for label, count in counts.items())
+    low, middle, high = predicted.quantile([0, 0.5, 1])
+    return f"Predicted {target}: from {low:.6g} to {high:.6g}, median {middle:.6g}"

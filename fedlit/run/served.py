@@ -1,0 +1,146 @@
+"""A client of a checkpoint as a :class:`~fedlit.score.scorer.Scorer`: built from what the checkpoint says of it,
+without the tables that it was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fedlit.data.encoder import TableEncoder
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.score.scorer import Scorer, unknown_target
+from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.show.shown import say
+from fedlit.spec import ClientSpec
+from fedlit.train.manifest import Manifest, read_checkpoint
+
+if TYPE_CHECKING:
+    from fedlit.client.client import FederatedClient
+    from fedlit.data.module import FederatedData
+    from fedlit.train.loop import FederatedLoop
+
+__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
+
+
+class ClientFunction:
+    """What a client predicts of encoded rows, as ``fedlit predict`` has it.
+
+    Args:
+        client: trained; it is put into evaluation mode.
+        site: whose rows; seeds what a client draws that has dropout in evaluation, too.
+        seed: the run's.
+    """
+
+    def __init__(self, client: FederatedClient, site: str, seed: int) -> None:
+        self.client, self._seed = client.eval(), derive_seed(seed, "predict", site, 0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, d) float32 → (n, width)."""
+        from fedlit.data.loader import Batch
+
+        with isolated_rng(self._seed):
+            return self.client.evaluate(Batch(x, unknown_target(self.client.spec.task, len(x))))[0]
+
+
+def scorer_of(
+    loop: FederatedLoop, data: FederatedData, checkpoint: Path, client: str, precision: str = "32-true"
+) -> Scorer:
+    """One client of a run, as it was when a checkpoint was written.
+
+    Args:
+        loop: which builds clients as the checkpoint's were.
+        data: the run's; its tables are read for older checkpoints alone.
+        checkpoint: of this run.
+        client: its name; of a federation whose rows are pooled, that of the party whose rows will come.
+        precision: that the run was trained with.
+
+    Raises:
+        ConfigError: no such client, or a checkpoint of other networks.
+    """
+    header = read_checkpoint(checkpoint, resumable=False)
+    find_client(header, client)
+    specs, encoder = _described(loop, data, header, client)
+    spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
+    site = next(own for own in spec.sites if own.name == client)
+    built = _trained(loop, header, spec)
+    about = {
+        "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
+        "epochs": int(header["epoch"]) + (header["global_step"] > 0),
+        "client": type(built).__name__,
+        "rows": dict(site.rows),
+        "version": header.get("pytorch-lightning_version"),
+        "precision": precision,
+    }
+    function = ClientFunction(built, client, loop.seed)
+    return Scorer(client, encoder, function, spec.task, classes=site.classes, batch=data.eval_batch_size, about=about)
+
+
+def find_client(header: Mapping[str, Any], client: str) -> None:
+    """Refuse a name that no client of a checkpoint has.
+
+    Raises:
+        ConfigError: says which there are.
+    """
+    saved = header["fedlit"]
+    names = sorted(saved.get("encoders") or saved["data"])
+    if client in names:
+        return
+    if client in {*saved["data"], "all"} and client not in names and saved.get("encoders"):
+        raise ConfigError(
+            f"--client: expected one of {', '.join(names)}, whose rows were pooled, found {client!r}; rows are read as "
+            "the table of one of them: name the one that they are like"
+        )
+    raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
+
+
+def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
+    """What was learnt of tables in training is not learnt again from files that may have changed."""
+    states = header["fedlit"].get("encoders")  # version 0.1 kept none
+    if states and not data.clients:
+        data.use_encoders(states)
+
+
+def _described(
+    loop: FederatedLoop, data: FederatedData, header: Mapping[str, Any], client: str
+) -> tuple[dict[str, ClientSpec], TableEncoder]:
+    """The clients' descriptions, and one's encoder; an older checkpoint has too little, and tables are read for it."""
+    saved = header["fedlit"]
+    states = saved.get("specs")
+    if states:
+        encoder = TableEncoder(client)
+        encoder.load_state_dict(saved["encoders"][client])
+        return {name: ClientSpec.from_state(state) for name, state in states.items()}, encoder
+    say("An earlier version wrote this checkpoint, which does not describe its clients: the run's tables are read")
+    use_encoders(data, header)
+    loop.build(data)
+    Manifest.read(header).refuse(loop.manifest, resume=False)
+    return {own.name: own for own in data.specs}, data.encoders[client]
+
+
+def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -> FederatedClient:
+    from fedlit.client import call_hook, overrides
+    from fedlit.engine.kernels import use_kernels
+
+    client = loop.federation.fresh(spec)
+    prefix = f"clients.{spec.name}."
+    tensors = {key[len(prefix) :]: own for key, own in header["state_dict"].items() if key.startswith(prefix)}
+    if overrides(client, "setup"):
+        call_hook(client, "setup", "predict")
+    try:
+        client.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"client {spec.name!r}: expected the checkpoint of such a network, found other tensors: "
+            f"{' '.join(str(error).split())}; use the run's own configuration and classes"
+        ) from error
+    saved = header["fedlit"]["clients"][spec.name]
+    client.state, client.steps_taken = saved["state"], saved.get("steps_taken", 0)
+    call_hook(client, "on_load_checkpoint", saved)
+    use_kernels({spec.name: client}, Manifest.read(header).kernels)
+    for parameter in client.parameters():
+        parameter.requires_grad_(False)
+    return client

@@ -1,0 +1,138 @@
+"""New rows as an encoder takes them: which columns are used, which cells are text that stands for something else, and
+what a person should know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
+
+from fedlit.data.columns import ColumnEncoder
+from fedlit.data.encoder import TableEncoder
+from fedlit.errors import DataError, did_you_mean
+from fedlit.show.text import shorten
+
+__all__ = ["check_frame", "missing_and_unseen", "typed"]
+
+_TRUTHS = {"true": True, "false": False}
+
+
+def check_frame(frame: pd.DataFrame, client: str) -> pd.DataFrame:
+    """The frame with names of columns as text.
+
+    Raises:
+        DataError: it is no frame, or two columns have one name.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        raise DataError(
+            f"client {client!r}: expected rows as a pandas DataFrame, found {type(frame).__name__}; its columns need "
+            "names, as in pandas.DataFrame(rows, columns=names)"
+        )
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise DataError(f"client {client!r}: expected each column once, found {twice!r} twice; rename or drop one")
+    return frame
+
+
+def typed(frame: pd.DataFrame, encoder: TableEncoder, keys: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+    """The columns that an encoder without a schema takes, text read as the type that was trained on.
+
+    Args:
+        frame: raw rows: typed, or text.
+        encoder: of the client.
+        keys: columns that are not said to be left out, for they are handed on.
+
+    Returns:
+        The features, and what a person should know.
+
+    Raises:
+        DataError: a column is missing, or cells are not of its type; names the column, a cell and its row.
+    """
+    _check_columns(list(frame.columns), list(encoder.columns), encoder.client)
+    notes, read, converted = list[str](), dict[str, pd.Series](), dict[str, int]()
+    for name, column in encoder.columns.items():
+        read[name] = frame[name]
+        if _is_to_be_read(frame[name], column):
+            read[name] = _as_trained(frame[name], column, encoder.client)
+            converted[name] = int(frame[name].notna().sum())
+    if converted and not all(_is_text(frame[name]) for name in encoder.columns):  # else it is a file's text
+        notes.append(f"text read as what was trained on: {_counts(converted)}")
+    extra = [str(name) for name in frame if name not in {*encoder.columns, *keys, encoder.target_name}]
+    if encoder.target_name in frame and encoder.target_name not in encoder.columns:
+        notes.append(f"column {encoder.target_name!r} is what is predicted, and was not looked at")
+    if extra:
+        notes.append(f"columns that the client does not use: {shorten(extra)}")
+    return pd.DataFrame(read, index=frame.index), notes
+
+
+def _check_columns(found: Sequence[str], expected: Sequence[str], client: str) -> None:
+    absent = [name for name in expected if name not in found]
+    if not absent:
+        return
+    free = [name for name in found if name not in expected]
+    more = f" (nor {shorten([repr(name) for name in absent[1:]])})" if len(absent) > 1 else ""
+    raise DataError(
+        f"client {client!r}: expected the column {absent[0]!r}, found none of this name{more}; rename the column that "
+        "is meant. If it is not there at all, add it: empty cells are allowed." + did_you_mean(absent[0], free)
+    )
+
+
+def _is_text(values: pd.Series) -> bool:
+    return is_string_dtype(values.dtype) or is_object_dtype(values.dtype)
+
+
+def _is_to_be_read(values: pd.Series, column: ColumnEncoder) -> bool:
+    """Whether cells are text, or a pandas category, of what was no text in training."""
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        return True
+    if column.kind == "text categories" or not _is_text(values):
+        return False
+    # what is typed already, its encoder judges
+    return infer_dtype(values, skipna=True) not in ("boolean", "datetime", "date", "empty")
+
+
+def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Series:
+    if isinstance(values.dtype, pd.CategoricalDtype):
+        values = values.astype(object).infer_objects()
+        if not _is_to_be_read(values, column):
+            return values
+    text = values.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
+    text = text.mask(text.eq(""))
+    if column.kind == "true/false categories":
+        read = text.map(lambda cell: _TRUTHS.get(str(cell).lower()), na_action="ignore").astype("boolean")
+        expected = "true or false"
+    else:
+        read = pd.to_numeric(text, errors="coerce")
+        expected = "numbers"
+    wrong = read.isna() & text.notna()
+    if wrong.any():
+        raise DataError(
+            f"client {client!r}, column {column.name!r}: expected {expected}, found {int(wrong.sum())} other cells of "
+            f"{len(values)}, such as {text[wrong].iloc[0]!r} in row {values.index[wrong][0]!r}; correct these "
+            "cells, or leave them empty"
+        )
+    return read if is_numeric_dtype(read) else read.astype(float)
+
+
+def missing_and_unseen(features: pd.DataFrame, encoder: TableEncoder) -> list[str]:
+    """What is said of cells without a value, and of categories that training did not have."""
+    missing, unseen = dict[str, int](), []
+    for name, column in encoder.columns.items():
+        if name not in features:
+            continue
+        empty = int(features[name].isna().sum())
+        if empty:
+            missing[name] = empty
+        count, new = column.unseen(features[name])
+        if count:
+            such = shorten([*map(repr, new[:3])])
+            unseen.append(f"{name}: {count:,} cells are of categories that training did not have, such as {such}")
+    notes = [f"cells without a value: {_counts(missing)}"] if missing else []
+    return [*notes, *unseen]
+
+
+def _counts(cells: dict[str, int]) -> str:
+    return shorten([f"{name} {count}" for name, count in cells.items()])

@@ -1,0 +1,110 @@
+"""Rows from a file, and their scores in one. Light: pandas is imported when there is something to read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedlit.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.data.encoder import TableEncoder
+    from fedlit.data.reading import Raw
+
+__all__ = ["check_input", "check_output", "read_rows", "scores_beside", "write_scores"]
+
+_PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
+_TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
+_PARQUET = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
+
+
+def _ends(path: Path, endings: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(endings)
+
+
+def check_input(path: Path) -> None:
+    """Refuse a file that cannot be read as a table.
+
+    Raises:
+        DataError: it is not there, or of another kind.
+    """
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "none"
+        raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
+    if not _ends(path, (*_TEXT, *_PARQUET)):
+        raise DataError(f"--data: expected a file that ends in {', '.join((*_TEXT, *_PARQUET))}, found {path.name}")
+
+
+def check_output(path: Path, data: Path) -> None:
+    """Refuse a file that scores cannot be written to.
+
+    Raises:
+        DataError: it ends in something else, or is the file of the rows.
+    """
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"--out: expected a file that ends in .csv or .parquet, found {path.name!r}")
+    if path.is_dir():
+        raise DataError(f"--out: expected a file, found the folder {path}; add a name, such as {path / 'scores.csv'}")
+    if path.resolve() == data.resolve():
+        raise DataError(f"--out: expected another file than that of the rows, found {path} for both")
+
+
+def scores_beside(data: Path) -> Path:
+    """The file that scores are written to where nobody names one.
+
+    Example:
+        >>> scores_beside(Path("new.csv.gz")).name
+        'new.scores.csv'
+    """
+    ending = next(own for own in sorted((*_TEXT, *_PARQUET), key=len, reverse=True) if _ends(data, (own,)))
+    return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending in _TEXT else ".scores.parquet"))
+
+
+def read_rows(path: Path, encoder: TableEncoder) -> Raw:
+    """The rows of a file, as the client's own file was read: of CSV all cells as text, for what they mean is the
+    encoder's to say.
+
+    Raises:
+        DataError: it is damaged, or has no rows.
+    """
+    from fedlit.data.reading import ReadOptions, read_table
+    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+
+    check_input(path)
+    schema, client = encoder.schema, encoder.client
+    if schema is None:
+        raw = read_table(path, ReadOptions(), client)
+        texts = {name: plain_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
+        known = {name: cells.mask(blank(cells, tokens=LABEL_TOKENS)) for name, cells in texts.items()}
+        return replace(raw, frame=raw.frame.assign(**{str(name): cells for name, cells in known.items()}))
+    # What is dropped or kept may not be there, and names may change that are not there, such as the target's.
+    told = {key: own for key, own in schema.reading.items() if key not in ("drop", "keep", "rename")}
+    try:
+        raw = read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)
+    except DataError:
+        without = [name for name in told.get("names", ()) if name != encoder.target_name]
+        if len(without) == len(told.get("names", ())):
+            raise
+        raw = read_table(path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client)
+    return replace(raw, frame=raw.frame.rename(columns=schema.reading.get("rename") or {}))
+
+
+def write_scores(scores: pd.DataFrame, path: Path) -> bool:
+    """Write them as the file's ending says; whether there was a file before.
+
+    Raises:
+        DataError: nothing can be written there.
+    """
+    replaced = path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() == ".csv":
+            scores.to_csv(path, index=False)
+        else:
+            scores.to_parquet(path, index=False)
+    except OSError as error:
+        raise DataError(f"--out {path}: cannot be written: {error.strerror or error}; give another file") from error
+    return replaced

@@ -1,0 +1,82 @@
+"""Plain data from a file that anybody may have written: JSON without its loopholes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import DataError
+
+__all__ = ["read_json", "write_json"]
+
+_MOST = 256 * 2**20  # bytes
+_LARGEST = 2**63 - 1
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file.
+
+    Raises:
+        DataError: it is not there, too large, cut short, no object, nested too deep, has a key twice, or a number that
+            is not finite or needs more than 64 bits.
+    """
+    try:
+        if path.stat().st_size > _MOST:
+            raise DataError(f"{path}: expected at most {_MOST >> 20} MiB, found {path.stat().st_size >> 20}")
+        found = json.loads(
+            path.read_text(encoding="utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}; export the client again") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: expected plain data, found it nested too deep; export the client again") from error
+    except ValueError as error:  # of JSON, of UTF-8, or of what is refused below
+        raise DataError(f"{path}: expected plain data, found: {error}; export the client again") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
+    return found
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain data.
+
+    Raises:
+        DataError: a number is not finite, or something is no plain data.
+    """
+    try:
+        text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{path.name}: expected plain, finite data, found: {error}") from error
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name[:60]!r} twice")
+        found[name] = value
+    return found
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"the number {text}")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text}")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or not -_LARGEST <= int(text) <= _LARGEST:
+        raise ValueError(f"a whole number of {len(text)} digits")
+    return int(text)

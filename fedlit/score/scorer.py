@@ -1,0 +1,221 @@
+"""One trained client as something that scores rows, in scikit-learn's manner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedlit.data.encoder import TableEncoder
+from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
+from fedlit.score.cells import check_frame, missing_and_unseen, typed
+from fedlit.show.text import shorten
+from fedlit.tasks import MultiLabel, Task
+from fedlit.tasks.base import is_target
+
+__all__ = ["Function", "Scorer", "unknown_target"]
+
+Function = Callable[[Tensor], Tensor]
+"""Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the task's classes, or a
+number."""
+
+
+class Scorer:
+    """Scores rows as one client of a run would: by the encoder that was fitted with it, and its network.
+
+    Made by ``Run.client``, :func:`fedlit.score.load_run` and :func:`fedlit.score.load`.
+
+    Args:
+        client: whose it is; messages name it.
+        encoder: turns rows into inputs, as in training.
+        function: what the client predicts of inputs.
+        task: what the function predicts.
+        classes: positions among the task's classes of those that the client's own training rows have: predictions are
+            of these alone. All if None.
+        keys: columns that results begin with, to tell rows by; those that the encoder's schema calls identifiers if
+            None.
+        batch: rows at a time through the network.
+        about: what else is known of it: plain data.
+
+    Attributes:
+        notes: what a person should know of the rows that were scored last: columns that were not used, cells without a
+            value, categories that training did not have, text that was read as numbers.
+
+    Example:
+        >>> from fedlit.data.sources import Bundled
+        >>> (table,) = Bundled(clients=["wine"]).tables(seed=0)
+        >>> encoder = TableEncoder("wine").fit(table)
+        >>> scorer = Scorer("wine", encoder, lambda x: torch.full((len(x), 3), 1 / 3), encoder.task)
+        >>> tomorrow = table.features.tail(2).assign(shelf=[7, 9])
+        >>> scorer.predict(tomorrow, keys=["shelf"]).columns.tolist()
+        ['shelf', 'probability_class_0', 'probability_class_1', 'probability_class_2', 'predicted']
+        >>> scorer.predict_proba(tomorrow).shape, scorer.notes
+        ((2, 3), ['columns that the client does not use: shelf'])
+    """
+
+    def __init__(
+        self,
+        client: str,
+        encoder: TableEncoder,
+        function: Function,
+        task: Task,
+        *,
+        classes: Sequence[int] | None = None,
+        keys: Sequence[str] | None = None,
+        batch: int = 1024,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.client, self.encoder, self.function = client, encoder, function
+        self.whole_task = task
+        self.own_classes = tuple(range(len(task.classes)) if classes is None else classes)
+        self.task = task.at(self.own_classes)
+        schema = encoder.schema
+        self.keys = tuple(keys if keys is not None else schema.keys if schema is not None else ())
+        self.batch, self.about = batch, dict(about or {})
+        self.notes: list[str] = []
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the columns that rows must have."""
+        return np.array(self.encoder.asked, dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns rows must have."""
+        return len(self.encoder.asked)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of :meth:`predict_proba`'s columns.
+
+        Raises:
+            AttributeError: the client predicts a number.
+        """
+        if not self.task.classes:
+            raise AttributeError(f"client {self.client!r} predicts a number: there are no classes")
+        return np.array(self.task.classes)
+
+    def predict(self, frame: pd.DataFrame, keys: Sequence[str] | None = None) -> pd.DataFrame:
+        """What the client predicts of rows.
+
+        Args:
+            frame: the columns that were trained on, in any order; typed, or text as it stands in a file. Further
+                columns are left out, which :attr:`notes` says.
+            keys: columns of ``frame`` to begin with, instead of the client's own.
+
+        Returns:
+            One row for each, in the frame's order and with its index: the keys, ``probability_<label>`` for each of
+            the client's own classes, and ``predicted``, in the user's labels or units.
+
+        Raises:
+            DataError: a column is missing, is there twice, or has cells of another type.
+        """
+        frame = check_frame(frame, self.client)
+        chosen = self._keys(frame, keys)
+        predictions = self._predictions(frame, chosen)
+        target = self._unknown(len(predictions))
+        told = self.task.frame(np.arange(len(frame)), target, predictions).drop(columns="row")
+        told = told[[column for column in told if not is_target(column)]]
+        if clash := [name for name in chosen if name in told]:
+            raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
+        return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
+
+    def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
+        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`.
+
+        Raises:
+            ConfigError: the client predicts a number.
+            DataError: see :meth:`predict`.
+        """
+        if not self.task.classes:
+            raise ConfigError(f"client {self.client!r}: expected a classifier, found one that predicts a number")
+        frame = check_frame(frame, self.client)
+        found: NDArray[np.float32] = self._predictions(frame, []).float().numpy()
+        return found
+
+    def __repr__(self) -> str:
+        what = f" ({shorten([str(label) for label in self.task.classes])})" if self.task.classes else ""
+        return f"Scorer of {self.client}: {self.n_features_in_} columns → {self.encoder.target_name}{what}"
+
+    # ------------------------------------------------------------------
+
+    def _keys(self, frame: pd.DataFrame, keys: Sequence[str] | None) -> list[str]:
+        chosen = list(self.keys) if keys is None else list(keys)
+        if keys is None:
+            return [name for name in chosen if name in frame]
+        for name in chosen:
+            if name not in frame:
+                raise DataError(
+                    f"keys: expected columns of the rows, found no {name!r}." + did_you_mean(name, map(str, frame))
+                )
+        return list(dict.fromkeys(chosen))
+
+    def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> NDArray[np.float32]:
+        """Rows as inputs, (n, d) float32; sets :attr:`notes`.
+
+        Raises:
+            DataError: see :meth:`predict`.
+        """
+        if self.encoder.schema is not None:
+            features, notes = self.encoder.read(frame)
+            unused = [str(name) for name in frame if name not in self.encoder.schema.columns and name not in keys]
+            notes += [f"columns that the client does not use: {shorten(unused)}"] if unused else []
+        else:
+            features, notes = typed(frame, self.encoder, keys)
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused
+            x: NDArray[np.float32] = self.encoder.transform(features)
+        self.notes = [*notes, *missing_and_unseen(features, self.encoder)]
+        return x
+
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Tensor:
+        """Of the client's own classes, (n, width), at least float32 and on the CPU."""
+        return self.of_inputs(torch.from_numpy(self.encode(frame, keys)))
+
+    def of_inputs(self, x: Tensor) -> Tensor:
+        """What the client predicts of encoded rows (n, d) float32: (n, own classes), or (n, 1) numbers.
+
+        Raises:
+            RunError: the network cannot be computed, or its predictions are not finite.
+        """
+        width = max(1, len(self.whole_task.classes))
+        parts = [torch.zeros(0, width)]
+        with told_as(self._failed), torch.no_grad():
+            for start in range(0, len(x), self.batch):
+                part = self.function(x[start : start + self.batch]).cpu()
+                self._check(part, (min(self.batch, len(x) - start), width))
+                parts.append(part.to(torch.promote_types(part.dtype, torch.float32)))
+        predictions = torch.cat(parts)
+        if not bool(torch.isfinite(predictions).all()):
+            raise RunError(
+                f"client {self.client!r}: expected finite predictions, found others; its training went astray, so use "
+                "another checkpoint"
+            )
+        y = self._unknown(len(x))
+        return self.whole_task.narrow(self.own_classes, predictions, y, predictions.new_tensor(math.nan))[0]
+
+    def _check(self, part: Tensor, expected: tuple[int, int]) -> None:
+        if tuple(part.shape) != expected or not part.is_floating_point():
+            found = f"{str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}"
+            raise RunError(
+                f"client {self.client!r}: expected predictions {expected} of floats, found {found}; its network fits "
+                "another task"
+            )
+
+    def _unknown(self, rows: int) -> Tensor:
+        return unknown_target(self.whole_task, rows)
+
+    def _failed(self, error: Exception) -> FedlitError:
+        return RunError(f"client {self.client!r}: its network could not be computed: {type(error).__name__}: {error}")
+
+
+def unknown_target(task: Task, rows: int) -> Tensor:
+    """A target (rows,), or (rows, labels), of which nothing is known, as the task encodes it."""
+    if isinstance(task, MultiLabel):
+        return torch.full((rows, len(task.classes)), math.nan)
+    return torch.full((rows,), -1) if task.classes else torch.full((rows,), math.nan)

@@ -1,0 +1,128 @@
+"""A client of a run as a scorer: what ``fedlit predict`` says, also where tables are gone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from federations import METHODS, make_run
+from pages import table
+
+import fedlit
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError
+from fedlit.run.folders import find_run
+from fedlit.score import load_run
+
+CONFIG = """seed: 1
+data:
+  source:
+    class_path: fedlit.Tables
+    init_args:
+      files: {north: north.csv, south: south.csv}
+      target: {north: outcome, south: creatinine}
+      task: {north: classification, south: regression}
+  batches: 4
+model:
+  client: {class_path: CLIENT, init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8, 8]}}}}
+exchange: {federated: [core]}
+trainer: {max_epochs: 2}
+"""
+OWN = """
+from fedlit import FederatedClient
+
+class Doubling(FederatedClient):
+    def forward(self, x):
+        return 2 * super().forward(x)
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_scorer_predicts_what_the_run_predicts(method: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, **METHODS[method])
+    run.fit(quiet=True)
+    told, tables = run.predict(quiet=True), {own.name: own for own in run.data.tables()}
+    for site, frame in told.items():
+        if site == "all":
+            continue
+        found = run.client(site).predict(tables[site].features.loc[frame["row"]])
+        pd.testing.assert_frame_equal(found.reset_index(drop=True), frame.drop(columns="row"), check_exact=True)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of a client class of the user's own, whose tables are in ``tables``."""
+    here = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        (here / "mine.yaml").write_text(CONFIG.replace("CLIENT", "doubling.Doubling"))
+        (here / "doubling.py").write_text(OWN)
+        for name in ("north.csv", "south.csv"):
+            table(name).to_csv(here / name, index=False)
+        assert main(["fit", "--config", "mine.yaml"]) == 0
+        assert main(["predict", "--config", "mine.yaml"]) == 0
+        (here / "tables").mkdir()
+        for name in ("north.csv", "south.csv"):
+            (here / name).rename(here / "tables" / name)
+    return here
+
+
+@pytest.mark.parametrize("client", ["north", "south"])
+def test_tables_may_be_gone(trained: Path, client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained)
+    expected = pd.read_csv(find_run("mine") / "predictions" / "test" / f"{client}.csv")
+    rows = pd.read_csv(trained / "tables" / f"{client}.csv").loc[expected["row"]]
+    runs = {"north": ("mine", "mine.yaml"), "south": ("lightning_logs/mine", trained / "lightning_logs/mine/version_0")}
+    for run in runs[client]:
+        found = load_run(run, client, quiet=True).predict(rows).reset_index(drop=True)
+        pd.testing.assert_frame_equal(found, expected.drop(columns="row"), rtol=1e-6, check_dtype=False)
+
+
+def test_a_run_is_found_from_anywhere_and_its_best_checkpoint_too(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained / "lightning_logs" / "mine" / "version_0"
+    monkeypatch.chdir(tmp_path)
+    assert load_run(folder, "north", "best").about["checkpoint"].rpartition("/")[2].startswith("best-")
+    assert "Using" in capsys.readouterr().err
+    with pytest.raises(
+        ConfigError, match=r"--client: expected one of north, south, found 'nort'\. Did you mean 'north'"
+    ):
+        load_run(folder, "nort")
+    shutil.copytree(folder, tmp_path / "copy" / "version_0")
+    (tmp_path / "copy" / "version_0" / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"expected the run's config\.yaml.*run\.client\(name\)"):
+        load_run(tmp_path / "copy", "north")
+
+
+def test_an_earlier_checkpoint_needs_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    expected = run.client("ash").predict_proba(run.data.table("ash").features)
+    path = run.last_checkpoint
+    assert path is not None
+    saved = torch.load(path, weights_only=True)
+    del saved["fedlit"]["specs"]
+    torch.save(saved, path)
+    np.testing.assert_array_equal(
+        make_run(tmp_path).client("ash").predict_proba(run.data.table("ash").features), expected
+    )
+    assert "An earlier version wrote" in capsys.readouterr().err
+
+
+def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1, **METHODS["centralized"])
+    run.fit(quiet=True)
+    for name in ("centralized", "all"):
+        with pytest.raises(ConfigError, match="expected one of ash, birch, cedar, whose rows were pooled"):
+            run.client(name)
+
+
+def test_a_run_that_is_loaded_has_clients(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained)
+    run = fedlit.load("mine.yaml", command="predict")
+    assert run.client("south").task.name == "regression"
