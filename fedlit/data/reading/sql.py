@@ -104,8 +104,8 @@ def read_sql(url: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
         )
     except sa.exc.NoSuchModuleError:
         failure = ConfigError(
-            f"{notes.where}: SQLAlchemy knows no database of the kind {url.partition('://')[0][:40]!r}. For a file write "
-            f"its path (it must be here); for a database install its dialect."
+            f"{notes.where}: SQLAlchemy knows no database of the kind {url.partition('://')[0][:40]!r}. For a file "
+            f"write its path (it must be here); for a database install its dialect."
         )
     except Exception as error:  # whatever a driver raises may hold the URL
         cause = getattr(error, "orig", None) or error
