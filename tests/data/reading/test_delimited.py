@@ -158,6 +158,7 @@ def test_a_separator_too_many_at_each_end(tmp_path: Path) -> None:
 def test_headers(tmp_path: Path) -> None:
     raw = read(made(tmp_path, " a ,b\n1,2\n"))
     assert list(raw.frame.columns) == ["a", "b"] and "blanks around 1 name" in noted(raw)
+    assert list(read(made(tmp_path, "\ufeff\ufeffa,b\n1,2\n")).frame.columns) == ["a", "b"]
     assert "2 columns are called 'a'" in refused(made(tmp_path, "a, a\n1,2\n"))
     raw = read(made(tmp_path, ",a\n1,2\n"))
     assert list(raw.frame.columns) == ["unnamed_1", "a"] and "drop: [unnamed_1]" in noted(raw)
