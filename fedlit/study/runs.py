@@ -80,6 +80,7 @@ def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]
         "method": job.method,
         "seed": job.seed,
         **({"settings": job.settings} if job.settings is not None else {}),
+        **({"left_out": job.left_out} if job.left_out is not None else {}),
         "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
         "files": {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".csv", ".parquet")},
         "versions": _versions(),

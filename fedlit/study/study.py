@@ -55,6 +55,9 @@ class Study:
         bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
             seeds draw splits anew, they are not used).
         keep_checkpoints: whether runs keep theirs.
+        leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
+            seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
+            there are clients.
         paper: published figures.
         search: what ``fedlit search`` varies.
         scenarios: name → circumstances under each of which the methods are compared, one after another, each in a
@@ -73,6 +76,7 @@ class Study:
     metrics: list[str] | None = None
     bootstrap: int = 300
     keep_checkpoints: bool = False
+    leave_one_out: bool = False
     paper: Paper | None = None
     search: Search | None = None
     scenarios: dict[str, Scenario] = field(default_factory=dict)
