@@ -29,6 +29,7 @@ KEYS: dict[str, Any] = {
     "bootstrap": int,
     "keep_checkpoints": bool,
     "leave_one_out": bool,
+    "explain": bool,
     "paper": Paper | None,
     "search": Search | None,
     "scenarios": dict[str, Scenario],

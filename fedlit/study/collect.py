@@ -19,6 +19,7 @@ from fedlit.errors import RunError
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged, read_clusters
 from fedlit.explain.judge import read_records
 from fedlit.study.choose import best_on_validation, bootstrap_of, scores_of
+from fedlit.study.explained import FILES
 from fedlit.study.job import BOOTSTRAP, CURVES, SCORE_FILE, Job, each_variant, finished, title_of
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
@@ -55,6 +56,7 @@ class Collected:
             the run's adjusted_rand.
         without: client → the same results and resamples of the federations that were trained without it.
         lacking: records of those runs.
+        explained: file of :data:`fedlit.study.explained.FILES` → its rows, with method and seed.
     """
 
     results: pd.DataFrame
@@ -68,6 +70,7 @@ class Collected:
     clusters: pd.DataFrame
     without: Mapping[str, Left] = field(default_factory=dict)
     lacking: pd.DataFrame = field(default_factory=pd.DataFrame)
+    explained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def values(self, metric: str, split: str = "test") -> pd.DataFrame:
         """A metric's values: one row per seed, columns (method, client)."""
@@ -128,6 +131,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         own.clusters,
         {client: left for client in ratio if (left := _left(study, client, jobs, lacking, fixed)) is not None},
         pd.DataFrame([record for _, record in lacking]),
+        own.explained,
     )
 
 
@@ -154,15 +158,20 @@ class _Files:
     curves: pd.DataFrame
     clusters: pd.DataFrame
     bootstrap: dict[tuple[str, int], pd.DataFrame]
+    explained: dict[str, pd.DataFrame]
 
 
 def _read(study: Study, jobs: Sequence[Job], fixed: bool) -> _Files:
     scores, curves, clusters, bootstrap = [], [], [], {}
+    explained: dict[str, list[pd.DataFrame]] = {name: [] for name in FILES}
     for job in jobs:
         folder = Path(job.folder)
         scores.append(read_records(folder / SCORE_FILE).assign(method=job.variant, seed=job.seed))
         if fixed and (folder / BOOTSTRAP).is_file():
             bootstrap[job.variant, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
+        for name in FILES:
+            if job.explain and (folder / name).is_file():
+                explained[name].append(read_records(folder / name).assign(method=job.variant, seed=job.seed))
         if (folder / CURVES).is_file():
             curves.append(read_records(folder / CURVES).assign(method=job.variant, seed=job.seed))
         if (folder / CLUSTERS).is_file():
@@ -175,6 +184,7 @@ def _read(study: Study, jobs: Sequence[Job], fixed: bool) -> _Files:
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns),
         apart.sort_values("method", key=lambda own: own.map(titles.index), kind="stable", ignore_index=True),
         bootstrap,
+        {name: pd.concat(parts, ignore_index=True) for name, parts in explained.items() if parts},
     )
 
 
@@ -184,10 +194,11 @@ def _take_tuned(study: Study, name: str, jobs: Sequence[Job], files: _Files) -> 
     own = best_on_validation(files.results, list(variants), study.choose or "", undecided="first")
     files.bootstrap |= bootstrap_of(name, own[own["client"] != UNION_SITE], files.bootstrap)
     files.bootstrap = {key: frame for key, frame in files.bootstrap.items() if key[0] not in variants}
-    files.results, files.curves = (
+    files.results, files.curves, *explained = (
         pd.concat([frame[~frame["method"].isin(list(variants))], scores_of(name, own, frame)], ignore_index=True)
-        for frame in (files.results, files.curves)
+        for frame in (files.results, files.curves, *files.explained.values())
     )
+    files.explained = dict(zip(files.explained, explained, strict=True))
     return own.assign(method=name, settings=own["method"].map(variants))
 
 
@@ -201,6 +212,8 @@ def _add_best(study: Study, files: _Files, kinds: Sequence[tuple[str, Sequence[s
         if best in study.labels:
             files.results = pd.concat([files.results, scores_of(best, own, files.results)], ignore_index=True)
             files.bootstrap |= bootstrap_of(best, own, files.bootstrap)
+            for name, frame in files.explained.items():
+                files.explained[name] = pd.concat([frame, scores_of(best, own, frame)], ignore_index=True)
     return pd.concat(chosen, ignore_index=True)
 
 

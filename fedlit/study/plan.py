@@ -107,7 +107,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             own.method,
             seed,
             str(out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"),
-            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of]),
+            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of, *_explained(study, own)]),
             own.config,
             own.arguments,
             choose=study.choose or "",
@@ -117,11 +117,17 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             grid=own.grid,
             settings=own.settings,
             left_out=own.left_out,
+            explain=bool(_explained(study, own)),
         )
         for part in (planned, without)
         for seed in seeds
         for own in part
     ]
+
+
+def _explained(study: Study, own: _Planned) -> list[str]:
+    """What changes the digest of a run that is explained; a federation that lacks a client is not."""
+    return ["explain"] if study.explain and own.left_out is None else []
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:

@@ -21,6 +21,7 @@ from fedlit.show.corrections import heatmap_figure
 from fedlit.show.palette import THEME
 from fedlit.study import figures
 from fedlit.study.answer import answer_cards
+from fedlit.study.explanations import about_explanations, explanations
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, each_variant, title_of, variant_name
 from fedlit.study.lift import WORST, client_label
@@ -72,10 +73,11 @@ def _breakable(name: str) -> Markup:
 def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
     study = found.study
     drawn_as = figures.looks(study)
-    cards = answer_cards(found)
+    cards, joins = answer_cards(found), joining_tables(found)
     kinds = {
         *(card.kind for card in cards),
         *found.lift[found.lift["metric"].isin([score.name for score in found.scores])]["verdict"],
+        *(cell.kind for _, own in joins for _, cells in own.rows for cell in cells),
     }
     drawn_methods = [method for method in study.methods if (found.estimates["method"] == method).any()]
     return {
@@ -95,9 +97,11 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, found.collected.chosen) if len(found.collected.chosen) else None,
-        "joining": joining_tables(found),
+        "joining": joins,
         "about_joining": about_joining(found),
         "tuned": tuned_lines(study, found.collected),
+        "explanations": explanations(found),
+        "about_explanations": about_explanations(),
         "together": cluster_table(study, found.collected),
         "clusters": _clusters(found),
         "corrections": _corrections(found),
