@@ -10,7 +10,7 @@ from fedlit.study.findings import Findings
 from fedlit.study.leave_one_out import Joining, joining_line, joinings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, Study
-from fedlit.study.units import at_best, heading, points
+from fedlit.study.units import at_best, heading, near_best, points
 from fedlit.tasks import COMPARED
 
 __all__ = ["Card", "answer_card", "answer_cards", "answer_kind", "answer_lines"]
@@ -55,11 +55,17 @@ class Card:
 
 
 def answer_kind(study: Study, answer: Answer) -> str:
-    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more.
-    Where the federation does clear harm, that is said instead.
+    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more;
+    or every model is next to that, and nothing is clear. Where the federation does clear harm, that is said instead.
     """
     score = COMPARED[study.choice_of(answer.client)]
-    return "nothing" if at_best(score, answer.alone.mean) and answer.verdict != "harmed" else answer.verdict
+    unclear = answer.verdict not in ("helped", "harmed")
+    none = at_best(score, answer.alone.mean) or (unclear and _all_near_best(study, answer))
+    return "nothing" if none and answer.verdict != "harmed" else answer.verdict
+
+
+def _all_near_best(study: Study, answer: Answer) -> bool:
+    return answer.least is not None and near_best(COMPARED[study.choice_of(answer.client)], answer.least)
 
 
 def answer_card(study: Study, answer: Answer, joining: Joining | None = None) -> Card:
@@ -119,6 +125,8 @@ def _interval(study: Study, answer: Answer) -> str:
 
 def _why(study: Study, answer: Answer, kind: str) -> str:
     score, seeds = COMPARED[study.choice_of(answer.client)], answer.lift.n
+    if _all_near_best(study, answer) and answer.least is not None:
+        return f"every model reaches {score.text(answer.least)} or better (is a column the answer?)"
     if kind == "nothing":
         who = "both reach" if at_best(score, answer.federated.mean) else "alone it reaches"
         return f"{who} the best {score.label} that there is"

@@ -20,14 +20,14 @@ from fedlit.study.leave_one_out import leave_one_out as others_by_client
 from fedlit.study.lift import Scores, answers, estimates, lifts
 from fedlit.study.markdown import markdown_tables
 from fedlit.study.parse import load_study
-from fedlit.study.plan import plan_jobs, reference_tables, tasks_of
+from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_notes
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import provenance
+from fedlit.study.words import one_class_notes, provenance
 
 __all__ = ["Comparison", "compare"]
 
@@ -55,7 +55,9 @@ class Comparison(Shown, Findings):
         for card in answer_cards(self):
             title, text = answer_lines(card)
             answers += [f"{card.client}: {title}.", f"  {text}."]
-        return [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+        notes: list[str | Grid] = [f"Note: {note}." for note in self.notes]
+        parts = [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+        return [*parts, "", *notes] if notes else parts
 
     def _legends(self) -> list[str]:
         """Below the first table, and the first of lifts, what their signs mean; only signs that occur."""
@@ -134,11 +136,14 @@ def compare(
         planned = plan_jobs(study, numbers, folder, tables)
         if study.leave_one_out and not quiet:
             say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
+        notes = training_notes(study)
+        for note in () if quiet else notes:
+            say(f"{note}.")
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        found = _found(study, numbers, collect(study, planned), failures, folder, tables)
+        found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
         _write(found)
     return found
 
@@ -161,6 +166,7 @@ def _found(
     failures: dict[str, str],
     folder: Path,
     tables: Sequence[ClientTable],
+    notes: Sequence[str],
 ) -> Comparison:
     scores = Scores(collected)
     return Comparison(
@@ -174,6 +180,7 @@ def _found(
         folder=folder,
         predicted={table.name: _predicted(table) for table in tables},
         left_out=others_by_client(study, scores),
+        notes=[*notes, *one_class_notes(study, collected)],
     )
 
 

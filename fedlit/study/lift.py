@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -179,6 +180,7 @@ class Answer:
         better_alone: a go-alone model whose mean test score is better than the federated one's, though choosing on
             validation does not find it reliably; None if there is none.
         varied: whether seeds chose different federated methods, and different go-alone models.
+        least: test score of the worst of all models, federated and alone; None where one is not finite.
     """
 
     client: str
@@ -190,6 +192,7 @@ class Answer:
     verdict: str
     better_alone: tuple[str, float] | None = None
     varied: tuple[bool, bool] = (False, False)
+    least: float | None = None
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
@@ -218,9 +221,18 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
                 judged(lift),
                 (best, single[best]) if best is not None and hidden else None,
                 (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
+                _least(study, scores, client, metric),
             )
         )
     return found
+
+
+def _least(study: Study, scores: Scores, client: str, metric: str) -> float | None:
+    """The mean test score of the worst model; None where one lost its numbers, or there is none."""
+    values = {name: scores.values(name, client, metric) for name in (*study.methods, *(study.baselines or ()))}
+    means = {name: float(own.mean(skipna=False)) for name, own in values.items() if len(own)}
+    worst = COMPARED[metric].worst(means)
+    return means[worst] if worst is not None and all(map(math.isfinite, means.values())) else None
 
 
 def judged(lift: Estimate) -> str:

@@ -22,6 +22,7 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores {unit and f'{unit}, '}on test rows.")
     answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in answer_cards(found))
     parts += [f"{line}." for line in context(found)]
+    parts.append("\n".join(f"- Note: {note}." for note in found.notes))
     parts += ["## Should this client join?", answers] if answers else []
     for score in found.scores:
         parts += [f"## {heading(score)}", score_table(study, found.estimates, score, found.clients).markdown()]

@@ -20,8 +20,12 @@ from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, titl
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 
-__all__ = ["left_out", "plan_jobs", "reference_tables", "tasks_of"]
+__all__ = ["left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
 
+_TRAINING = tuple(
+    f"trainer.{key}"
+    for key in ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
+)  # keys that say how long is trained
 _LEFT_OUT = "data.leave_out"
 _ROWS = ("data.source", _LEFT_OUT)  # keys that say whose rows there are
 
@@ -123,6 +127,32 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
         for seed in seeds
         for own in part
     ]
+
+
+def training_notes(study: Study) -> list[str]:
+    """Where methods are not trained alike: of different lengths, or with other callbacks, such as early stopping. Which
+    state is scored, the last or the best, is the study's matter and the same for all.
+
+    Args:
+        study: completed by its clients' tasks.
+    """
+    found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
+    for name, tuned in each_variant(study):
+        settings = _loaded(study, name, tuned).settings or {}
+        for key, values in found.items():
+            said = json.dumps(settings[key], default=str) if settings.get(key) else "not set"
+            labels = values.setdefault(said, [])
+            if study.labels[name] not in labels:
+                labels.append(study.labels[name])
+    notes = []
+    for key, values in found.items():
+        if len(values) > 1:
+            each = "; ".join(f"{said} for {', '.join(labels)}" for said, labels in values.items())
+            notes.append(
+                f"Methods are not trained alike: {key} is {each}. What looks like a gain may be one of training; give "
+                "all methods the same"
+            )
+    return notes
 
 
 def _explained(study: Study, own: _Planned) -> list[str]:

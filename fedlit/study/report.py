@@ -87,6 +87,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "count": len(found.seeds),
         "unit": in_percent(found.scores),
         "context": context(found),
+        "notes": found.notes,
         "answers": cards,
         "verdicts": [kind for kind in ("helped", "harmed") if kind in kinds],
         "metrics": [_metric(found, score) for score in found.scores],

@@ -5,13 +5,16 @@ made.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
+from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, in_percent
 
-__all__ = ["about_joining", "context", "each_of", "paper_notes", "provenance", "words"]
+__all__ = ["about_joining", "context", "each_of", "one_class_notes", "paper_notes", "provenance", "words"]
 
+_MOST_NOTES = 12
 _MOST_CLIENTS = 6  # whose rows are told one by one
 
 
@@ -175,6 +178,26 @@ def about_joining(found: Findings) -> str:
         "Itself: the lift over going alone, as above. The others: their score in the federation with this client minus "
         "their score in the same federation without it, with the same seeds and settings, seed by seed." + mixed
     )
+
+
+def one_class_notes(study: Study, collected: Collected) -> list[str]:
+    """Models that predict one class for all test rows of a client: its scores then say little."""
+    runs: Counter[tuple[str, str]] = Counter()
+    named: dict[tuple[str, str], list[str]] = {}
+    for record in collected.records.to_dict("records"):
+        own = record.get("one_class")
+        for client, label in own.items() if isinstance(own, dict) else ():
+            runs[client, record["method"]] += 1
+            labels = named.setdefault((client, record["method"]), [])
+            labels += [label] if label not in labels else []
+    counts = collected.records.groupby("method").size()
+    notes = [
+        f"{client}: {study.labels[method]} predicts {' or '.join(map(repr, named[client, method]))} for all test rows "
+        f"in {count} of {counts[method]} runs: where it draws the line it tells no rows apart"
+        for (client, method), count in sorted(runs.items())
+    ]
+    more = len(notes) - _MOST_NOTES
+    return notes[:_MOST_NOTES] + ([f"… and {more} more models predict one class for all rows of a client"] * (more > 0))
 
 
 def paper_notes(study: Study) -> list[str]:
