@@ -96,8 +96,8 @@ def binned(
     """
     rows = np.bincount(place)
     known = np.flatnonzero(rows)
-    means = (np.bincount(place, own)[known] / rows[known] for own in (first, second))
-    return known, *means, rows[known]
+    before, behind = (np.bincount(place, own)[known] / rows[known] for own in (first, second))
+    return known, before, behind, rows[known]
 
 
 def brier(label: np.ndarray, probability: np.ndarray) -> float:
