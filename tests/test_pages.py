@@ -36,6 +36,7 @@ LEFT = {
     },
     "docs/how-to/study.md": {
         f"{_STUDY}/mine_study/lift.csv": "often",
+        f"{_STUDY}/joining/leave_one_out.csv": "west,(others)",
     },
     "docs/how-to/method.md": {
         "lightning_logs/proximal/version_0/config.yaml": "class_path: mymethod.Proximal",

@@ -17,7 +17,7 @@ from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
-from fedlit.data.table import ClientTable, Split, choose_columns
+from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
 from fedlit.errors import ConfigError
 from fedlit.sharing import Share, all_here
 from fedlit.spec import ClientSpec
@@ -51,6 +51,8 @@ class FederatedData(LightningDataModule):
         columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
             out); all if None.
         mutations: faults to plant in chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
+        leave_out: names of clients to do without. The source makes their tables first, so that splits, planted faults
+            and seeds of the others are as they were.
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
         seed: the run's seed, for the splits that are random and the order of rows.
@@ -88,6 +90,7 @@ class FederatedData(LightningDataModule):
         pool: bool = False,
         columns: list[str] | None = None,
         mutations: list[Mutation] | None = None,
+        leave_out: list[str] | None = None,
         eval_batch_size: int = 1024,
         predict: Split = "test",
         seed: int = 0,
@@ -102,7 +105,7 @@ class FederatedData(LightningDataModule):
         self.categories: Categories | None = categories
         self.missing: Missing = missing
         self.common, self.columns = common, columns
-        self.mutations = list(mutations or [])
+        self.mutations, self.leave_out = list(mutations or []), list(leave_out or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.share: Share = all_here
         self.clients: list[EncodedClient] = []
@@ -148,12 +151,15 @@ class FederatedData(LightningDataModule):
                 f"pool: true puts all rows into one table and so needs all clients here, found {away} elsewhere; leave "
                 "it out, or run where all tables are"
             )
-        tables = sorted(check_tables(self._shape(tables, self.names)), key=lambda table: table.name)
+        shaped = self._shape(tables, self.names)
+        known, self.names = self.names, [name for name in self.names if name not in self.leave_out]
+        tables = sorted(check_tables(shaped), key=lambda table: table.name)
         self.encoders = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = [pool_clients(clients)] if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names
-        self.batching.check({client.spec.name: len(client.train) for client in self.clients}, self.names)
+        known = self.names if self.pool else known
+        self.batching.check({client.spec.name: len(client.train) for client in self.clients}, known)
         self.train_loaders = {
             client.spec.name: ClientLoader(client.train, self.batching, self.seed, client.spec.name)
             for client in self.clients
@@ -194,8 +200,9 @@ class FederatedData(LightningDataModule):
         """As it is asked for; ``names`` of all clients, some of which may be elsewhere."""
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
-        tables, self.planted = mutate(tables, self.mutations, self.seed, names)
-        return tables
+        tables, planted = mutate(tables, self.mutations, self.seed, names)
+        self.planted = [fault for fault in planted if fault.client not in self.leave_out]
+        return leave_out(tables, self.leave_out, names)
 
     @property
     def groups(self) -> tuple[CommonColumns, ...]:
@@ -225,6 +232,7 @@ class FederatedData(LightningDataModule):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: who shares columns, planted faults and concepts, and what is odd about tables."""
+        left = [f"left out (data.leave_out): {', '.join(self.leave_out)}"] if self.leave_out else []
         alone = [spec.name for spec in self.specs if spec.common == {}]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
         tables = (note for client in self.clients for note in client.notes)
@@ -235,6 +243,7 @@ class FederatedData(LightningDataModule):
         followed = "; ".join(f"concept {concept} at {', '.join(names)}" for concept, names in concepts.items())
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (
+            *left,
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),

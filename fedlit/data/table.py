@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.schema import Schema
 
-__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns", "several"]
+__all__ = ["SPLITS", "ClientTable", "Split", "TaskSettings", "choose_columns", "leave_out", "several"]
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -137,3 +137,31 @@ def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, st
         categorical = tuple(name for name in table.categorical if name in kept)
         chosen.append(replace(table, features=table.features[columns], categorical=categorical))
     return chosen
+
+
+def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequence[str]) -> list[ClientTable]:
+    """The tables without those of some clients.
+
+    Args:
+        tables: one per client that is here.
+        clients: whom to do without.
+        names: of all clients, here and elsewhere.
+
+    Raises:
+        ConfigError: a name that no client has, clients elsewhere, or nobody is left.
+    """
+    for name in clients:
+        if name not in names:
+            raise ConfigError(
+                f"data.leave_out: expected the name of a client, found {name!r}; there are {shorten(names)}."
+                + did_you_mean(name, names)
+            )
+    if clients and len(tables) < len(names):
+        raise ConfigError(
+            "data.leave_out: expected all clients here, found some elsewhere; drop the key, and do not start the sites "
+            "that are to be left out"
+        )
+    kept = [table for table in tables if table.name not in clients]
+    if clients and not kept:
+        raise ConfigError(f"data.leave_out: expected a client that stays, found all left out ({shorten(names)})")
+    return kept

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 
 from fedlit.statistics import MIN_SEEDS_FOR_TEST
+from fedlit.study.findings import Findings
+from fedlit.study.leave_one_out import Joining, joining_line, joinings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, Study
-from fedlit.study.units import at_best, heading, points
+from fedlit.study.units import at_best, heading, near_best, points
 from fedlit.tasks import COMPARED
 
-__all__ = ["Card", "answer_card", "answer_kind", "answer_lines"]
+__all__ = ["Card", "answer_card", "answer_cards", "answer_kind", "answer_lines"]
 
 _TITLES = {
     "helped": "Federation pays",
@@ -37,6 +39,7 @@ class Card:
         federated: the same of the best federated method.
         lift: the second minus the first, with its interval.
         hindsight: a model alone that would have been better than the federated; "" for none.
+        joining: what it and the others gain if it joins; "" where nobody asked.
     """
 
     client: str
@@ -48,18 +51,25 @@ class Card:
     federated: tuple[str, str, str]
     lift: str
     hindsight: str
+    joining: str = ""
 
 
 def answer_kind(study: Study, answer: Answer) -> str:
-    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more.
-    Where the federation does clear harm, that is said instead.
+    """The verdict, or ``nothing``: going alone a client has the best that there is, so no federation can give it more;
+    or every model is next to that, and nothing is clear. Where the federation does clear harm, that is said instead.
     """
     score = COMPARED[study.choice_of(answer.client)]
-    return "nothing" if at_best(score, answer.alone.mean) and answer.verdict != "harmed" else answer.verdict
+    unclear = answer.verdict not in ("helped", "harmed")
+    none = at_best(score, answer.alone.mean) or (unclear and _all_near_best(study, answer))
+    return "nothing" if none and answer.verdict != "harmed" else answer.verdict
 
 
-def answer_card(study: Study, answer: Answer) -> Card:
-    """A client's answer, part by part."""
+def _all_near_best(study: Study, answer: Answer) -> bool:
+    return answer.least is not None and near_best(COMPARED[study.choice_of(answer.client)], answer.least)
+
+
+def answer_card(study: Study, answer: Answer, joining: Joining | None = None) -> Card:
+    """A client's answer, part by part; with what the others gain by it, if that is known."""
     kind, score = answer_kind(study, answer), COMPARED[study.choice_of(answer.client)]
     hindsight = ""
     if answer.better_alone is not None:
@@ -78,7 +88,14 @@ def answer_card(study: Study, answer: Answer) -> Card:
         ("best federated", score.text(answer.federated.mean), _which(study, federated, answer.varied[0])),
         f"{score.text(answer.lift.mean, signed=True)}{points(score)}{_interval(study, answer)}",
         hindsight,
+        "" if joining is None else joining_line(joining),
     )
+
+
+def answer_cards(found: Findings) -> list[Card]:
+    """All clients' answers."""
+    joins = {own.client: own for own in joinings(found.study, found.left_out)}
+    return [answer_card(found.study, answer, joins.get(answer.client)) for answer in found.answers]
 
 
 def answer_lines(card: Card) -> tuple[str, str]:
@@ -89,8 +106,8 @@ def answer_lines(card: Card) -> tuple[str, str]:
         return f"{called} {value}" + (f" ({which})" if which else "")
 
     title = f"{card.title}: {card.why}" if card.why else card.title
-    hindsight = f". {card.hindsight}" if card.hindsight else ""
-    return title, f"{card.score}: {told(card.alone)}, {told(card.federated)}; lift {card.lift}{hindsight}"
+    more = "".join(f". {own}" for own in (card.hindsight, card.joining) if own)
+    return title, f"{card.score}: {told(card.alone)}, {told(card.federated)}; lift {card.lift}{more}"
 
 
 def _which(study: Study, method: str | None, varied: bool) -> str:
@@ -108,6 +125,8 @@ def _interval(study: Study, answer: Answer) -> str:
 
 def _why(study: Study, answer: Answer, kind: str) -> str:
     score, seeds = COMPARED[study.choice_of(answer.client)], answer.lift.n
+    if _all_near_best(study, answer) and answer.least is not None:
+        return f"every model reaches {score.text(answer.least)} or better (is a column the answer?)"
     if kind == "nothing":
         who = "both reach" if at_best(score, answer.federated.mean) else "alone it reaches"
         return f"{who} the best {score.label} that there is"

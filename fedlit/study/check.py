@@ -28,6 +28,8 @@ KEYS: dict[str, Any] = {
     "metrics": list[str] | None,
     "bootstrap": int,
     "keep_checkpoints": bool,
+    "leave_one_out": bool,
+    "explain": bool,
     "paper": Paper | None,
     "search": Search | None,
     "scenarios": dict[str, Scenario],

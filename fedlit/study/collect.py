@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,21 @@ from fedlit.errors import RunError
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged, read_clusters
 from fedlit.explain.judge import read_records
 from fedlit.study.choose import best_on_validation, bootstrap_of, scores_of
+from fedlit.study.explained import FILES
 from fedlit.study.job import BOOTSTRAP, CURVES, SCORE_FILE, Job, each_variant, finished, title_of
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 
 __all__ = ["Collected", "collect"]
 
 _CLUSTER_COLUMNS = ["method", "seed", "client", "cluster", "concept", "adjusted_rand"]
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """What runs without a client say of the others: see :class:`Collected`."""
+
+    results: pd.DataFrame
+    bootstrap: dict[tuple[str, int], pd.DataFrame]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +54,9 @@ class Collected:
         clusters: one row per method that tells clients apart (a tuned one with each combination of settings), seed and
             client: method, seed, client, cluster (at the end, see :func:`fedlit.explain.clusters.judged`), concept, and
             the run's adjusted_rand.
+        without: client → the same results and resamples of the federations that were trained without it.
+        lacking: records of those runs.
+        explained: file of :data:`fedlit.study.explained.FILES` → its rows, with method and seed.
     """
 
     results: pd.DataFrame
@@ -56,6 +68,9 @@ class Collected:
     ratio: dict[str, float]
     tuned: pd.DataFrame
     clusters: pd.DataFrame
+    without: Mapping[str, Left] = field(default_factory=dict)
+    lacking: pd.DataFrame = field(default_factory=pd.DataFrame)
+    explained: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def values(self, metric: str, split: str = "test") -> pd.DataFrame:
         """A metric's values: one row per seed, columns (method, client)."""
@@ -84,17 +99,20 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         RunError: nothing is done, or only parts of tuned methods, or two methods were scored on different rows for the
             same seed and client.
     """
-    done = [(job, record) for job in jobs if (record := finished(job)) is not None]
+    found = [(job, record) for job in jobs if (record := finished(job)) is not None]
+    done = [own for own in found if own[0].left_out is None]
     if not done:
         raise RunError("expected at least one run that was done, found none")
-    fixed, ratio = _check_rows(done)
+    lacking = [own for own in found if own[0].left_out is not None]
+    fixed, ratio = _check_rows([*done, *lacking])
     own = _read(study, [job for job, _ in done], fixed)
-    tuned = [_take_tuned(study, name, jobs, own) for name, method in study.methods.items() if method.tune]
+    whole = [job for job in jobs if job.left_out is None]
+    tuned = [_take_tuned(study, name, whole, own) for name, method in study.methods.items() if method.tune]
     if own.results.empty:
         raise RunError(
             "expected at least one method of which every combination of settings came to its end for a seed, found none"
         )
-    chosen = _add_best(study, own)
+    chosen = _add_best(study, own, [(BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)])
     order = {name: position for position, name in enumerate(study.labels)}
     results = own.results.sort_values(
         ["method", "seed", "client", "split", "metric"],
@@ -111,7 +129,25 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         ratio,
         pd.concat(tuned, ignore_index=True)[columns] if tuned else pd.DataFrame(columns=columns),
         own.clusters,
+        {client: left for client in ratio if (left := _left(study, client, jobs, lacking, fixed)) is not None},
+        pd.DataFrame([record for _, record in lacking]),
+        own.explained,
     )
+
+
+def _left(
+    study: Study, client: str, jobs: Sequence[Job], lacking: Sequence[tuple[Job, dict[str, Any]]], fixed: bool
+) -> Left | None:
+    """What the runs without a client say; None where there are none."""
+    done = [job for job, _ in lacking if job.left_out == client]
+    if not done:
+        return None
+    own, planned = _read(study, done, fixed), [job for job in jobs if job.left_out == client]
+    for name in study.candidates:
+        if study.methods[name].tune:
+            _take_tuned(study, name, planned, own)
+    _add_best(study, own, [(BEST_FEDERATED, study.candidates)])
+    return Left(own.results, own.bootstrap)
 
 
 @dataclass
@@ -122,15 +158,20 @@ class _Files:
     curves: pd.DataFrame
     clusters: pd.DataFrame
     bootstrap: dict[tuple[str, int], pd.DataFrame]
+    explained: dict[str, pd.DataFrame]
 
 
 def _read(study: Study, jobs: Sequence[Job], fixed: bool) -> _Files:
     scores, curves, clusters, bootstrap = [], [], [], {}
+    explained: dict[str, list[pd.DataFrame]] = {name: [] for name in FILES}
     for job in jobs:
         folder = Path(job.folder)
         scores.append(read_records(folder / SCORE_FILE).assign(method=job.variant, seed=job.seed))
         if fixed and (folder / BOOTSTRAP).is_file():
             bootstrap[job.variant, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
+        for name in FILES:
+            if job.explain and (folder / name).is_file():
+                explained[name].append(read_records(folder / name).assign(method=job.variant, seed=job.seed))
         if (folder / CURVES).is_file():
             curves.append(read_records(folder / CURVES).assign(method=job.variant, seed=job.seed))
         if (folder / CLUSTERS).is_file():
@@ -143,6 +184,7 @@ def _read(study: Study, jobs: Sequence[Job], fixed: bool) -> _Files:
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(columns=columns),
         apart.sort_values("method", key=lambda own: own.map(titles.index), kind="stable", ignore_index=True),
         bootstrap,
+        {name: pd.concat(parts, ignore_index=True) for name, parts in explained.items() if parts},
     )
 
 
@@ -152,23 +194,26 @@ def _take_tuned(study: Study, name: str, jobs: Sequence[Job], files: _Files) -> 
     own = best_on_validation(files.results, list(variants), study.choose or "", undecided="first")
     files.bootstrap |= bootstrap_of(name, own[own["client"] != UNION_SITE], files.bootstrap)
     files.bootstrap = {key: frame for key, frame in files.bootstrap.items() if key[0] not in variants}
-    files.results, files.curves = (
+    files.results, files.curves, *explained = (
         pd.concat([frame[~frame["method"].isin(list(variants))], scores_of(name, own, frame)], ignore_index=True)
-        for frame in (files.results, files.curves)
+        for frame in (files.results, files.curves, *files.explained.values())
     )
+    files.explained = dict(zip(files.explained, explained, strict=True))
     return own.assign(method=name, settings=own["method"].map(variants))
 
 
-def _add_best(study: Study, files: _Files) -> pd.DataFrame:
-    """Add the best of both kinds as methods of their own; what was chosen."""
+def _add_best(study: Study, files: _Files, kinds: Sequence[tuple[str, Sequence[str]]]) -> pd.DataFrame:
+    """Add the best of each kind as a method of its own; what was chosen."""
     chosen = []
     among = files.results[files.results["client"] != UNION_SITE]
-    for best, candidates in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)):
+    for best, candidates in kinds:
         own = best_on_validation(among, candidates, study.choose or "")
         chosen.append(own.assign(best=best))
         if best in study.labels:
             files.results = pd.concat([files.results, scores_of(best, own, files.results)], ignore_index=True)
             files.bootstrap |= bootstrap_of(best, own, files.bootstrap)
+            for name, frame in files.explained.items():
+                files.explained[name] = pd.concat([frame, scores_of(best, own, frame)], ignore_index=True)
     return pd.concat(chosen, ignore_index=True)
 
 
@@ -190,7 +235,7 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
     per_client: dict[str, set[str]] = {}
     ratios: dict[str, list[float]] = {}
     for job, record in done:
-        title = title_of(job.method, job.settings)
+        title = job.title
         # Where clients are tested on the same rows, these are set against all that are not among them.
         trained: Counter[str] = Counter()
         for client, rows in record["rows"].items():
@@ -203,6 +248,8 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
                     f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
                     f"others for {title} than for {first}; give their configurations the same data.source"
                 )
+            if job.left_out is not None:  # its rows were the same, but it lacks those of a client to be set against
+                continue
             per_client.setdefault(client, set()).add(digests["test"])
             union = record["train_rows"][client] if client == UNION_SITE else 0
             ratios.setdefault(client, []).append(rows["test"]["rows"] / (trained[digests["test"]] + union))

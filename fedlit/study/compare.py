@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedlit.data.table import ClientTable
@@ -10,21 +11,23 @@ from fedlit.data.target import has_classes
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import answer_card, answer_lines
+from fedlit.study.answer import answer_cards, answer_lines
 from fedlit.study.collect import Collected, collect
 from fedlit.study.findings import Findings
 from fedlit.study.job import check_format
+from fedlit.study.leave_one_out import FILE, cost_of_leaving_out
+from fedlit.study.leave_one_out import leave_one_out as others_by_client
 from fedlit.study.lift import Scores, answers, estimates, lifts
 from fedlit.study.markdown import markdown_tables
 from fedlit.study.parse import load_study
-from fedlit.study.plan import plan_jobs, reference_tables, tasks_of
+from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_notes
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import provenance
+from fedlit.study.words import one_class_notes, provenance
 
 __all__ = ["Comparison", "compare"]
 
@@ -49,10 +52,12 @@ class Comparison(Shown, Findings):
         for place, (title, table) in enumerate(tables):
             parts += [f"{title}:", "", *table.parts(), *([legends[place]] if place < len(legends) else []), ""]
         answers: list[str | Grid] = []
-        for answer in self.answers:
-            title, text = answer_lines(answer_card(self.study, answer))
-            answers += [f"{answer.client}: {title}.", f"  {text}."]
-        return [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+        for card in answer_cards(self):
+            title, text = answer_lines(card)
+            answers += [f"{card.client}: {title}.", f"  {text}."]
+        notes: list[str | Grid] = [f"Note: {note}." for note in self.notes]
+        parts = [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+        return [*parts, "", *notes] if notes else parts
 
     def _legends(self) -> list[str]:
         """Below the first table, and the first of lifts, what their signs mean; only signs that occur."""
@@ -72,6 +77,7 @@ def compare(
     seeds: str | Iterable[int] | None = None,
     methods: Iterable[str] | None = None,
     baselines: Iterable[str] | None = None,
+    leave_one_out: bool | None = None,
     jobs: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
@@ -87,6 +93,8 @@ def compare(
         seeds: in place of the study's.
         methods: these only; the reference is always among them.
         baselines: these only.
+        leave_one_out: whether every federation is also trained without each of its clients in turn; as the study says
+            if None.
         jobs: runs at once, each with its share of the cores; by default one per core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
@@ -95,7 +103,8 @@ def compare(
     Returns:
         The results, which also lie in the folder as ``results.csv``, ``results.parquet``, ``lift.csv``, ``tables.md``
         and ``report.html``; where methods are tuned, also what was chosen, as ``tuned.csv``; where methods tell clients
-        apart, also who belongs together, as ``clusters.csv``.
+        apart, also who belongs together, as ``clusters.csv``; with ``leave_one_out`` what the others gain by each
+        client, as ``leave_one_out.csv``.
 
     Raises:
         ConfigError: the study cannot be run, or its folder holds runs of another version's format.
@@ -116,6 +125,7 @@ def compare(
     whole, study = study, study.restricted(methods, baselines)
     if study.about != whole.about and not quiet:
         say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
+    study = study if leave_one_out is None else replace(study, leave_one_out=leave_one_out)
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs: expected at least 1, found {jobs}")
@@ -124,11 +134,16 @@ def compare(
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
         planned = plan_jobs(study, numbers, folder, tables)
+        if study.leave_one_out and not quiet:
+            say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
+        notes = training_notes(study)
+        for note in () if quiet else notes:
+            say(f"{note}.")
         failures = run_jobs(planned, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
-        found = _found(study, numbers, collect(study, planned), failures, folder, tables)
+        found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
         _write(found)
     return found
 
@@ -151,6 +166,7 @@ def _found(
     failures: dict[str, str],
     folder: Path,
     tables: Sequence[ClientTable],
+    notes: Sequence[str],
 ) -> Comparison:
     scores = Scores(collected)
     return Comparison(
@@ -163,6 +179,8 @@ def _found(
         failures=failures,
         folder=folder,
         predicted={table.name: _predicted(table) for table in tables},
+        left_out=others_by_client(study, scores),
+        notes=[*notes, *one_class_notes(study, collected)],
     )
 
 
@@ -180,7 +198,8 @@ def _write(found: Comparison) -> None:
     results.to_csv(folder / "results.csv", index=False)
     results.to_parquet(folder / "results.parquet", index=False)
     found.lift.to_csv(folder / "lift.csv", index=False)
-    for name, frame in (("tuned.csv", found.collected.tuned), (CLUSTERS, found.collected.clusters)):
+    collected = found.collected
+    for name, frame in (("tuned.csv", collected.tuned), (CLUSTERS, collected.clusters), (FILE, found.left_out)):
         if len(frame):
             frame.to_csv(folder / name, index=False)
         else:

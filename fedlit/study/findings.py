@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ class Findings:
         failures: run → its error.
         folder: where the files are.
         predicted: client → what is predicted, in words; without those of whom that is not known.
+        left_out: what the others gain by each client (:func:`fedlit.study.leave_one_out.leave_one_out`).
+        notes: what a reader must know before comparing methods.
     """
 
     study: Study
@@ -41,6 +43,8 @@ class Findings:
     failures: dict[str, str]
     folder: Path
     predicted: Mapping[str, str] = field(default_factory=dict)
+    left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
+    notes: Sequence[str] = ()
 
     @property
     def clients(self) -> list[str]:

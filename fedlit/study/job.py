@@ -6,9 +6,14 @@
                               /bootstrap.parquet     test scores of resampled rows
                               /curves.csv            validation scores over epochs
                               /corrections.csv       what clients correct at the end, of methods that show it
+                              /importance.csv        how much the score rests on each column, of methods
+                              /calibration.csv       what was predicted against what was true, in bins
+                              /judged.csv            Brier's score, a threshold and what comes of it
                               /clusters.csv          who is together, round by round, of methods that tell clients apart
                               /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events
+
+A federation that is trained without one of its clients has <study>/runs/<method>~<client>/.
 
 Of a tuned method each combination of settings has its own <study>/runs/<method>@<digest of the settings>/: where values
 are added to a grid, or it is put in another order, what was trained before still counts. ``DONE`` has the settings.
@@ -77,6 +82,8 @@ class Job:
         grid: a go-alone model's settings by task (clients of other tasks go without it); None for a method.
         test: whether the test split is scored; a search must not look at it.
         settings: of a tuned method, the combination; None for any other.
+        left_out: the client without which the federation is trained; None where all take part.
+        explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
 
     method: str
@@ -92,6 +99,8 @@ class Job:
     grid: dict[str, dict[str, list[Any]]] | None = None
     test: bool = True
     settings: dict[str, Any] | None = None
+    left_out: str | None = None
+    explain: bool = False
 
     @property
     def variant(self) -> str:
@@ -99,14 +108,23 @@ class Job:
         return variant_name(self.method, self.settings)
 
     @property
+    def title(self) -> str:
+        """What is run with every seed, as people read it."""
+        without = f" without {self.left_out}" if self.left_out is not None else ""
+        return f"{title_of(self.method, self.settings)}{without}"
+
+    @property
     def name(self) -> str:
         """As people read it."""
-        return f"{title_of(self.method, self.settings)}, seed {self.seed}"
+        return f"{self.title}, seed {self.seed}"
 
 
-def variant_name(method: str, settings: Mapping[str, Any] | None) -> str:
-    """The folder of a method's runs with a combination of settings: no two have the same. No method has an ``@``."""
-    return f"{method}@{digest_of(settings)}" if settings else method
+def variant_name(method: str, settings: Mapping[str, Any] | None, left_out: str | None = None) -> str:
+    """The folder of a method's runs with a combination of settings, with all clients or without one: no two have the
+    same. No method has an ``@`` or a ``~``.
+    """
+    own = f"{method}@{digest_of(settings)}" if settings else method
+    return own if left_out is None else f"{own}~{left_out}"
 
 
 def title_of(method: str, settings: Mapping[str, Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,10 @@ from fedlit.study.collect import Collected
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.tasks import COMPARED
 
-__all__ = ["MEAN", "WORST", "Answer", "Scores", "answers", "client_label", "count_verdicts", "estimates", "lifts"]
+__all__ = [
+    "MEAN", "WORST", "Answer", "Scores", "answers", "client_label", "count_verdicts", "estimates", "flat", "judged",
+    "lifts",
+]  # fmt: skip
 
 # No client can have these names.
 MEAN, WORST = "(mean)", "(worst)"
@@ -122,7 +126,7 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
             for client in scores.clients:
                 own = scores.estimate(method, client, metric)
                 if own.n:
-                    row, score = _flat(own), COMPARED[metric]
+                    row, score = flat(own), COMPARED[metric]
                     # a score cannot leave its range, a symmetric interval can
                     cut = (name for name in row if name.endswith(("low", "high")))
                     ends = {name: min(max(row[name], score.low), score.high) for name in cut}
@@ -150,14 +154,14 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
                         continue
                     key = {"metric": metric, "reference": reference, "method": method, "client": client}
                     p = wilcoxon(differences)
-                    family.append({**key, **_flat(own), "p": p, "verdict": _verdict(own)})
+                    family.append({**key, **flat(own), "p": p, "verdict": judged(own)})
             # mean and worst of the same clients, and the best of the same methods, are no further questions
             repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
             counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
             for row, adjusted in zip(family, holm(counted), strict=True):
                 row["p_holm"] = adjusted
             rows += family
-    columns = ["metric", "reference", "method", "client", *_flat(estimate([])), "p", "p_holm", "verdict"]
+    columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -176,6 +180,7 @@ class Answer:
         better_alone: a go-alone model whose mean test score is better than the federated one's, though choosing on
             validation does not find it reliably; None if there is none.
         varied: whether seeds chose different federated methods, and different go-alone models.
+        least: test score of the worst of all models, federated and alone; None where one is not finite.
     """
 
     client: str
@@ -187,6 +192,7 @@ class Answer:
     verdict: str
     better_alone: tuple[str, float] | None = None
     varied: tuple[bool, bool] = (False, False)
+    least: float | None = None
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
@@ -212,15 +218,24 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
                 theirs,
                 _usual(chosen, BEST_ALONE, client),
                 lift,
-                _verdict(lift),
+                judged(lift),
                 (best, single[best]) if best is not None and hidden else None,
                 (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
+                _least(study, scores, client, metric),
             )
         )
     return found
 
 
-def _verdict(lift: Estimate) -> str:
+def _least(study: Study, scores: Scores, client: str, metric: str) -> float | None:
+    """The mean test score of the worst model; None where one lost its numbers, or there is none."""
+    values = {name: scores.values(name, client, metric) for name in (*study.methods, *(study.baselines or ()))}
+    means = {name: float(own.mean(skipna=False)) for name, own in values.items() if len(own)}
+    worst = COMPARED[metric].worst(means)
+    return means[worst] if worst is not None and all(map(math.isfinite, means.values())) else None
+
+
+def judged(lift: Estimate) -> str:
     """See :func:`fedlit.statistics.verdict`; ``equal`` where no seed shows the least difference: that is known."""
     found = verdict(lift.interval)
     return "equal" if found == "unknown" and lift.n > 1 and lift.mean == 0.0 == lift.sd else found
@@ -239,7 +254,8 @@ def _choices(chosen: pd.DataFrame, best: str, client: str) -> pd.Series:
     return chosen.loc[(chosen["best"] == best) & (chosen["client"] == client), "method"]
 
 
-def _flat(own: Estimate) -> dict[str, float]:
+def flat(own: Estimate) -> dict[str, float]:
+    """An estimate as columns of a table."""
     low, high = own.interval
     return {
         "n": own.n, "mean": own.mean, "sd": own.sd, "low": low, "high": high,

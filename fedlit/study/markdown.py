@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlit.study.answer import answer_card, answer_lines
+from fedlit.study.answer import answer_cards, answer_lines
 from fedlit.study.findings import Findings
 from fedlit.study.seeds import seed_words
-from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
+from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import heading, in_percent, lift_unit
-from fedlit.study.words import context, paper_notes, words
+from fedlit.study.words import about_joining, context, paper_notes, words
 
 __all__ = ["markdown_tables"]
 
@@ -20,10 +20,9 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
     parts = [f"# {study.name}", study.about]
     unit = in_percent(found.scores)
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores {unit and f'{unit}, '}on test rows.")
-    answers = "\n".join(
-        "- **{}**: {}. {}.".format(own.client, *answer_lines(answer_card(study, own))) for own in found.answers
-    )
+    answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in answer_cards(found))
     parts += [f"{line}." for line in context(found)]
+    parts.append("\n".join(f"- Note: {note}." for note in found.notes))
     parts += ["## Should this client join?", answers] if answers else []
     for score in found.scores:
         parts += [f"## {heading(score)}", score_table(study, found.estimates, score, found.clients).markdown()]
@@ -32,6 +31,9 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
         for reference in found.lift["reference"].unique():
             parts.append(f"## Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}")
             parts.append(lift_table(study, found.lift, score, reference, found.clients).markdown())
+    if joins := joining_tables(found):
+        parts += ["## Who should join, for the others", about_joining(found)]
+        parts += [part for title, table in joins for part in (f"### {title}", table.markdown())]
     if len(collected.chosen):
         parts.append("## How often each model was the best of its kind on validation")
         parts.append(chosen_table(study, collected.chosen).markdown())

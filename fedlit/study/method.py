@@ -145,7 +145,9 @@ def refuse_row_key(key: str) -> None:
     Raises:
         ConfigError: it draws or changes rows, or is none.
     """
-    if not isinstance(key, str) or key.startswith(("seed", "data.source", "data.mutations", "data.pool")):
+    if not isinstance(key, str) or key.startswith(
+        ("seed", "data.source", "data.mutations", "data.pool", "data.leave_out")
+    ):
         raise ConfigError(
             "expected a key of the configuration that leaves the rows alone, found one that draws other validation "
             f"rows, or none ({key!r}); drop it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
@@ -19,7 +20,14 @@ from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, titl
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 
-__all__ = ["plan_jobs", "reference_tables", "tasks_of"]
+__all__ = ["left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
+
+_TRAINING = tuple(
+    f"trainer.{key}"
+    for key in ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
+)  # keys that say how long is trained
+_LEFT_OUT = "data.leave_out"
+_ROWS = ("data.source", _LEFT_OUT)  # keys that say whose rows there are
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,14 @@ class _Planned:
     made_of: list[Any]
     settings: dict[str, Any] | None = None
     grid: dict[str, dict[str, list[Any]]] | None = None
+    left_out: str | None = None
+
+    def without(self, client: str) -> _Planned:
+        """The same without a client."""
+        settings, *rest = self.made_of
+        gone = [*settings.get(_LEFT_OUT, ()), client]
+        arguments = [*self.arguments, f"--{_LEFT_OUT}={json.dumps(gone)}"]
+        return replace(self, arguments=arguments, made_of=[{**settings, _LEFT_OUT: gone}, *rest], left_out=client)
 
     @property
     def title(self) -> str:
@@ -40,7 +56,9 @@ class _Planned:
 
 def reference_tables(study: Study) -> list[ClientTable]:
     """The tables that all methods of a study are trained on, as a first seed deals them."""
-    return list(_loaded(study, study.reference, _first(study)).data.source.tables(0))
+    data = _loaded(study, study.reference, _first(study)).data
+    tables = data.source.tables(0)
+    return leave_out(tables, data.leave_out, [table.name for table in tables])
 
 
 def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
@@ -83,13 +101,17 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             if name in task.go_alone
         }
         planned.append(replace(reference, method=name, settings=None, grid=grids, made_of=[data, grids, study.choose]))
+    # last: a study that is cut short has its answers, but for who should join
+    without = [
+        own.without(client) for client in left_out(study, tables) for own in planned if own.method in study.candidates
+    ]
     fingerprint = _fingerprint(tables)
     return [
         Job(
             own.method,
             seed,
-            str(out / "runs" / variant_name(own.method, own.settings) / f"seed_{seed}"),
-            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of]),
+            str(out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"),
+            digest_of([FORMAT, own.method, seed, study.bootstrap, fingerprint, *own.made_of, *_explained(study, own)]),
             own.config,
             own.arguments,
             choose=study.choose or "",
@@ -98,10 +120,64 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             keep_checkpoints=study.keep_checkpoints,
             grid=own.grid,
             settings=own.settings,
+            left_out=own.left_out,
+            explain=bool(_explained(study, own)),
         )
+        for part in (planned, without)
         for seed in seeds
-        for own in planned
+        for own in part
     ]
+
+
+def training_notes(study: Study) -> list[str]:
+    """Where methods are not trained alike: of different lengths, or with other callbacks, such as early stopping. Which
+    state is scored, the last or the best, is the study's matter and the same for all.
+
+    Args:
+        study: completed by its clients' tasks.
+    """
+    found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
+    for name, tuned in each_variant(study):
+        settings = _loaded(study, name, tuned).settings or {}
+        for key, values in found.items():
+            said = json.dumps(settings[key], default=str) if settings.get(key) else "not set"
+            labels = values.setdefault(said, [])
+            if study.labels[name] not in labels:
+                labels.append(study.labels[name])
+    notes = []
+    for key, values in found.items():
+        if len(values) > 1:
+            each = "; ".join(f"{said} for {', '.join(labels)}" for said, labels in values.items())
+            notes.append(
+                f"Methods are not trained alike: {key} is {each}. What looks like a gain may be one of training; give "
+                "all methods the same"
+            )
+    return notes
+
+
+def _explained(study: Study, own: _Planned) -> list[str]:
+    """What changes the digest of a run that is explained; a federation that lacks a client is not."""
+    return ["explain"] if study.explain and own.left_out is None else []
+
+
+def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
+    """The clients without whom federations are also trained: each, where at least two stay; else none.
+
+    Raises:
+        ConfigError: it is asked for, and there is one client alone, or no federated method.
+    """
+    if not study.leave_one_out:
+        return []
+    if len(tables) < 2:
+        raise ConfigError(
+            f"leave_one_out: expected two clients or more, found {tables[0].name} alone; leave the key out"
+        )
+    if not study.candidates:
+        raise ConfigError(
+            "leave_one_out: expected a federated method, without which nobody joins, found none; add one to methods, "
+            "or leave the key out"
+        )
+    return [table.name for table in tables] if len(tables) > 2 else []
 
 
 def _first(study: Study) -> dict[str, Any]:
@@ -143,7 +219,8 @@ def _refuse_other_rows(planned: Sequence[_Planned], reference: _Planned) -> None
     expected = reference.made_of[0]
     for own in planned:
         found = own.made_of[0]
-        different = [key for key in found if key.startswith("data.source") and found[key] != expected.get(key)]
+        keys = dict.fromkeys((*found, _LEFT_OUT))
+        different = [key for key in keys if key.startswith(_ROWS) and found.get(key) != expected.get(key)]
         if different:
             raise ConfigError(
                 f"methods.{own.title}: expected the rows of {reference.method}, found another {', '.join(different)}; "

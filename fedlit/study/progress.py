@@ -137,7 +137,7 @@ class Progress:
         wanted = [choice_of(job.choose, client) for client in found["client"]]
         words = []
         for metric, values in found[found["metric"] == wanted].groupby("metric", sort=False)["value"]:
-            score, own = COMPARED[str(metric)], self.values.setdefault((job.variant, str(metric)), [])
+            score, own = COMPARED[str(metric)], self.values.setdefault((job.title, str(metric)), [])
             own.append(float(values.mean(skipna=False)))
             if not math.isfinite(own[-1]):
                 words.append(f"{score.label} not defined for every client")

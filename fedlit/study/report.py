@@ -20,15 +20,16 @@ from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.show.palette import THEME
 from fedlit.study import figures
-from fedlit.study.answer import answer_card
+from fedlit.study.answer import answer_cards
+from fedlit.study.explanations import about_explanations, explanations
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, each_variant, title_of, variant_name
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
-from fedlit.study.tables import chosen_table, cluster_table, lift_table, score_table, tuned_lines
+from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import drawn, heading, in_percent, lift_unit
-from fedlit.study.words import context, each_of, paper_notes, words
+from fedlit.study.words import about_joining, context, each_of, paper_notes, words
 from fedlit.tasks import Score
 
 __all__ = ["write_report"]
@@ -72,10 +73,11 @@ def _breakable(name: str) -> Markup:
 def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
     study = found.study
     drawn_as = figures.looks(study)
-    cards = [answer_card(study, answer) for answer in found.answers]
+    cards, joins = answer_cards(found), joining_tables(found)
     kinds = {
         *(card.kind for card in cards),
         *found.lift[found.lift["metric"].isin([score.name for score in found.scores])]["verdict"],
+        *(cell.kind for _, own in joins for _, cells in own.rows for cell in cells),
     }
     drawn_methods = [method for method in study.methods if (found.estimates["method"] == method).any()]
     return {
@@ -85,6 +87,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "count": len(found.seeds),
         "unit": in_percent(found.scores),
         "context": context(found),
+        "notes": found.notes,
         "answers": cards,
         "verdicts": [kind for kind in ("helped", "harmed") if kind in kinds],
         "metrics": [_metric(found, score) for score in found.scores],
@@ -95,7 +98,11 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "alone": study.labels.get(BEST_ALONE),
         "reference": study.labels[study.reference],
         "chosen": chosen_table(study, found.collected.chosen) if len(found.collected.chosen) else None,
+        "joining": joins,
+        "about_joining": about_joining(found),
         "tuned": tuned_lines(study, found.collected),
+        "explanations": explanations(found),
+        "about_explanations": about_explanations(),
         "together": cluster_table(study, found.collected),
         "clusters": _clusters(found),
         "corrections": _corrections(found),

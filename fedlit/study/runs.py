@@ -29,6 +29,8 @@ from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.curves import read_curves, training_seconds
+from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
+from fedlit.study.importance import column_importance
 from fedlit.study.job import (
     BESIDE,
     BOOTSTRAP,
@@ -65,6 +67,9 @@ def execute(job: Job) -> None:
     predictions.to_parquet(folder / PREDICTIONS, index=False)
     scores.to_csv(folder / SCORE_FILE, index=False)
     test = predictions[predictions["split"] == "test"]
+    if job.explain:
+        calibration(predictions).to_csv(folder / CALIBRATION, index=False)
+        judged(predictions).to_csv(folder / JUDGED, index=False)
     if job.bootstrap:
         bootstrap_scores(test, job.bootstrap).to_parquet(folder / BOOTSTRAP)
     _mark(folder, {**_record(job, folder, predictions), **details})
@@ -81,12 +86,24 @@ def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]
         "method": job.method,
         "seed": job.seed,
         **({"settings": job.settings} if job.settings is not None else {}),
+        "one_class": _one_class(predictions),
+        **({"left_out": job.left_out} if job.left_out is not None else {}),
         "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
         "files": {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".csv", ".parquet")},
         "versions": _versions(),
         "machine": _machine(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
+    """Client → the class that is predicted for all of its test rows, though they have several."""
+    found = {}
+    for client, own in predictions[predictions["split"] == "test"].groupby("client"):
+        classes = own.loc[:, own.columns.str.startswith("probability_")].notna().any().sum()
+        if classes > 1 and own["target"].nunique() > 1 and own["predicted"].nunique() == 1:
+            found[str(client)] = str(own["predicted"].iloc[0])
+    return found
 
 
 def _mark(folder: Path, record: Mapping[str, Any]) -> None:
@@ -139,6 +156,8 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         for client, own in results.scores.items():
             known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
             scores += score_rows(known, client, results.split)
+    if job.explain:
+        column_importance(run, job.choose).to_csv(folder / IMPORTANCE, index=False)
     curves = _keep(run, folder, list(splits[-1].scores))
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange

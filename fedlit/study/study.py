@@ -55,6 +55,11 @@ class Study:
         bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
             seeds draw splits anew, they are not used).
         keep_checkpoints: whether runs keep theirs.
+        leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
+            seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
+            there are clients.
+        explain: whether each run also computes on which columns its predictions rest, whether its probabilities come
+            true, and for two classes a threshold. It costs a few tenths of a second for each client and run.
         paper: published figures.
         search: what ``fedlit search`` varies.
         scenarios: name → circumstances under each of which the methods are compared, one after another, each in a
@@ -73,6 +78,8 @@ class Study:
     metrics: list[str] | None = None
     bootstrap: int = 300
     keep_checkpoints: bool = False
+    leave_one_out: bool = False
+    explain: bool = True
     paper: Paper | None = None
     search: Search | None = None
     scenarios: dict[str, Scenario] = field(default_factory=dict)

@@ -13,13 +13,15 @@ import pandas as pd
 
 from fedlit.show.table import NOTHING, Cell, Table
 from fedlit.study.collect import Collected
+from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
+from fedlit.study.leave_one_out import OTHERS
 from fedlit.study.lift import client_label, count_verdicts
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import drawn, printed
+from fedlit.study.units import drawn, lift_unit, printed
 from fedlit.tasks import Score
 
-__all__ = ["best_means", "chosen_table", "cluster_table", "lift_table", "score_table", "tuned_lines"]
+__all__ = ["best_means", "chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table", "tuned_lines"]
 
 
 def _interval(score: Score, own: Mapping[str, Any], signed: bool = False) -> str:
@@ -123,6 +125,34 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
         )
         rows.append((study.labels[method], cells))
     return Table([*map(client_label, clients), "helped / unclear / harmed"], rows)
+
+
+def joining_tables(found: Findings) -> list[tuple[str, Table]]:
+    """Title and table for each score to choose by and each federated method, the best first: who joins by who feels it,
+    the lift of the client itself and what the others gain, with 95 % intervals; none where nobody asked.
+    """
+    study, left_out, tables = found.study, found.left_out, []
+    for score in found.choices if len(left_out) else ():
+        clients = found.collected.clients_of(score.name)
+        of_score = left_out[left_out["metric"] == score.name]
+        for method in (BEST_FEDERATED, *(study.candidates if len(study.candidates) > 1 else ())):
+            own, rows = of_score[of_score["method"] == method], []
+            for client in own["joins"].unique():
+                felt = {row["client"]: row for row in own[own["joins"] == client].to_dict("records")}
+                order = [client, OTHERS, *("" if name == client else name for name in clients)]
+                rows.append((f"{client} joins", [_gain(score, felt.get(name)) for name in order]))
+            if rows:
+                title = f"{study.labels[method]}: {score.label}, {lift_unit(score)}"
+                tables.append((title, Table(["itself", "the others, mean", *clients], rows)))
+    return tables
+
+
+def _gain(score: Score, own: Mapping[Any, Any] | None) -> Cell:
+    if own is None:
+        return Cell()
+    clear = own["verdict"] in ("helped", "harmed")
+    spread = _interval(score, {str(key): value for key, value in own.items()}, signed=True)
+    return Cell(score.text(own["mean"], signed=True), spread, marked=clear, kind=own["verdict"])
 
 
 def chosen_table(study: Study, chosen: pd.DataFrame) -> Table:

@@ -5,13 +5,16 @@ made.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
+from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, in_percent
 
-__all__ = ["context", "each_of", "paper_notes", "provenance", "words"]
+__all__ = ["about_joining", "context", "each_of", "one_class_notes", "paper_notes", "provenance", "words"]
 
+_MOST_NOTES = 12
 _MOST_CLIENTS = 6  # whose rows are told one by one
 
 
@@ -163,6 +166,40 @@ def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:
     )
 
 
+def about_joining(found: Findings) -> str:
+    """What ``leave_one_out`` compared."""
+    if len(found.collected.clients) == 2:
+        return (
+            "There are two clients: without one of them the other goes alone. So what the other gains is its lift over "
+            "going alone, and no federation was trained for it."
+        )
+    mixed = " The mean is over the others that have this score." if len(found.choices) > 1 else ""
+    return (
+        "Itself: the lift over going alone, as above. The others: their score in the federation with this client minus "
+        "their score in the same federation without it, with the same seeds and settings, seed by seed." + mixed
+    )
+
+
+def one_class_notes(study: Study, collected: Collected) -> list[str]:
+    """Models that predict one class for all test rows of a client: its scores then say little."""
+    runs: Counter[tuple[str, str]] = Counter()
+    named: dict[tuple[str, str], list[str]] = {}
+    for record in collected.records.to_dict("records"):
+        own = record.get("one_class")
+        for client, label in own.items() if isinstance(own, dict) else ():
+            runs[client, record["method"]] += 1
+            labels = named.setdefault((client, record["method"]), [])
+            labels += [label] if label not in labels else []
+    counts = collected.records.groupby("method").size()
+    notes = [
+        f"{client}: {study.labels[method]} predicts {' or '.join(map(repr, named[client, method]))} for all test rows "
+        f"in {count} of {counts[method]} runs: where it draws the line it tells no rows apart"
+        for (client, method), count in sorted(runs.items())
+    ]
+    more = len(notes) - _MOST_NOTES
+    return notes[:_MOST_NOTES] + ([f"… and {more} more models predict one class for all rows of a client"] * (more > 0))
+
+
 def paper_notes(study: Study) -> list[str]:
     """Where the paper's figures are from, and in what their convention differs from ours: all, then those marked †."""
     if study.paper is None:
@@ -188,7 +225,10 @@ def provenance(found: Findings) -> list[str]:
         for own in records["machine"]
     ]
     first, last = min(records["finished"])[:10], max(records["finished"])[:10]
-    lines = [f"{len(records)} of {len(records) + len(found.failures)} runs, finished {first} to {last}"]
+    lacking = len(found.collected.lacking)
+    done = len(records) + lacking
+    lines = [f"{done} of {done + len(found.failures)} runs, finished {first} to {last}"]
+    lines += [f"{lacking} of these were federations without one of their clients (leave_one_out)"] if lacking else []
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
     times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()

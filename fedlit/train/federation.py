@@ -143,7 +143,8 @@ class Federation(Mapping[str, FederatedClient]):
             data.share = self.exchange.transport.share
         data.setup()
         self.names = tuple(data.names)
-        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, self.names)
+        known = (*self.names, *data.leave_out)  # what is said of a client that is left out is no mistake
+        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, known)
         for name, client in made.items():
             override, default = find_override(self.training.overrides, name), self.training
             client.optimizer_factory = override.optimizer or default.optimizer

@@ -1,0 +1,171 @@
+"""What predictions rest on, and whether they come true: on tables of which it is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from sklearn.metrics import balanced_accuracy_score, brier_score_loss, precision_score, recall_score
+
+from fedlit.run.load import load
+from fedlit.study.compare import Comparison, compare
+from fedlit.study.explained import calibration, judged
+from fedlit.study.importance import inputs_of
+from fedlit.study.parse import load_study
+from fedlit.tasks import Classification
+
+ROWS = 500
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``copy`` says the label, ``kind`` (a category) half of it, ``noise`` nothing; ``few`` has too few rows."""
+    place = tmp_path_factory.mktemp("explained")
+    rng = np.random.default_rng(0)
+    label = rng.random(ROWS) < 0.5
+    kind = np.where(rng.random(ROWS) < 0.5, np.where(label, "a", "b"), rng.choice(["a", "b", "c"], ROWS))
+    table = pd.DataFrame({"noise": rng.normal(size=ROWS), "copy": label + 0.0, "kind": kind})
+    table.assign(outcome=np.where(label, "ill", "well")).to_csv(place / "plain.csv", index=False)
+    table.assign(outcome=2 * table["copy"] + 0.1 * table["noise"]).to_csv(place / "number.csv", index=False)
+    table.head(60).assign(outcome=table["kind"]).to_csv(place / "few.csv", index=False)
+    source = {
+        "files": {name: str(place / f"{name}.csv") for name in ("plain", "number", "few")},
+        "target": "outcome",
+        "task": {"number": "regression", "*": "classification"},
+    }
+    config = {
+        "data": {
+            "source": {"class_path": "fedlit.Tables", "init_args": source},
+            "batches": 4,
+            "categories": "indicators",
+        },
+        "model": {
+            "client": {
+                "class_path": "fedlit.FederatedClient",
+                "init_args": {"network": {"class_path": "fedlit.MLP", "init_args": {"hidden": [8, 8]}}},
+            },
+            "optimizer": {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.02}},
+        },
+        "exchange": {"federated": ["core"]},
+        "trainer": {"max_epochs": 12},
+    }
+    (place / "mine.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    methods = {"local": {"config": "mine.yaml", "set": {"exchange.federated": []}}, "shared": {"config": "mine.yaml"}}
+    study = {"seeds": [1, 2], "methods": methods, "baselines": [], "bootstrap": 0}
+    (place / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Comparison:
+    return compare(load_study(str(folder / "study.yaml")), out=folder / "out", jobs=1, quiet=True)
+
+
+def files(found: Comparison, name: str) -> pd.DataFrame:
+    return pd.read_csv(found.folder / "runs" / "shared" / "seed_1" / name)
+
+
+def test_a_copy_of_the_label_is_what_it_rests_on_and_noise_is_nothing(found: Comparison) -> None:
+    own = files(found, "importance.csv").set_index(["client", "column"])
+    assert set(own.loc["plain"].index) == {"noise", "copy", "kind"}  # columns, not the indicators that they became
+    clear = own.loc["plain"]["mean"]
+    assert clear["copy"] > 0.2 and abs(clear["noise"]) < 0.05 and clear["copy"] > 4 * abs(clear["kind"])
+    number = own.loc["number"]
+    # RMSE gets worse, which counts as a loss; a tenth of the noise is in the number
+    assert number.loc["copy", "mean"] > 0.5 > 0.2 > number.loc["noise", "mean"] > abs(number.loc["kind", "mean"])
+    assert set(number["metric"]) == {"rmse"} and (own["rows"] == own["of_rows"]).all()
+    results = found.collected.results.set_index(["method", "seed", "client", "split", "metric"])["value"]
+    score = results["shared", 1, "plain", "validation", "auroc"]
+    assert clear.size == 3 and own.loc[("plain", "copy"), "score"] == pytest.approx(score, abs=1e-6)
+    score = results["shared", 1, "number", "validation", "rmse"]
+    assert own.loc[("number", "copy"), "score"] == pytest.approx(score, rel=1e-5)
+
+
+def test_all_inputs_of_a_column_belong_to_it(folder: Path) -> None:
+    run = load(str(folder / "mine.yaml"))
+    run.describe()
+    spec = next(spec for spec in run.data.specs if spec.name == "plain")
+    own = inputs_of(run.data.encoders["plain"], spec.features)
+    assert sorted(place for places in own.values() for place in places) == list(range(spec.num_features))
+    assert len(own["kind"]) >= 3 and len(own["noise"]) == len(own["copy"]) == 1
+
+
+def test_it_is_of_the_test_rows_as_scikit_learn_has_it(found: Comparison) -> None:
+    predictions = pd.read_parquet(found.folder / "runs" / "shared" / "seed_1" / "predictions.parquet")
+    own = predictions[(predictions["client"] == "plain") & (predictions["split"] == "test")]
+    ill, positive = own["probability_well"], own["target"] == "well"
+    table = files(found, "judged.csv")
+    value = table[table["client"] == "plain"].set_index("name")["value"]
+    assert value["brier"] == pytest.approx(brier_score_loss(positive, ill), abs=1e-6)
+    assert value["brier_share"] == pytest.approx(positive.mean() * (1 - positive.mean()), abs=1e-9)
+    called = ill >= value["threshold"]
+    assert value["chosen/sensitivity"] == recall_score(positive, called)
+    assert value["chosen/precision"] == precision_score(positive, called)
+    assert value["half/sensitivity"] == recall_score(positive, ill >= 0.5)
+    chooser = predictions[(predictions["client"] == "plain") & (predictions["split"] == "validation")]
+    reached = [
+        balanced_accuracy_score(chooser["target"] == "well", chooser["probability_well"] >= cut)
+        for cut in [value["threshold"], *np.linspace(0, 1, 200)]
+    ]
+    assert reached[0] == max(reached)
+    bins = files(found, "calibration.csv")
+    assert bins[bins["client"] == "plain"]["rows"].sum() == len(own)
+    number = bins[bins["client"] == "number"]
+    assert set(number["of"]) == {"number"} and number["rows"].max() - number["rows"].min() <= 1
+    truth = predictions[(predictions["client"] == "number") & (predictions["split"] == "test")]
+    mean = (number["true"] * number["rows"]).sum() / number["rows"].sum()
+    assert mean == pytest.approx(truth["target"].astype(float).mean(), abs=1e-6)
+
+
+def test_the_report_says_it_and_where_there_are_too_few_rows(found: Comparison) -> None:
+    text = (found.folder / "report.html").read_text(encoding="utf-8")
+    own = text.split("What predictions rest on", 1)[1].split("What the words mean", 1)[0]
+    assert own.count("<svg") == 4 and "On which columns plain rests" in own and "Predicted and true" in own
+    assert "Columns: all columns, by AUROC on" in own and "by RMSE on" in own and "sensitivity" in own
+    assert own.count("too few rows to mean anything (5 validation rows, fewer than 30)") == 1
+    assert own.count("too few rows to mean anything (12 test rows, fewer than 30)") == 2
+    assert "Of columns that say the same, each looks unimportant" in own
+
+
+def test_who_does_not_want_it_does_not_get_it(folder: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
+    (folder / "without.yaml").write_text(yaml.safe_dump({**content, "explain": False, "seeds": [1]}), encoding="utf-8")
+    plain = compare(load_study(str(folder / "without.yaml")), out=tmp_path, jobs=1, quiet=True)
+    assert not list(tmp_path.glob("runs/*/*/importance.csv")) and not plain.collected.explained
+    assert "What predictions rest on" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+    # it changes no score
+    results = json.loads((tmp_path / "runs" / "shared" / "seed_1" / "DONE").read_text(encoding="utf-8"))["rows"]
+    assert set(results) == {"plain", "number", "few"}
+
+
+def frame(rows: Any, split: str = "test") -> pd.DataFrame:
+    import torch
+
+    probability, label = (np.array(part) for part in rows)
+    task = Classification(("no", "yes"))
+    given = torch.tensor(np.stack([1 - probability, probability], 1), dtype=torch.float32)
+    own = task.frame(np.arange(len(label)), torch.tensor(label), given)
+    return own.assign(client="ward", split=split).astype({"target": "string", "predicted": "string"})
+
+
+def test_without_rows_of_both_classes_there_is_no_threshold_and_no_curve() -> None:
+    one = frame(([0.2, 0.7], [0, 0]))
+    assert calibration(one).empty
+    assert set(judged(pd.concat([one, frame(([0.1], [1]), "validation")]))["name"]) == {
+        "rows", "classes", "brier", "brier_share"
+    }  # fmt: skip
+    nothing = frame(([np.nan, np.nan], [0, 1]))
+    assert calibration(nothing).empty and set(judged(nothing)["name"]) == {"rows"}
+
+
+def test_predictions_that_come_true_lie_on_the_diagonal() -> None:
+    rng = np.random.default_rng(4)
+    probability = rng.random(20000)
+    bins = calibration(frame((probability, (rng.random(20000) < probability) + 0)))
+    assert np.abs(bins["predicted"] - bins["true"]).max() < 0.04 and bins["rows"].sum() == 20000
+    assert set(bins["label"]) == {"yes"}
