@@ -114,7 +114,7 @@ def test_what_is_missing_or_new_is_counted() -> None:
     assert made.notes == [
         "cells without a value: age 2, town 1",
         "town: 2 cells are of categories that training did not have, such as 'Rom'",
-        "stage: 1 cells are of categories that training did not have, such as 9.0",
+        "stage: 1 cells are of categories that training did not have, such as '9'",
     ]
     blank = rows.astype(str).assign(age=["", " ", "33", "44", "55", "66"])
     assert np.isfinite(made.predict_proba(blank)).all()
