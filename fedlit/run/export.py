@@ -211,7 +211,7 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
     frame = rows if rows is not None and len(rows) else random_rows(own.encoder, MOST_ROWS)
     scale = float(getattr(own.whole_task, "scale", 1.0))
     # one row alone, too: what is traced must not depend on their number
-    pairs = [(own.encode(part), read.encode(part)) for part in (frame, frame.head(1))]
+    pairs = [[scorer.encoder.transform(part) for scorer in (own, read)] for part in (frame, frame.head(1))]
     worst = 0.0
     for first, second in pairs:
         expected, found = own.of_inputs(torch.from_numpy(first)), read.of_inputs(torch.from_numpy(second))

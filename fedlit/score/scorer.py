@@ -29,7 +29,7 @@ number."""
 class Scorer:
     """Scores rows as one client of a run would: by the encoder that was fitted with it, and its network.
 
-    Made by ``Run.client``, :func:`fedlit.score.load_run` and :func:`fedlit.score.load`.
+    Made by ``Run.client``, ``fedlit.score.load_run`` and ``fedlit.score.load``.
 
     Args:
         client: whose it is; messages name it.

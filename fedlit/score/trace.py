@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def traced(module: nn.Module, inputs: int, where: str) -> torch.export.ExportedP
     batch = torch.export.Dim("rows", min=1)
     rows = torch.zeros(4, inputs)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch's, of its own ways
             return torch.export.export(module, (rows,), dynamic_shapes=({0: batch},))
     except Exception as error:  # torch raises many kinds
         told = (" ".join(str(error).split()) or type(error).__name__)[:200]
