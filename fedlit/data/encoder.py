@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from pandas.api.types import is_numeric_dtype
+from sklearn import config_context
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
@@ -88,9 +89,9 @@ class TableEncoder:
         self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
         self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
         self.target_name = str(table.target.name)
-        self.columns = {
-            column: self._fit(train[column], column in table.categorical) for column in map(str, table.features)
-        }
+        coded = set(table.categorical)
+        with config_context(assume_finite=True, skip_parameter_validation=True):  # of each of 10,000 columns
+            self.columns = {column: self._fit(train[column], column in coded) for column in map(str, table.features)}
         self.schema = table.schema
         self._check_names()
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]

@@ -206,6 +206,7 @@ def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[str]:
     """What should be noted or asked about classes."""
     counts, notes = labels.value_counts(), list[str]()
+    names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > _FEW:
         notes.append(
             f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression "
@@ -213,10 +214,10 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         )
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
         notes.append(
-            f"1 row of {counts.index[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {counts.index[0]!r}: look at "
+            f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}: look at "
             "AUPRC and balanced accuracy, not at accuracy"
         )
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
-        largest = max(counts.index, key=lambda own: (str(type(own)), own))
+        largest = max(names, key=lambda own: (str(type(own)), own))
         notes.append(f"AUROC and AUPRC are of {largest!r}; for the other say positive")
     return notes

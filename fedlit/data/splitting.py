@@ -135,7 +135,8 @@ def split_rows(
 def _stratified(
     client: str, target: pd.Series, seed: int, test: float, validation: float
 ) -> tuple[dict[Split, np.ndarray], list[str]]:
-    codes, labels = target.factorize()
+    codes, index = target.factorize()
+    labels = index.tolist()  # as Python has them
     counts = np.bincount(codes, minlength=len(labels))
     rare = counts < _FEWEST
     notes = [

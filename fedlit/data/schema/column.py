@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedlit.data.schema.dates import PARTS, expand, parse_dates
 from fedlit.data.schema.missing import blank, plain_text
-from fedlit.data.schema.numbers import Notation, parse
+from fedlit.data.schema.numbers import Notation, parse, plain_numbers
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
@@ -106,7 +106,10 @@ class ColumnType:
 
     def _numbers(self, values: pd.Series, where: str) -> Made:
         ways: Mapping[str, tuple[int, str]] = {}
-        if is_text(values):
+        quick = plain_numbers(values) if is_text(values) and self.notation == _PLAIN and not self.missing else None
+        if quick is not None:
+            numbers, lost = quick, {}
+        elif is_text(values):
             plain = self._texts(values)
             found = parse(plain, self.notation)
             numbers, ways = found.values, found.ways

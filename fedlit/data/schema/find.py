@@ -13,7 +13,7 @@ from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_tex
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.missing import blank, plain_text, suspects
-from fedlit.data.schema.numbers import find_notation, measures, parse
+from fedlit.data.schema.numbers import find_notation, measures, parse, plain_numbers
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
@@ -204,6 +204,10 @@ def _named_id(name: str) -> bool:
 
 def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> Found:
     name, missing = str(values.name), habits.missing
+    if declared is None and not missing and habits.decimal in (None, ".") and habits.thousands in (None, ","):
+        numbers = plain_numbers(values)
+        if numbers is not None and not np.isnan(numbers).all():
+            return _of_numbers(name, numbers, ColumnType("numeric"), ())
     plain = plain_text(values)
     held = plain[~blank(plain, missing)]
     found = _of_held(name, held, habits, missing, declared)

@@ -230,6 +230,31 @@ class Parsed:
     ways: Mapping[str, tuple[int, str]]
 
 
+def plain_numbers(values: pd.Series) -> np.ndarray | None:
+    """Texts (n,) as float64, NaN where missing, if all are numbers as programs write them and none has a leading zero,
+    which would be a code: the quick way, for most columns. Else None.
+
+    Example:
+        >>> plain_numbers(pd.Series(["1.5", None])), plain_numbers(pd.Series(["01"])), plain_numbers(pd.Series(["1,5"]))
+        (array([1.5, nan]), None, None)
+    """
+    cells = values.tolist()
+    kept = [cell if isinstance(cell, str) else "nan" for cell in cells]
+    try:
+        numbers = np.array(kept, dtype=object).astype(np.float64)
+    except ValueError:
+        return None
+    for cell in cells:
+        if isinstance(cell, str) and (
+            not cell[:1].isascii()
+            or cell[-1:].isalpha()
+            or "_" in cell
+            or (cell[:1] == "0" and cell.isdecimal() and len(cell) > 1)
+        ):
+            return None
+    return numbers
+
+
 def parse(values: pd.Series, notation: Notation) -> Parsed:
     """Plain texts (n,), NaN where missing, as numbers."""
     codes, texts = pd.factorize(values)

@@ -1,0 +1,324 @@
+# ruff: noqa: E501 - a line for each case is easier to read than many for one
+"""Hostile files: each gives a result, a note or one message; never a traceback, never a silence."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import sqlite3
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedlit.data.module import FederatedData
+from fedlit.data.sources import Tables
+from fedlit.errors import FedlitError
+
+ROWS = 60
+SECONDS = 30  # none may take longer, on a busy machine
+
+
+def column(make: Callable[[int], Any]) -> list[Any]:
+    return [make(n) for n in range(ROWS)]
+
+
+def table(**columns: Callable[[int], Any]) -> pd.DataFrame:
+    """A number, what is asked for, and a target of two classes."""
+    return pd.DataFrame(
+        {
+            "x": column(lambda n: n * 7 % 60 / 4),
+            **{name: column(make) for name, make in columns.items()},
+            **({} if "y" in columns else {"y": column(lambda n: n % 2)}),
+        }
+    )
+
+
+def text(frame: pd.DataFrame, **options: Any) -> bytes:
+    return frame.to_csv(index=False, **options).encode("utf-8")
+
+
+def lines(header: str, row: str = "{n},{m},{y}", rows: int = ROWS) -> bytes:
+    return "\n".join([header, *(row.format(n=n * 7 % 60, m=n % 5, y=n % 2) for n in range(rows))]).encode() + b"\n"
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    stream = io.BytesIO()
+    frame.to_parquet(stream)
+    return stream.getvalue()
+
+
+def zipped(**files: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(f"{name}.csv", content)
+    return stream.getvalue()
+
+
+def database() -> bytes:
+    with sqlite3.connect(":memory:") as connection:
+        table().to_sql("rows", connection, index=False)
+        return connection.serialize()
+
+
+def wide(columns: int) -> bytes:
+    rng = np.random.default_rng(0)
+    rows = [",".join(map(str, [*rng.integers(0, 99, columns), n % 2])) for n in range(30)]
+    return "\n".join([",".join([*(f"c{n}" for n in range(columns)), "y"]), *rows]).encode()
+
+
+GOOD = lines("x,z,y")
+PLAIN = table(z=lambda n: n % 5)
+
+# what is said → a file; of a note it begins with "note:", of a message with "error:", and "" is a result without a word
+CASES: dict[str, tuple[str, bytes, dict[str, Any]]] = {
+    # ---- bytes
+    "plain": ("", GOOD, {}),
+    "windows line ends": ("", GOOD.replace(b"\n", b"\r\n"), {}),
+    "bare carriage returns": ("", GOOD.replace(b"\n", b"\r"), {}),
+    "byte order mark": ("", b"\xef\xbb\xbf" + GOOD, {}),
+    "UTF-16": ("note:UTF-16|utf-16", GOOD.decode().encode("utf-16"), {}),
+    "latin-1": ("note:encod", lines("x,größe,y").decode().encode("latin-1"), {}),
+    "gzip named csv": ("note:gzip", gzip.compress(GOOD), {}),
+    "bzip2 named csv": ("note:bz", bz2.compress(GOOD), {}),
+    "zip named csv": ("note:zip", zipped(a=GOOD), {}),
+    "zip of two": ("error:zip.*a\\.csv.*b\\.csv", zipped(a=GOOD, b=GOOD), {}),
+    "zip bomb": ("error:max_bytes", zipped(a=b"x,y\n" + b"1,0\n" * 3_000_000), {"read": {"max_bytes": 1_000_000}}),
+    "gzip bomb": ("error:max_bytes", gzip.compress(b"x,y\n" + b"1,0\n" * 3_000_000), {"read": {"max_bytes": 10**6}}),
+    "too many rows": ("error:max_rows", GOOD, {"read": {"max_rows": 20}}),
+    "parquet named csv": ("note:first bytes say: parquet", parquet(PLAIN), {}),
+    "sqlite named csv": ("error:sqlite", database(), {}),
+    "pdf": ("error:PDF", b"%PDF-1.7\n" + b"x" * 500, {}),
+    "png": ("error:PNG", b"\x89PNG\r\n\x1a\n" + b"\0" * 500, {}),
+    "html": ("error:", b"<!DOCTYPE html><html><body>Not found</body></html>\n", {}),
+    "json": ("error:", b'[{"x": 1, "y": 0}, {"x": 2, "y": 1}]\n', {}),
+    "NUL bytes": ("error:NUL|null|zero byte", GOOD.replace(b"7,1,1", b"7,\x00,1"), {}),
+    "random bytes": ("error:", np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8).tobytes(), {}),
+    "cut gzip": ("error:cut|damaged", gzip.compress(GOOD * 40)[:-30], {}),
+    "cut parquet": ("error:parquet|Parquet", parquet(PLAIN)[:-40], {}),
+    "empty": ("error:empty", b"", {}),
+    "blank lines only": ("error:", b"\n\n\n", {}),
+    "header only": ("error:expected rows of data, found none", b"x,y\n", {}),
+    # ---- shape
+    "sep= line": ("note:sep=", b"sep=;\n" + GOOD.replace(b",", b";"), {}),
+    "semicolons": ("note:semicolon", GOOD.replace(b",", b";"), {}),
+    "tabs": ("note:tab", GOOD.replace(b",", b"\t"), {}),
+    "bars": ("note:bar", GOOD.replace(b",", b"|"), {}),
+    "short line": ("error:line 63: expected 3 fields", GOOD + b"\n1,2\n", {}),
+    "long line": ("error:expected 3 fields", GOOD + b"1,2,1,4\n", {}),
+    "comma too many everywhere": ("note:", lines("x,z,y,", "{n},{m},{y},"), {}),
+    "open quote": ("error:quot", GOOD + b'1,"2,1\n3,4,0\n', {}),
+    "swallowed rows": ("note:line ends", GOOD.replace(b"\n7,1,1\n", b'\n"7\n14,2,0\n",1,1\n'), {}),
+    "double names": ("error:2 columns are called 'x'", lines("x,x,y"), {}),
+    "names that differ by blanks": ("error:2 columns are called 'x'", lines("x, x ,y"), {}),
+    "blanks around names": ("note:blank", lines("x , z,y"), {}),
+    "no name": ("note:unnamed_2", lines("x,,y"), {}),
+    "no header": ("error:expected a column 'y'", lines("1,2,0"), {}),
+    "no header, named": ("", lines("1,2,0"), {"read": {"names": ["x", "z", "y"]}}),
+    "numbers as names": ("note:most names of columns are numbers", lines("1,2,y"), {}),
+    "integer names in parquet": ("", parquet(PLAIN.rename(columns={"x": 0, "z": 1})), {}),
+    "title above": ("error:skiprows|fields", b"Report of 2024\n" + GOOD, {}),
+    "title above, skipped": ("", b"Report of 2024\n" + GOOD, {"read": {"skiprows": 1}}),
+    "one column": ("error:at least one feature column", b"y\n" + b"0\n1\n" * 30, {}),
+    "two rows": ("error:2 rows cannot be split", b"x,y\n1,0\n2,1\n", {}),
+    "2,000 columns": ("", wide(2_000), {}),
+    "names of 5,000 letters": ("", lines("x" * 5000 + ",z,y"), {}),
+    "a name with a line end": ("note:line ends", lines('x,"z\nmore",y'), {}),
+    # ---- numbers
+    "currency": ("note:z: 60 cells with €", text(table(z=lambda n: f"€ {n * 7 % 60}.50")), {}),
+    "percent": ("note:z: 60 cells with %", text(table(z=lambda n: f"{n * 7 % 60} %")), {}),
+    "units": ("note:z: 60 cells with mg", text(table(z=lambda n: f"{n * 7 % 60} mg")), {}),
+    "two units": ("note:z: left out: .*several units \\(g, mg\\)", text(table(z=lambda n: f"{n} {'mg' if n % 2 else 'g'}")), {}),
+    "thousands": ("note:z: '1,000' is read as 1000; if not, say decimal", text(table(z=lambda n: f"1,{n * 7 % 60:03d}")), {}),
+    "decimal commas": ("note:z: .*decimal comma", text(table(z=lambda n: f"{n},5"), sep=";"), {}),
+    "decimal comma said": ("note:z: .*decimal comma", text(table(z=lambda n: f"1,{n:03d}"), sep=";"), {"read": {"decimal": ","}}),
+    "minus of print": ("note:z: .*minus of print", text(table(z=lambda n: f"−{n + 1}")), {}),
+    "no-break spaces": ("note:z: .*blanks between thousands", text(table(z=lambda n: f"1\u00a0{n * 7 % 60:03d}")), {}),
+    "numbers as text in parquet": ("", parquet(table(z=lambda n: str(n * 7 % 60))), {}),
+    "infinite": ("error:column 'z': expected finite numbers", text(table(z=lambda n: "inf" if n == 3 else n % 7)), {}),
+    "huge": ("error:column 'z' is not finite", text(table(z=lambda n: 1e300 if n % 2 else -1e300)), {}),
+    "mostly dots": ("note:'.' counts as missing in z \\(45\\)", text(table(z=lambda n: n if n % 4 == 0 else ".")), {}),
+    "dashes": ("note:'-' counts as missing in z", text(table(z=lambda n: "-" if n % 2 else n)), {}),
+    "double dashes": ("note:'--' counts as missing in z", text(table(z=lambda n: "--" if n % 2 else n)), {}),
+    "na": ("note:'na' counts as missing in z", text(table(z=lambda n: "na" if n % 2 else n)), {}),
+    "unknown": ("note:'unknown' counts as missing in z", text(table(z=lambda n: "unknown" if n % 2 else n)), {}),
+    "keine": ("note:'keine' counts as missing in z", text(table(z=lambda n: "keine" if n % 2 else n)), {}),
+    "backslash N": ("note:counts as missing in z", text(table(z=lambda n: "\\N" if n % 2 else n)), {}),
+    "spreadsheet errors": ("note:'#DIV/0!' counts as missing in z", text(table(z=lambda n: "#DIV/0!" if n % 2 else n)), {}),
+    "an odd word": ("note:z: .*count as missing: 'not asked'", text(table(z=lambda n: "not asked" if n % 3 == 0 else n)), {}),
+    "text among numbers": ("note:z: is taken for text", text(table(z=lambda n: f"{'ABCDEF'[n % 6]}{n % 9}" if n % 9 == 0 else n % 7)), {}),
+    "-999": ("note:does -999 \\(12 cells\\) mean", text(table(z=lambda n: -999 if n % 5 == 0 else n)), {}),
+    "-999, said": ("note:'-999' counts as missing in z \\(12\\)", text(table(z=lambda n: -999 if n % 5 == 0 else n * 7 % 60)), {"read": {"missing": {"z": [-999]}}}),
+    "9999": ("note:does 9999", text(table(z=lambda n: 9999 if n % 5 == 0 else n)), {}),
+    "hexadecimal": ("note:z", text(table(z=lambda n: hex(n))), {}),
+    # ---- categories, dates, what is left out
+    "leading zeros": ("", text(table(z=lambda n: f"0{n % 7}12")), {}),
+    "10⁵ categories": ("note:word for word|^$", b"x,k,y\n" + b"".join(b"%d,k%d,%d\n" % (n * 7 % 1000, n * 7919 % 100_000, n % 2) for n in range(120_000)), {}),
+    "case of categories": ("note:z: spellings.*'male' = 'Male'", text(table(z=lambda n: ["male", "Male", "female", "male"][n % 4])), {}),
+    "dates": ("", text(table(z=lambda n: f"2024-{n % 12 + 1:02d}-{n % 28 + 1:02d}")), {}),
+    "days or months": ("note:z: .*month/day", text(table(z=lambda n: f"0{n % 9 + 1}/0{n % 7 + 1}/2024")), {}),
+    "dates as numbers": ("note:z: .*looks like a date", text(table(z=lambda n: 20240101 + n % 28)), {}),
+    "impossible dates": ("note:z", text(table(z=lambda n: f"2024-{n % 14 + 1:02d}-{n % 33 + 1:02d}")), {}),
+    "dates before pandas' first": ("note:z|^$", parquet(table(z=lambda n: np.datetime64("0700-01-01", "s") + np.timedelta64(n * 99, "D"))), {}),
+    "row numbers": ("note:z: left out: it numbers the rows", text(table(z=lambda n: n + 1)), {}),
+    "identifiers": ("note:z: left out: it has another value in each row", text(table(z=lambda n: f"P{n * 7919:05d}x")), {}),
+    "patients": ("note:patient_id: left out: .*split: \\{group: patient_id\\}", text(table(patient_id=lambda n: 5000 + n // 2)), {}),
+    "free text": ("note:z: left out: it is free text", text(table(z=lambda n: f"patient {n} felt well again today")), {}),
+    "constant": ("note:z: left out: it has the one value 7", text(table(z=lambda n: 7)), {}),
+    "nothing": ("note:z: left out: it has no value", text(table(z=lambda n: None)), {}),
+    "binary": ("note:z: left out: it holds binary", parquet(table(z=lambda n: bytes([n]))), {}),
+    "lists": ("note:z: left out: it holds nested", parquet(table(z=lambda n: [n, 1])), {}),
+    "structures": ("note:z: left out: it holds nested", parquet(table(z=lambda n: {"a": n})), {}),
+    "decimals": ("", parquet(table(z=lambda n: __import__("decimal").Decimal(n * 7 % 60) / 4)), {}),
+    "times of day": ("", parquet(table(z=lambda n: __import__("datetime").time(n % 24, n))), {}),
+    "spans": ("", parquet(table(z=lambda n: pd.Timedelta(days=n * 7 % 60))), {}),
+    "booleans with gaps": ("", parquet(table(z=lambda n: None if n % 7 == 0 else n % 2 == 0)), {}),
+    "pandas categories": ("", parquet(table(z=lambda n: "abc"[n % 3]).astype({"z": "category"})), {}),
+    "nulls only in parquet": ("note:z: left out: it has no value", parquet(table(z=lambda n: None)), {}),
+    # ---- targets
+    "no target": ("error:expected a column 'y', the target, found x, z", lines("x,z,w"), {}),
+    "yes, Yes and yes ": ("note:y: spellings that are one class: 'yes' = 'Yes'", text(table(y=lambda n: ["yes", "Yes", "yes ", "no"][n % 4])), {}),
+    "labels missing": ("error:found 30 rows without one of 60.*unlabelled: drop", text(table(y=lambda n: n % 3 if n % 2 else "")), {}),
+    "labels missing, dropped": ("note:30 of 60 rows have no label", text(table(y=lambda n: n // 2 % 3 if n % 2 else "")), {"unlabelled": "drop"}),
+    "no label at all": ("error:without one of 60", text(table(y=lambda n: "")), {}),
+    "one class": ("error:expected at least two classes", text(table(y=lambda n: 1)), {}),
+    "a rare class": ("note:class 2 has 1 rows", text(table(y=lambda n: 2 if n == 5 else n % 2)), {}),
+    "1 : 200": ("note:1 row of 1 for", b"x,z,y\n" + b"".join(b"%d,%d,%d\n" % (n * 7 % 997, n % 5, n % 200 == 0) for n in range(1200)), {}),
+    "many whole numbers": ("note:20 different whole numbers", text(table(y=lambda n: n % 20)), {}),
+    "very many whole numbers": ("error:Say task: regression", text(table(y=lambda n: n)), {}),
+    "fractions": ("error:expected class labels, found numbers such as", text(table(y=lambda n: n / 3)), {}),
+    "fractions to predict": ("", text(table(y=lambda n: n / 3)), {"task": "regression"}),
+    "euros to predict": ("note:y: 60 cells with €", text(table(y=lambda n: f"€ {n}.50")), {"task": "regression"}),
+    "text to predict as a number": ("error:expected numbers for task: regression", text(table(y=lambda n: "ab"[n % 2])), {"task": "regression"}),
+    "counts": ("", text(table(y=lambda n: n % 7)), {"task": "counts"}),
+    "counts below zero": ("error:", text(table(y=lambda n: n % 7 - 3)), {"task": "counts"}),
+    "lists as target": ("error:found list values|found ndarray values", parquet(table(y=lambda n: [n % 2])), {}),
+    "bytes as target": ("error:found bytes values", parquet(table(y=lambda n: bytes([n % 2]))), {}),
+    "dates as target": ("error:target 'y'", parquet(table(y=lambda n: pd.Timestamp(2024, 1, n % 2 + 1))), {}),
+    "the target twice": ("note:|^$", text(table(z=lambda n: n % 2)), {}),
+    "rows in two splits": ("note:stand in training rows word for word", text(table(x=lambda n: n % 3, z=lambda n: n % 2)), {}),
+    "another positive class": ("error:positive: expected one of", text(table(y=lambda n: "ab"[n % 2])), {"positive": "c"}),
+    # ---- settings
+    "rename": ("", lines("x,z,label"), {"read": {"rename": {"label": "y"}}}),
+    "rename of nothing": ("error:rename", GOOD, {"read": {"rename": {"labl": "y"}}}),
+    "keep": ("", GOOD, {"read": {"keep": ["x", "y"]}}),
+    "drop of nothing": ("error:drop", GOOD, {"drop": ["w"]}),
+    "types of nothing": ("error:types: no client has a column 'w'", GOOD, {"types": {"w": "numeric"}}),
+    "numeric that is text": ("error:column 'z': expected numbers, found 60 other cells of 60", text(table(z=lambda n: "abc"[n % 3])), {"types": {"z": "numeric"}}),
+    "date that is none": ("error:z: expected dates", text(table(z=lambda n: "abc"[n % 3])), {"types": {"z": "date"}}),
+    "an order without some values": ("note:z: 20 cells are no one of", text(table(z=lambda n: "abc"[n % 3])), {"types": {"z": ["a", "b"]}}),
+    "split by a column that is not there": ("error:expected a column 'w', the split", GOOD, {"split": {"group": "w"}}),
+    "split by words": ("error:expected train, validation or test", GOOD, {"split": {"column": "z"}}),
+    "missing of nothing": ("error:missing: expected one of the columns, found 'w'", GOOD, {"files": {"missing": {"w": [1]}}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_file_gives_a_result_a_note_or_one_message(name: str, tmp_path: Path) -> None:
+    expected, content, arguments = CASES[name]
+    path = tmp_path / ("north.parquet" if content[:4] == b"PAR1" and "named csv" not in name else "north.csv")
+    path.write_bytes(content)
+    own = {"path": str(path), **arguments.get("files", {})}
+    rest = {key: value for key, value in arguments.items() if key != "files"}
+    began = time.monotonic()
+    try:
+        data = FederatedData(Tables({"north": own}, "y", **rest), batches=2)
+        data.setup()
+    except FedlitError as error:
+        kind, said = "error", [str(error)]
+    else:
+        kind, said = "note", list(data.notes)
+        (client,) = data.clients
+        assert bool(client.train.x.isfinite().all())
+        assert all("north" in note for note in said)
+    assert time.monotonic() - began < SECONDS
+    import re
+
+    if not expected:
+        assert kind == "note", said
+        surprising = [
+            note for note in said if "validation rows: what is chosen" not in note and "AUROC and" not in note
+        ]
+        assert not surprising
+        return
+    wanted, _, pattern = expected.partition(":")
+    assert kind == wanted, said
+    assert any(re.search(pattern, own, re.S) for own in (*said, "")), said
+    if kind == "error":
+        assert (
+            "north" in said[0]
+            or "tables:" in said[0]
+            or "types:" in said[0]
+            or "missing:" in said[0]
+            or "split" in said[0]
+        )
+
+
+@pytest.mark.full
+def test_ten_thousand_columns_take_a_minute(tmp_path: Path) -> None:
+    path, began = tmp_path / "wide.csv", time.monotonic()
+    path.write_bytes(wide(10_000))
+    data = FederatedData(Tables({"north": str(path)}, "y"), batches=2)
+    data.setup()
+    assert data.specs[0].num_features == 10_000 and time.monotonic() - began < 60
+
+
+PLACES = {
+    "nowhere": ("{folder}/none.csv", "expected a file"),
+    "a folder": ("{folder}", "expected a file, found the folder"),
+    "5,000 letters": ("{folder}/" + "a/" * 2500 + "b.csv", "north"),
+    "a name of 5,000 letters": ("{folder}/" + "a" * 5000, "north"),
+    "a NUL": ("{folder}/a\0b.csv", "north"),
+    "nothing": ("", "north"),
+    "a URL of a page": ("https://example.org/north.csv", "north|sqlalchemy|SQL|database"),
+    "a password": ("postgresql://me:secret@host/base", r"\$\{"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_each_place_gives_one_message(name: str, tmp_path: Path) -> None:
+    path, message = PLACES[name]
+    with pytest.raises(FedlitError, match=message) as caught:
+        Tables({"north": {"path": path.format(folder=tmp_path)}}, "y").tables(0)
+    assert "secret" not in str(caught.value)
+    assert len(str(caught.value)) < 3000
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        ["", "NA", "?", "-", "yes", "no", "1,5", "1.5", "1,000", "−3", "12 mg", "€ 5", "50 %", "2024-01-31", "a", "A "]
+    ),
+    st.integers(-(10**6), 10**6).map(str),
+    st.floats(allow_nan=True).map(str),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True))
+    frame = pd.DataFrame({name: data.draw(st.lists(CELLS, min_size=24, max_size=24)) for name in names})
+    frame["y"] = data.draw(st.lists(st.sampled_from(["0", "1", "x", ""]), min_size=24, max_size=24))
+    path = tmp_path / "any.csv"
+    path.write_bytes(frame.to_csv(index=False).encode("utf-8", "surrogatepass"))
+    try:
+        rows = FederatedData(Tables({"north": str(path)}, "y", unlabelled="drop"), batches=1)
+        rows.setup()
+    except FedlitError as error:
+        assert "north" in str(error)
+    else:
+        assert bool(rows.clients[0].train.x.isfinite().all())
+        seen = rows.encoders["north"]
+        again, _ = seen.read(rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.asked))
+        assert len(again) == 0
