@@ -147,3 +147,17 @@ def test_what_is_refused() -> None:
         Distance(least=0)
     with pytest.raises(ConfigError, match="emd: expected a number, lowest, middle or highest, found 'low'"):
         Distance("low")  # type: ignore[arg-type]
+
+
+def test_ranges_of_a_number_are_clients() -> None:
+    ages = [44.9, 45.0, 60.0, 59.9, 12.0, 88.0]
+    rows = pd.DataFrame({"age": ages})
+    whole = Whole(rows, rows["age"], {"train": np.arange(4), "validation": np.array([4]), "test": np.array([5])})
+    hands = ByColumn("age", cuts=[45, 60]).deal(whole, None, 0)
+    held = {name: [ages[row] for rows in hand.values() for row in rows] for name, hand in hands.items()}
+    assert held == {"45-to-60": [45.0, 59.9], "below-45": [44.9, 12.0], "from-60": [60.0, 88.0]}
+    with pytest.raises(ConfigError, match=r"cuts: expected numbers, each larger than the one before, found \[3, 3\]"):
+        ByColumn("age", cuts=[3, 3])
+    text = Whole(rows.astype(str), rows["age"], whole.splits)
+    with pytest.raises(DataError, match="cuts: expected numbers in age, found '44.9'"):
+        ByColumn("age", cuts=[3]).deal(text, None, 0)
