@@ -199,7 +199,8 @@ def plain_types(values: pd.Series) -> pd.Series:
     if pa.types.is_decimal(kind):
         return values.astype("float64[pyarrow]").astype(np.float64)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return pd.to_datetime(values.astype(object), errors="coerce")
+        seconds = pa.chunked_array(pa.array(values.array)).cast(pa.timestamp("s"), safe=False)  # any year
+        return pd.Series(seconds.to_pandas().to_numpy(), index=values.index, name=values.name)
     if pa.types.is_time(kind):
         return pd.to_timedelta(values.astype(object).map(str, na_action="ignore"))
     return values.astype(object)

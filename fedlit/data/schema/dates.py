@@ -83,6 +83,9 @@ def expand(times: pd.Series) -> pd.DataFrame:
     """
     own = times.dt
     hour = own.hour + own.minute / 60 + own.second / 3600
-    elapsed = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    seconds = times.to_numpy("datetime64[s]")  # nanoseconds end in 1677
+    elapsed = pd.Series(
+        np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400), index=times.index
+    )
     made = dict(zip(PARTS, (own.year, own.month, own.day_of_week, hour, elapsed), strict=True))
     return pd.DataFrame({f"{times.name}.{part}": column.astype(np.float64) for part, column in made.items()})
