@@ -20,6 +20,10 @@ MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot"}
 """Modules whose distribution has another name."""
 
 
+READERS = ("excel", "sql")
+"""Extras whose packages fedlit imports where they are used."""
+
+
 def parsed(path: str) -> dict[str, Any]:
     found = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
     assert isinstance(found, dict)
@@ -40,16 +44,23 @@ def test_what_is_imported_is_required_and_the_other_way_round() -> None:
     imported = {(first or second).decode() for first, second in found} | {"pyarrow"}  # with which pandas writes Parquet
     others = imported - set(sys.stdlib_module_names) - {"fedlit"}
     required = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"]}
-    assert {canonicalize_name(MODULES.get(name, name)) for name in others} == required
+    extras = PROJECT["optional-dependencies"]
+    optional = {canonicalize_name(Requirement(line).name) for name in READERS for line in extras[name]}
+    assert {canonicalize_name(MODULES.get(name, name)) for name in others} == required | optional
 
 
 def test_what_make_installs_is_within_the_ranges() -> None:
     extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"]]
+    lines = [
+        *PROJECT["dependencies"],
+        *extras["dev"],
+        *extras["docs"],
+        *(own for name in READERS for own in extras[name]),
+    ]
     ranges = {
         canonicalize_name(own.name): own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()
     }
-    assert ranges.pop("fedlit").extras == {"docs"}  # of which dev is made
+    assert ranges.pop("fedlit").extras == {"docs", *READERS}  # of which dev is made
     pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {canonicalize_name(own.name): own for own in map(Requirement, filter(None, pinned))}
     # mkdocstrings does not pin what renders Python
