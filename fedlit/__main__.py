@@ -16,6 +16,7 @@ __all__ = ["main"]
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
 COMMANDS = {
+    "init FOLDER": "write a configuration for the tables of a folder",
     "check --config NAME": "look at the tables: what is odd, and what to write about it",
     "fit --config NAME": "train a federation (quickstart.yaml needs no data)",
     "describe --config NAME": "show the plan: rows, parameters, what travels (--format json)",
@@ -100,6 +101,10 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.cli.check import main as check
 
         return _guarded(lambda: check(rest))
+    elif command == "init":
+        from fedlit.cli.init import main as init
+
+        return _guarded(lambda: init(rest))
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
@@ -109,7 +114,7 @@ def _dispatch(args: list[str]) -> int:
 
 def _meant(command: str) -> str:
     """What a word that is no command may have been."""
-    known = [*HEAVY, *STUDIES, "check", "data", "explain", "partition", "--version", "--help"]
+    known = [*HEAVY, *STUDIES, "check", "data", "explain", "init", "partition", "--version", "--help"]
     dashed = " Did you mean fedlit fit --config …?" if command.startswith("-") else ""
     return did_you_mean(command, known) or dashed
 
