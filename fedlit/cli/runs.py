@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from fedlit.data.sources import Tables
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, pairs_of, title
 from fedlit.run.load import parse
@@ -60,7 +61,12 @@ def execute(asked: Asked) -> None:
     command = asked.command
     if command == "describe":
         plan = run.describe()
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if config.format == "json" else for_terminal(plan))
+        if config.format == "json":
+            print(json.dumps(plan.to_dict(), indent=2, default=str))
+            return
+        print(for_terminal(plan))
+        if run.data.notes and isinstance(run.data.source, Tables):
+            print(for_terminal(f"\nOf the tables {_program()} check {_same_run(asked, run.name)} shows more."))
     elif command == "fit":
         print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():

@@ -181,8 +181,10 @@ def test_years_are_no_missing_header(here: Path) -> None:
     assert settings()["files"] == {"north": "sites/north.csv"}
 
 
-def test_it_needs_no_torch(here: Path) -> None:
+def test_neither_it_nor_check_needs_torch(here: Path) -> None:
+    """Of classes; and to look at a number's file is not to train on it."""
     site("north.csv", 1, outcome=ill)
     site("south.csv", 3, target=lambda own, draw: draw.normal(size=len(own)))
-    code = "import sys; from fedlit.__main__ import main; main(['init', 'sites']); assert 'torch' not in sys.modules"
+    code = "import sys; from fedlit.__main__ import main; main(['init', 'sites']); main(['init', 'sites/north.csv']); "
+    code += "assert main(['check', '--config', 'north.yaml']) == 0; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -91,12 +91,13 @@ def same_labels(clients: Sequence[ClientFacts]) -> list[Finding]:
             groups.setdefault(tuple(sorted(own.classes, key=str)), []).append(own)
     found = []
     for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
-        if (how := _labels(ours, theirs, mine[0].target == yours[0].target)) is None:
+        same = {own.target for own in mine} & {own.target for own in yours}
+        if (how := _labels(ours, theirs, bool(same))) is None:
             continue
-        ones, others = ([own.client for own in who] for who in (mine, yours))
+        ones, others = ([own.client for own in who if not same or own.target in same] for who in (mine, yours))
         what = f"{_shown(ours)} at {named(ones)}, {_shown(theirs)} at {named(others)}: {how}"
         advice = "Write them alike in the files if classes are to be shared (data.align: classes or both)."
-        found.append(Finding("labels", (*ones, *others), mine[0].target, what, advice))
+        found.append(Finding("labels", (*ones, *others), next(iter(same), mine[0].target), what, advice))
     return found
 
 

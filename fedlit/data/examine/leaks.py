@@ -89,12 +89,13 @@ def _finding(table: ClientTable, name: str, what: str) -> Finding:
 
 
 def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
-    """One value, one class, and the other way round; of numbers a straight line."""
+    """One value, one class, and the other way round; of numbers the same order."""
     if not classes:
         own = np.isfinite(x)
-        if own.sum() < _FEWEST or np.ptp(x[own]) == 0 or np.ptp(y[own]) == 0:
+        if own.sum() < _FEWEST or (x[own] == x[own][0]).all() or (y[own] == y[own][0]).all():
             return False
-        return bool(abs(np.corrcoef(x[own], y[own])[0, 1]) > 0.9999)
+        ranks = [np.unique(values[own], return_inverse=True)[1] for values in (x, y)]
+        return bool(abs(np.corrcoef(*ranks)[0, 1]) > 0.9999)
     if np.isnan(x).any():
         return False
     values, codes = np.unique(x, return_inverse=True)
