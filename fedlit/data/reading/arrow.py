@@ -62,6 +62,8 @@ def read_parquet(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame
                 check_bytes(used, options, notes)
                 if _is_text(kinds[place]):
                     column = column.cast(pa.large_string())
+                if not _fits_numpy(kinds[place]):
+                    column.validate(full=True)  # texts that are no UTF-8
                 series[names[place]] = series_of(column)
     return _frame(series)
 
@@ -80,6 +82,7 @@ def read_feather(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame
             rows, used = rows + batch.num_rows, used + batch.nbytes
             check_rows(rows, options, notes)
             check_bytes(used, options, notes)
+            batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
             batches.append(batch)
         columns = pa.Table.from_batches(batches, reader.schema).columns
         del batches, reader

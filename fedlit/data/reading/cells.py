@@ -61,13 +61,14 @@ class TextTable:
             arrays.append(column)
         self.take(pa.record_batch(arrays, names=[self.names[place] for place in self._places]))
 
-    def parsed(self, block: bytes, sep: str, lines: int) -> pa.RecordBatch | None:
-        """What Arrow reads in whole lines without quotes; None where one of them is no row as the header has it.
+    def parsed(self, block: bytes, sep: str, lines: int, *, quoted: bool) -> pa.RecordBatch | None:
+        """What Arrow reads in regular lines; None where one of them is no row as the header has it.
 
         Args:
             block: the lines, as UTF-8.
             sep: what separates the fields.
             lines: how many lines there are.
+            quoted: whether they hold quotes.
         """
         import pyarrow as pa
         from pyarrow import csv
@@ -79,7 +80,7 @@ class TextTable:
             table = csv.read_csv(
                 pa.BufferReader(block),
                 csv.ReadOptions(column_names=self.names, block_size=len(block) + 1, use_threads=False),
-                csv.ParseOptions(delimiter=sep, quote_char=False),
+                csv.ParseOptions(delimiter=sep, quote_char='"' if quoted else False),
                 csv.ConvertOptions(
                     column_types=dict.fromkeys(kept, pa.large_string()),
                     include_columns=kept,

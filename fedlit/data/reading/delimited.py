@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from fedlit.data.reading.cells import TextTable
 from fedlit.data.reading.names import check_no_header
 from fedlit.data.reading.options import ReadOptions
+from fedlit.data.reading.quotes import regular_quotes, without_blanks_around_quotes
 from fedlit.data.reading.raw import Notes, counted, one_line
 from fedlit.data.reading.recognise import kind_of, opened, refuse
-from fedlit.data.reading.separator import found_separator, without_blanks_around_quotes
+from fedlit.data.reading.separator import found_separator
 from fedlit.data.reading.utf8 import (
     MAX_LINE,
     PIECE,
@@ -179,10 +180,13 @@ class _Rows:
         return table.frame()
 
     def _read_plain(self, table: TextTable) -> None:
-        """Let Arrow read what stands before the first quote: it is faster, and there it reads the same."""
+        """Let Arrow read lines up to the first that are not regular: it is faster, and reads these the same."""
         while block := self._lines.block():
             ended = block if block.endswith((b"\n", b"\r")) else block + b"\n"
-            read = None if b'"' in block else table.parsed(ended, self._sep, lines_in(ended))
+            quoted = b'"' in block
+            read = None
+            if not quoted or (self._sep.isascii() and regular_quotes(block, self._sep)):
+                read = table.parsed(ended, self._sep, lines_in(ended), quoted=quoted)
             if read is None:
                 self._lines.give_back(block)
                 return
@@ -240,6 +244,8 @@ class _Rows:
             do = "The file may be cut short, or a separator is missing: fetch it again, or correct that line."
         else:
             do = "A separator too many, or a text that holds one without quotes: correct that line."
+            if found == expected + 1 and line <= self._skipped + 3:
+                do += " If the first column numbers the rows and has no name, write skiprows: 1 and names."
         if expected == 1 or line <= self._skipped + 3:
             do += " If lines of text stand above the header, write skiprows; if the separator is another one, sep."
         return self._notes.error(

@@ -27,7 +27,7 @@ def tidy(header: Sequence[object], notes: Notes) -> list[str]:
         DataError: if two columns have one name, or none has any.
     """
     texts = [str(name) for name in header]
-    names = [name.strip() for name in texts]
+    names = [name.strip().strip("\ufeff").strip() for name in texts]  # a mark may stand there twice
     changed = [name for name, text in zip(names, texts, strict=True) if name and name != text]
     for name, times in Counter(names).items():
         if times > 1 and name:

@@ -1,16 +1,16 @@
-"""Which character separates the fields of a text, and blanks that stand around quotes."""
+"""Which character separates the fields of a text."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from fedlit.data.reading.quotes import without_blanks_around_quotes
 from fedlit.data.reading.raw import Notes
 
-__all__ = ["SAID", "found_separator", "without_blanks_around_quotes"]
+__all__ = ["found_separator"]
 
 SAID = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 LINES = 100
@@ -75,43 +75,3 @@ def _first(rows: Iterable[list[str]], number: int) -> Iterator[list[str]]:
         if place == number:
             return
         yield row
-
-
-def without_blanks_around_quotes(lines: Iterable[str], sep: str) -> Iterator[str]:
-    r"""The lines without blanks that stand between a quote and a separator, or a line's end.
-
-    Example:
-        >>> list(without_blanks_around_quotes(['a, "b, c" ,d\n', 'e, "f\n', ' "" g" ,h\n'], ","))
-        ['a,"b, c",d\n', 'e,"f\n', ' "" g",h\n']
-    """
-    blank = " *" if sep == "\t" else r"\t*" if sep == " " else r"[ \t]*"
-    fields = re.compile(
-        rf'{blank}(?P<quoted>"[^"]*(?:""[^"]*)*(?:"|\Z))(?P<after>{blank}(?=[\r\n{re.escape(sep)}]|\Z))?'
-        rf"|[^{re.escape(sep)}]*"
-    )
-    rest = re.compile(rf'(?P<quoted>[^"]*(?:""[^"]*)*(?:"|\Z))(?P<after>{blank}(?=[\r\n{re.escape(sep)}]|\Z))?')
-    inside = False
-    for line in lines:
-        if '"' not in line:
-            yield line
-            continue
-        parts: list[str] = []
-        place = 0
-        pattern = rest if inside else fields
-        while place < len(line):
-            found = pattern.match(line, place)
-            assert found is not None  # both patterns fit the empty text
-            quoted = found.group("quoted") if "quoted" in found.groupdict() else None
-            parts.append(found.group() if quoted is None else quoted)
-            inside = quoted is not None and found.end("quoted") == len(line) and not _closed(quoted, pattern is rest)
-            place = found.end()
-            pattern = fields
-            end = line.find(sep, place)
-            end = len(line) - 1 if end < 0 else end
-            parts.append(line[place : end + 1])
-            place = end + 1
-        yield "".join(parts)
-
-
-def _closed(quoted: str, began_inside: bool) -> bool:
-    return (quoted.count('"') + began_inside) % 2 == 0

@@ -102,6 +102,11 @@ def read_sql(url: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
         failure = ConfigError(
             f"{notes.where}: needs a driver that is not installed ({_scrubbed(one_line(error), secrets)}). Install it."
         )
+    except sa.exc.NoSuchModuleError:
+        failure = ConfigError(
+            f"{notes.where}: SQLAlchemy knows no database of the kind {url.partition('://')[0][:40]!r}. For a file "
+            f"write its path (it must be here); for a database install its dialect."
+        )
     except Exception as error:  # whatever a driver raises may hold the URL
         cause = getattr(error, "orig", None) or error
         failure = notes.error(

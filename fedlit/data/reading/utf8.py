@@ -93,6 +93,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[str]:
         while block := self.block():
+            self.watch.check_quotes(block)
             self._text = io.StringIO(block.decode(), newline="")
             yield from self._text
 
@@ -141,7 +142,6 @@ class Watch:
         self._notes, self._max_bytes, self._sep = notes, max_bytes, sep.encode()
         self._blanks = None if tidied else _blanks_around_quotes(sep)
         self.seen = 0
-        self._last = b""
         self._lines = self._in_line = self._fields = 0
 
     def look_through(self, piece: bytes) -> None:
@@ -149,7 +149,6 @@ class Watch:
 
         Raises:
             DataError: if they are too many, no text, or a line has no end.
-            BlanksAroundQuotes: if they have to be read in another way.
         """
         self.seen += len(piece)
         if self.seen > self._max_bytes:
@@ -164,12 +163,16 @@ class Watch:
                 self._lines + lines_in(piece) + 1,
             )
         self._check_line(piece)
-        if self._blanks and b'"' in piece:
-            seen = self._last + piece
-            if any(own in seen for own in (b' "', b'" ', b'\t"', b'"\t')) and self._blanks.search(seen):
-                raise BlanksAroundQuotes
         self._lines += lines_in(piece)
-        self._last = piece[-100:]
+
+    def check_quotes(self, block: bytes) -> None:
+        """Look for blanks around quotes in whole lines.
+
+        Raises:
+            BlanksAroundQuotes: if they have to be read in another way.
+        """
+        if self._blanks and any(own in block for own in (b' "', b'" ', b'\t"', b'"\t')) and self._blanks.search(block):
+            raise BlanksAroundQuotes
 
     def _check_line(self, piece: bytes) -> None:
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))

@@ -82,7 +82,7 @@ def test_a_zip_of_several_files_lists_them(tmp_path: Path) -> None:
     assert "found 0" in refused(path)
 
 
-@pytest.mark.parametrize("packer", [gzip.compress, lzma.compress, lambda own: zipped(**{"x.csv": own})])
+@pytest.mark.parametrize("packer", [gzip.compress, lambda own: zipped(**{"x.csv": own})])
 def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path, packer: object) -> None:
     path = tmp_path / "north.csv"
     path.write_bytes(packer(b"a,b\n" + b"1,2\n" * 10_000_000))  # type: ignore[operator]

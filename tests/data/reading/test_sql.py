@@ -110,7 +110,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, url: str) -
     monkeypatch.setenv("PASSWORD", "hunter2")
     with pytest.raises(ConfigError, match="driver"):
         read("oracle+oracledb://reader:${PASSWORD}@host/cohort", query="visits")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="knows no database of the kind 'nosuchthing'"):
         read("nosuchthing://host/cohort", query="visits")
     monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
     with pytest.raises(ConfigError, match=r'pip install "fedlit\[sql\]"'):
