@@ -94,8 +94,8 @@ def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
         own = np.isfinite(x)
         if own.sum() < _FEWEST or (x[own] == x[own][0]).all() or (y[own] == y[own][0]).all():
             return False
-        ranks = [np.unique(values[own], return_inverse=True)[1] for values in (x, y)]
-        return bool(abs(np.corrcoef(*ranks)[0, 1]) > 0.9999)
+        first, second = (np.unique(values[own], return_inverse=True)[1] for values in (x, y))
+        return bool(abs(np.corrcoef(first, second)[0, 1]) > 0.9999)
     if np.isnan(x).any():
         return False
     values, codes = np.unique(x, return_inverse=True)
