@@ -123,7 +123,6 @@ LIGHT = {
     "chek --config quickstart": "found 'chek'.*Did you mean 'check'",
     "check --config quikstart": "Did you mean 'quickstart'",
     "check --config quickstart --formt json": "--formt: .*Did you mean '--format'",
-    "init nowhere --out x.yaml": "expected files that fit nowhere, found none",
     "init nowhere --ot x.yaml": "found --ot. Did you mean '--out'",
     "data fetsh heart": "found 'fetsh'. Did you mean 'fetch'",
     "data fetch hart": "found 'hart'. Did you mean 'heart'",
