@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -15,7 +16,18 @@ __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
+LIGHT = {
+    "check": ("fedlit.cli.check", "main"),
+    "data": ("fedlit.cli.data", "main"),
+    "explain": ("fedlit.cli.explain", "main"),
+    "export": ("fedlit.cli.score", "export"),
+    "init": ("fedlit.cli.init", "main"),
+    "partition": ("fedlit.cli.partition", "main"),
+}
+"""Commands of a module of their own → it, and its function."""
 COMMANDS = {
+    "init FOLDER": "write a configuration for the tables of a folder",
+    "check --config NAME": "look at the tables: what is odd, and what to write about it",
     "fit --config NAME": "train a federation (quickstart.yaml needs no data)",
     "describe --config NAME": "show the plan: rows, parameters, what travels (--format json)",
     "validate --config NAME": "score the validation split of the newest run",
@@ -81,30 +93,13 @@ def _dispatch(args: list[str]) -> int:
         from importlib.metadata import version
 
         print(f"fedlit {version('fedlit')}")
-    elif command == "data":
-        from fedlit.cli.data import main as data
-
-        return data(rest)
     elif command in STUDIES:
         from fedlit.cli.study import main as study
 
         return _guarded(lambda: study(command, rest))
-    elif command == "partition":
-        from fedlit.cli.partition import main as partition
-
-        return _guarded(lambda: partition(rest))
-    elif command == "export":
-        from fedlit.cli.score import export
-
-        return _guarded(lambda: export(rest))
-    elif command == "explain":
-        from fedlit.cli.explain import main as explain
-
-        return _guarded(lambda: explain(rest))
-    elif command == "predict" and _about_new_rows(rest):
-        from fedlit.cli.score import predict
-
-        return _guarded(lambda: predict(rest))
+    elif command in LIGHT or (command == "predict" and _about_new_rows(rest)):
+        module, function = LIGHT.get(command, ("fedlit.cli.score", "predict"))
+        return _guarded(lambda: int(getattr(importlib.import_module(module), function)(rest)))
     elif command in HEAVY:
         return _guarded(lambda: _execute(command, rest))
     else:
@@ -120,7 +115,7 @@ def _about_new_rows(args: list[str]) -> bool:
 
 def _meant(command: str) -> str:
     """What a word that is no command may have been."""
-    known = [*HEAVY, *STUDIES, "data", "explain", "export", "partition", "--version", "--help"]
+    known = [*HEAVY, *STUDIES, *LIGHT, "--version", "--help"]
     dashed = " Did you mean fedlit fit --config …?" if command.startswith("-") else ""
     return did_you_mean(command, known) or dashed
 

@@ -8,8 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+from fedlit.data.sources import Tables
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, pairs_of, title
+from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.shown import for_terminal
@@ -24,6 +26,14 @@ def _program() -> str:
     if called.name == "__main__.py":
         return "python -m fedlit"
     return "fedlit" if shutil.which("fedlit") or called.name != "fedlit" else str(called)
+
+
+def _stops_early(run: Run) -> bool:
+    from lightning.pytorch.callbacks import EarlyStopping
+
+    assert run.trainer is not None and run.folder is not None
+    stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]
+    return stops and any((run.folder / CHECKPOINTS).glob("best-*.ckpt"))
 
 
 def _same_run(asked: Asked, name: str) -> str:
@@ -60,14 +70,20 @@ def execute(asked: Asked) -> None:
     command = asked.command
     if command == "describe":
         plan = run.describe()
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if config.format == "json" else for_terminal(plan))
+        if config.format == "json":
+            print(json.dumps(plan.to_dict(), indent=2, default=str))
+            return
+        print(for_terminal(plan))
+        if run.data.notes and isinstance(run.data.source, Tables):
+            print(for_terminal(f"\nOf the tables {_program()} check {_same_run(asked, run.name)} shows more."))
     elif command == "fit":
         print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():
             belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
             print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
         if run.last_checkpoint is not None:
-            print(f"Next: {_program()} test {_same_run(asked, run.name)}")
+            best = " --ckpt_path best" if _stops_early(run) else ""  # the last state is the one that was no better
+            print(f"Next: {_program()} test {_same_run(asked, run.name)}{best}")
         for line in _curves(run):
             print(line)
     elif command == "validate":

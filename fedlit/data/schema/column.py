@@ -107,8 +107,9 @@ class ColumnType:
     def _numbers(self, values: pd.Series, where: str) -> Made:
         ways: Mapping[str, tuple[int, str]] = {}
         quick = plain_numbers(values) if is_text(values) and self.notation == _PLAIN and not self.missing else None
+        lost: Mapping[str, int] = {}
         if quick is not None:
-            numbers, lost = quick, {}
+            numbers = quick
         elif is_text(values):
             plain = self._texts(values)
             found = parse(plain, self.notation)
@@ -116,7 +117,7 @@ class ColumnType:
             self._refuse_other(found.failed, plain, where, "numbers")
             lost = found.failed
         else:
-            numbers, lost = as_floats(values, where), {}
+            numbers = as_floats(values, where)
         declared = [own for own in self.missing if not isinstance(own, str)]
         if declared:
             numbers = np.where(np.isin(numbers, declared), np.nan, numbers)

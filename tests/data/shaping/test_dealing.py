@@ -159,5 +159,5 @@ def test_ranges_of_a_number_are_clients() -> None:
     with pytest.raises(ConfigError, match=r"cuts: expected numbers, each larger than the one before, found \[3, 3\]"):
         ByColumn("age", cuts=[3, 3])
     text = Whole(rows.astype(str), rows["age"], whole.splits)
-    with pytest.raises(DataError, match="cuts: expected numbers in age, found '44.9'"):
+    with pytest.raises(DataError, match=r"cuts: expected numbers in age, found '44\.9'"):
         ByColumn("age", cuts=[3]).deal(text, None, 0)

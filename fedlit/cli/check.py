@@ -1,0 +1,101 @@
+"""``fedlit check``: one page of what clients' tables hold, what is odd in them, and what to write about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError, FedlitError
+from fedlit.run.arguments import Asked, read
+from fedlit.run.config import read_yaml
+from fedlit.show.shown import for_terminal
+
+if TYPE_CHECKING:
+    from fedlit.data.sources.base import Source
+    from fedlit.data.table import ClientTable
+
+__all__ = ["main"]
+
+_SHAPED = ("mutations",)  # keys of data that change tables and need all of fedlit to be understood
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit check`` and return its exit status: 0; 1 if it is ``--strict`` and something was found."""
+    parser = Parser(
+        prog="fedlit check",
+        description="Look at the tables of a configuration: rows, types, missing cells, classes; columns that tell the "
+        "target; names, units, categories and labels that look alike at several clients; the same rows at two. Ends "
+        "with what to write. Any key of the configuration can be changed: --seed 5",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="append", help="the configuration: its name, or a file; again for changes")
+    parser.add_argument("--columns", action="store_true", help="show each column")
+    parser.add_argument("--strict", action="store_true", help="exit status 1 if there is something to look at")
+    parser.add_argument("--format", default="text", choices=("text", "json"), help="of the page (default: text)")
+    arguments, keys = parser.parse_known_args(argv)
+    asked = read("describe", [*(word for name in arguments.config or () for word in ("--config", name)), *keys])
+    from fedlit.data.examine import examine
+
+    tables, source = _tables(asked)
+    page = examine(tables, source, columns=arguments.columns)
+    print(json.dumps(page.to_dict(), indent=2, default=_plain) if arguments.format == "json" else for_terminal(page))
+    return int(arguments.strict and bool(page.findings))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
+    """The tables that a run would read. Nothing but the source is made, so that torch need not be imported; what is not
+    so simple is left to the whole parser.
+    """
+    source = None
+    content = read_yaml(asked.configs[0])
+    data = content.get("data") or {}
+    simple = len(asked.configs) == 1 and not any(arg.startswith("--data") for arg in asked.args)
+    if simple and isinstance(data.get("source"), dict) and not any(data.get(key) for key in _SHAPED):
+        source = _source(data["source"], asked)
+    if source is None:
+        from fedlit.run.load import parse
+
+        module = parse(asked)[0].data
+        return module.tables(), module.source
+    from fedlit.data.sources.base import check_tables
+    from fedlit.data.table import choose_columns
+
+    tables = check_tables(source.tables(_seed(content, asked)))
+    columns = data.get("columns")
+    return (choose_columns(tables, columns) if columns else tables), source
+
+
+def _seed(content: dict[str, Any], asked: Asked) -> int:
+    typed = [arg.partition("=")[2] for arg in asked.args if arg.startswith("--seed=")]
+    try:
+        return int(typed[-1] if typed else content.get("seed", 0))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"seed: expected a whole number, found {typed[-1] if typed else content['seed']!r}"
+        ) from error
+
+
+def _source(given: dict[str, Any], asked: Asked) -> Source | None:
+    """The source that a configuration names; None where the whole parser has to say why there is none."""
+    import sys
+
+    from jsonargparse import ArgumentParser
+
+    from fedlit.data.sources.base import Source
+
+    sys.path[:0] = [own for own in (str(asked.configs[0].parent), ".") if own not in sys.path]
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--source", type=Source)
+    try:
+        made: Source = parser.instantiate(parser.parse_object({"source": given})).source
+    except FedlitError:
+        raise
+    except Exception:  # jsonargparse's words are not ours
+        return None
+    return made

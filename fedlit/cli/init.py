@@ -1,0 +1,114 @@
+"""``fedlit init``: looks at the files of a folder and writes a configuration that trains as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError, FedlitError
+from fedlit.show.shown import for_terminal
+from fedlit.show.text import Verbatim
+
+if TYPE_CHECKING:
+    from fedlit.data.examine.finding import Finding
+    from fedlit.data.examine.propose import Proposal
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit init`` and return its exit status."""
+    parser = Parser(
+        prog="fedlit init",
+        description="Look at the tables of a folder, one client a file, and write a commented configuration that "
+        "trains as it is. What is guessed is said.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("folder", help="a folder, a pattern such as 'sites/*.csv', or one file")
+    parser.add_argument(
+        "--target", action="append", help="the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)"
+    )
+    parser.add_argument("--names", help="names of the columns of files without a header, divided by commas")
+    parser.add_argument("--out", help="the file to write (default: the folder's name, here)")
+    parser.add_argument("--force", action="store_true", help="overwrite it if it is there")
+    arguments = parser.parse_args(argv)
+    out = Path(arguments.out or f"{_stem(arguments.folder)}.yaml")
+    _check(out, arguments.force)
+    from fedlit.data.examine.finding import counted
+    from fedlit.data.examine.propose import propose
+    from fedlit.data.examine.written import written
+
+    names = [name.strip() for name in arguments.names.split(",")] if arguments.names else None
+    proposals = propose(arguments.folder, _targets(arguments.target or []), names)
+    text = written(proposals, shlex.quote(str(out)), _findings(proposals))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
+    for own in proposals:
+        for note in own.notes:
+            print(for_terminal(note))
+        print(for_terminal(f"{own.client}: predicts {own.target} ({own.why}): {own.labels}"))
+        if own.task:
+            print(for_terminal(f"{own.client}: task: {own.task}, for the target is a number with many values"))
+        if own.unlabelled:
+            print(for_terminal(f"{own.client}: {counted(own.unlabelled, 'row')} without a label: left out"))
+    print(for_terminal(f"\nWrote {out}. Next:"))
+    for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):
+        print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))
+    return 0
+
+
+def _stem(folder: str) -> str:
+    """What a configuration of these files is called."""
+    if any(mark in folder for mark in "*?["):
+        return "mine"
+    path = Path(folder).expanduser()
+    name = path.resolve().name
+    return re.sub(r"[^\w-]+", "_", name.split(".")[0] if path.is_file() else name) or "mine"
+
+
+def _check(out: Path, force: bool) -> None:
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out: expected a name that ends in .yaml, found {out}.")
+    if out.is_dir():
+        raise ConfigError(f"--out: expected a file, found the folder {out}.")
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: is there already, and is not overwritten. Name another with --out, or say --force.")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out: expected a folder that is there, found {out.parent}. Make it, or name another.")
+
+
+def _targets(given: Sequence[str]) -> dict[str | None, str]:
+    """The column to predict by client; of all others under None."""
+    made: dict[str | None, str] = {}
+    for own in given:
+        client, equals, column = own.partition("=")
+        key = client if equals else None
+        if key in made:
+            raise ConfigError(
+                f"--target: {key or 'all clients'}: expected one column, found {made[key]!r} and {own!r}."
+            )
+        made[key] = column if equals else own
+    return made
+
+
+def _findings(proposals: Sequence[Proposal]) -> list[Finding]:
+    """What is odd in tables of classes: those of numbers would need torch to be read."""
+    from fedlit.data.examine.alone import alone
+    from fedlit.data.examine.leaks import leaks
+    from fedlit.data.examine.written import init_args
+    from fedlit.data.sources.tables import Tables
+
+    classes = [own for own in proposals if own.task is None]
+    if not classes:
+        return []
+    try:
+        tables = Tables(**init_args(classes)).tables(seed=1)
+    except FedlitError as error:
+        raise type(error)(f"{error} (fedlit init read the files as its configuration would)") from error
+    return [finding for table in tables for finding in (*leaks(table), *alone(table))]

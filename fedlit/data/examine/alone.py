@@ -1,0 +1,142 @@
+"""What is odd in one client's table."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.examine.facts import is_number, sampled, task_of
+from fedlit.data.examine.finding import Finding, counted
+from fedlit.data.schema.column import FALSE, TRUE
+from fedlit.data.schema.missing import suspects
+from fedlit.data.table import ClientTable
+
+__all__ = ["alone", "likely_positive", "said_by_findings"]
+
+_GROUP = re.compile(r": (?P<column>[^:]+): left out: .*split: \{group: ")
+_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
+_WORDS = """
+    positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
+    default churn churned fraud spam bad failure failed relapse present
+"""  # of a label that says that something is there
+_NO_WORDS = """
+    negative neg healthy well control alive survived benign normal good none ok absent success
+"""
+
+
+def alone(table: ClientTable) -> list[Finding]:
+    """What is odd in a table, leaks aside (see :mod:`fedlit.data.examine.leaks`)."""
+    return [*_groups(table), *_missing(table), *_task(table), *_dates(table), *_positive(table)]
+
+
+def said_by_findings(note: str) -> bool:
+    """Whether a note of reading is one of the findings here, and need not be said twice."""
+    return (
+        "Then write missing: {" in note
+        or "looks like a date. Then write types" in note
+        or "different whole numbers are taken for classes" in note
+        or "for the other say positive" in note
+        or bool(_GROUP.search(note))
+    )
+
+
+def likely_positive(labels: list[object]) -> object | None:
+    """Of two labels the one that says that something is there; None where the words say nothing.
+
+    Example:
+        >>> likely_positive(["ill", "well"]), likely_positive(["No", "Yes"]), likely_positive([0, 1])
+        ('ill', 'Yes', None)
+    """
+    if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
+        return None
+    for label, other in (labels, labels[::-1]):
+        word, against = str(label).casefold().strip(), str(other).casefold().strip()
+        if word in TRUE.union(_WORDS.split()) or against in FALSE.union(_NO_WORDS.split()):
+            return label
+    return None
+
+
+def _groups(table: ClientTable) -> list[Finding]:
+    """Identifiers that stand in several rows; reading has counted them."""
+    found = []
+    for match in filter(None, map(_GROUP.search, table.notes)):
+        column = match["column"].rpartition(": ")[2]
+        found.append(
+            Finding(
+                "group",
+                (table.name,),
+                column,
+                "names rows or people, and stands in several rows",
+                f"Rows of one belong on one side, or scores flatter. Where all have it: split: {{group: {column}}}",
+                {table.name: {"split": {"group": column}}},
+            )
+        )
+    return found
+
+
+def _missing(table: ClientTable) -> list[Finding]:
+    found = []
+    for name in _numbers(table):
+        values = table.features[name].to_numpy(np.float64, na_value=np.nan)
+        if asked := suspects(values):
+            written = [int(value) if value.is_integer() else value for value in asked]
+            shown = " and ".join(f"{value:g} ({counted(int((values == value).sum()), 'cell')})" for value in asked)
+            advice = "If so, say that it is missing; else it is taken for a number."
+            change = {table.name: {"missing": {name: written}}}
+            found.append(
+                Finding(
+                    "missing", (table.name,), name, f"{shown}: does it mean that there is no value?", advice, change
+                )
+            )
+    return found
+
+
+def _numbers(table: ClientTable) -> list[str]:
+    """Typed columns of numbers that are raw ones too."""
+    schema = table.schema
+    own = [str(name) for name in table.features if name not in table.categorical]
+    return [
+        name for name in own if schema is None or (name in schema.columns and schema.columns[name].kind == "numeric")
+    ]
+
+
+def _task(table: ClientTable) -> list[Finding]:
+    target = table.target
+    if table.task is not None or getattr(target, "ndim", 1) != 1 or target.dtype.kind not in "iu":
+        return []
+    if (different := target.nunique()) <= _MANY_CLASSES:
+        return []
+    what = f"{different} different whole numbers are taken for classes"
+    advice = "If they are numbers (a count, a grade), predict a number."
+    return [Finding("task", (table.name,), str(target.name), what, advice, {table.name: {"task": "regression"}})]
+
+
+def _dates(table: ClientTable) -> list[Finding]:
+    found = []
+    for name in _numbers(table):
+        own = table.features[name].dropna().to_numpy(np.float64)
+        own = own[sampled(np.arange(len(own)), 1000)]
+        if len(own) < 20 or own.min() < 19000101 or own.max() > 21001231 or (own % 1).any():
+            continue
+        days = pd.to_datetime(pd.Series(own.astype(np.int64)).astype(str), format="%Y%m%d", errors="coerce")
+        if days.notna().all():
+            what = f"{own[0]:.0f} looks like a date, and is taken for a number"
+            change = {table.name: {"types": {name: {"date": "%Y%m%d"}}}}
+            found.append(Finding("date", (table.name,), name, what, "If it is one, say so.", change))
+    return found
+
+
+def _positive(table: ClientTable) -> list[Finding]:
+    if table.positive is not None or task_of(table) != "classification" or getattr(table.target, "ndim", 1) != 1:
+        return []
+    labels = table.target.unique().tolist()
+    likely = likely_positive(labels)
+    if likely is None or is_number(table.target) or likely == max(labels):
+        return []
+    what = f"AUROC and AUPRC are of {max(labels)!r}, which is not the word for a case"
+    advice = f"If {likely!r} is what you look for, say so."
+    return [
+        Finding("positive", (table.name,), str(table.target.name), what, advice, {table.name: {"positive": likely}})
+    ]

@@ -1,0 +1,175 @@
+"""What a client's table holds, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlit.data.table import SPLITS, ClientTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "sampled", "task_of"]
+
+SAMPLE = 100_000
+"""Rows of which quantiles and different values are taken, spread over the table."""
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+MOST_VALUES = 500  # of a column of categories that are kept
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """One raw column.
+
+    Attributes:
+        kind: numeric, categorical, ordinal, boolean or date.
+        missing: share of its cells without a value.
+        different: how many different values, in a sample of :data:`SAMPLE` rows.
+        quantiles: of numbers (dates: of days since 1970): 5, 25, 50, 75 and 95 %; and least and largest.
+        values: of categories: value → share of rows, the most frequent first.
+    """
+
+    kind: str
+    missing: float
+    different: int
+    quantiles: tuple[float, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    values: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """A client's table in numbers.
+
+    Attributes:
+        client: its name.
+        rows: of each split.
+        target: its name.
+        task: its name.
+        classes: label → rows, the most frequent first; empty where a number is predicted.
+        positive: the label that counts as positive where there are two.
+        quantiles: of a number that is predicted.
+        columns: by name.
+        left_out: column → why.
+        missing: empty cells.
+        cells: all cells.
+        notes: what reading had to say.
+    """
+
+    client: str
+    rows: Mapping[str, int]
+    target: str
+    task: str
+    classes: Mapping[Any, int]
+    positive: Any
+    quantiles: tuple[float, ...]
+    columns: Mapping[str, ColumnFacts]
+    left_out: Mapping[str, str]
+    missing: int
+    cells: int
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        made = {own.name: getattr(self, own.name) for own in fields(self)}
+        made["columns"] = {name: vars(own) for name, own in self.columns.items()}
+        made["classes"] = {str(label): rows for label, rows in self.classes.items()}
+        return made
+
+
+def task_of(table: ClientTable) -> str:
+    """The name of a client's task."""
+    if table.task is None:
+        return "classification"
+    return str(table.task if isinstance(table.task, str) else table.task.get("name", "classification"))
+
+
+def sampled(rows: np.ndarray, most: int) -> np.ndarray:
+    """At most so many of the rows, spread over all."""
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def is_number(column: pd.Series) -> bool:
+    """Whether a typed column holds numbers."""
+    return column.dtype.kind in "iuf"
+
+
+def facts_of(table: ClientTable) -> ClientFacts:
+    """Look at one table."""
+    target, task, features = table.target, task_of(table), table.features
+    classes: dict[Any, int] = {}
+    quantiles: tuple[float, ...] = ()
+    if getattr(target, "ndim", 1) == 1:
+        if task == "classification":
+            classes = {label: int(count) for label, count in target.value_counts().items()}
+        elif is_number(target):
+            quantiles = tuple(map(float, target.quantile([0, *QUANTILES, 1])))
+    missing = {str(name): int(count) for name, count in features.isna().sum().items()}
+    columns = _columns(table, missing)
+    return ClientFacts(
+        client=table.name,
+        rows={split: len(table.splits[split]) for split in SPLITS},
+        target=str(getattr(target, "name", None) or ", ".join(map(str, getattr(target, "columns", ())))),
+        task=task,
+        classes=classes,
+        positive=_positive(table, classes),
+        quantiles=quantiles,
+        columns=columns,
+        left_out=dict(table.schema.left_out) if table.schema is not None else {},
+        missing=round(sum(own.missing * len(features) for own in columns.values())),
+        cells=len(columns) * len(features),
+        notes=table.notes,
+    )
+
+
+def _positive(table: ClientTable, classes: Mapping[Any, int]) -> Any:
+    if len(classes) != 2:
+        return None
+    if table.positive is not None:
+        return table.positive
+    try:
+        return max(classes)
+    except TypeError:
+        return max(classes, key=str)
+
+
+def _columns(table: ClientTable, missing: Mapping[Any, int]) -> dict[str, ColumnFacts]:
+    """Of each raw column: a date's parts are one."""
+    rows = max(len(table.features), 1)
+    few = table.features
+    if len(few) > SAMPLE:
+        few = few.iloc[sampled(np.arange(len(few)), SAMPLE)]
+    schema = table.schema
+    parts = {} if schema is None else {name: own for name, own in schema.columns.items() if own.kind == "date"}
+    made = {}
+    for name in map(str, few):
+        raw = name.rpartition(".")[0] if name not in (schema.columns if schema else ()) else name
+        if raw in parts and raw != name:
+            if raw not in made or name.endswith(".elapsed"):
+                made[raw] = _column(few[name], "date", missing[name] / rows)
+            continue
+        kind = schema.columns[name].kind if schema is not None and name in schema.columns else None
+        kind = kind or ("categorical" if name in table.categorical else "numeric")
+        made[name] = _column(few[name], kind, missing[name] / rows)
+    return made
+
+
+def _column(values: pd.Series, kind: str, missing: float) -> ColumnFacts:
+    held = values.dropna()
+    if kind in ("categorical", "boolean"):
+        plain = held.map(lambda own: f"{own:g}") if is_number(held) else held.astype(str)
+        counts = plain.value_counts()
+        shares = {str(value): float(count / max(len(values), 1)) for value, count in counts[:MOST_VALUES].items()}
+        return ColumnFacts(kind, missing, len(counts), values=shares)
+    numbers = held.to_numpy(np.float64)
+    if not len(numbers):
+        return ColumnFacts(kind, missing, 0)
+    quantiles = tuple(map(float, np.quantile(numbers, QUANTILES)))
+    return ColumnFacts(
+        kind, missing, len(np.unique(numbers)), quantiles, low=float(numbers.min()), high=float(numbers.max())
+    )

@@ -1,0 +1,166 @@
+"""Columns that nearly determine the target: each alone, by a tree of three questions on training rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlit.data.examine.facts import is_number, sampled, task_of
+from fedlit.data.examine.finding import Finding
+from fedlit.data.table import ClientTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["leaks"]
+
+ALMOST = 0.98
+"""AUROC, balanced accuracy or R² of one column alone from which it is suspected."""
+ROWS = 5_000
+"""Training rows that are looked at; of wide tables (more than :data:`WIDE` columns) fewer."""
+WIDE, ROWS_OF_WIDE = 300, 1_500
+_FEWEST, _FEWEST_OF_CLASS = 40, 8
+_WORTH_A_TREE = 0.85  # of the first, rough look
+_BINS = 64
+_FOLDS = 5
+
+
+def leaks(table: ClientTable) -> list[Finding]:
+    """Columns of a client that nearly determine its target."""
+    if getattr(table.target, "ndim", 1) != 1:
+        return []
+    wide = table.features.shape[1] > WIDE
+    rows = sampled(np.sort(table.splits["train"]), ROWS_OF_WIDE if wide else ROWS)
+    classes = task_of(table) == "classification"
+    target = table.target.iloc[rows]
+    y = _codes(target) if classes else target.to_numpy(np.float64) if is_number(target) else None
+    if y is None or not _enough(y, classes):
+        return []
+    return [
+        found
+        for name in map(str, table.features)
+        if (found := _leak(table, name, table.features[name].iloc[rows], target, y, classes)) is not None
+    ]
+
+
+def _enough(y: np.ndarray, classes: bool) -> bool:
+    if len(y) < _FEWEST:
+        return False
+    if not classes:
+        return bool(np.ptp(y) > 0)
+    counts = np.bincount(y)
+    return len(counts) > 1 and bool(np.sort(counts)[-2] >= _FEWEST_OF_CLASS)
+
+
+def _codes(values: pd.Series) -> np.ndarray:
+    codes, _ = values.factorize()
+    return codes.astype(np.int64)
+
+
+def _leak(
+    table: ClientTable, name: str, column: pd.Series, target: pd.Series, y: np.ndarray, classes: bool
+) -> Finding | None:
+    categories = name in table.categorical
+    x = _codes(column) if categories else column.to_numpy(np.float64, na_value=np.nan)
+    if _is_copy(x, y, classes):
+        what = f"each value goes with one {'class' if classes else 'number'} of {target.name}: a copy of the target?"
+        return _finding(table, name, what)
+    if _rough(_bins(x, categories), y, classes) < _WORTH_A_TREE:
+        return None
+    score = _cross_validated(x, y, classes, categories)
+    if score < ALMOST:
+        return None
+    kind = "R²" if not classes else "AUROC" if y.max() == 1 else "balanced accuracy"
+    return _finding(table, name, f"alone it tells {target.name} almost surely ({kind} {score:.3f})")
+
+
+def _finding(table: ClientTable, name: str, what: str) -> Finding:
+    schema = table.schema
+    raw = name if schema is None or name in schema.columns else name.rpartition(".")[0]
+    return Finding(
+        "leak",
+        (table.name,),
+        raw,
+        what,
+        "Is it known when the prediction is made? If not, drop it.",
+        {table.name: {"drop": [raw]}},
+    )
+
+
+def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
+    """One value, one class, and the other way round; of numbers the same order."""
+    if not classes:
+        own = np.isfinite(x)
+        if own.sum() < _FEWEST or (x[own] == x[own][0]).all() or (y[own] == y[own][0]).all():
+            return False
+        first, second = (np.unique(values[own], return_inverse=True)[1] for values in (x, y))
+        return bool(abs(np.corrcoef(first, second)[0, 1]) > 0.9999)
+    if np.isnan(x).any():
+        return False
+    values, codes = np.unique(x, return_inverse=True)
+    if len(values) != y.max() + 1:
+        return False
+    return len(np.unique(codes * (y.max() + 1) + y)) == len(values)
+
+
+def _bins(x: np.ndarray, categories: bool) -> np.ndarray:
+    """(n,) int64: values in order, in at most so many bins; a place of its own for missing ones."""
+    if categories:
+        return np.asarray(x - x.min(), np.int64)
+    missing = np.isnan(x)
+    edges = np.unique(np.quantile(x[~missing], np.linspace(0, 1, _BINS + 1)[1:-1])) if not missing.all() else x[:0]
+    return np.where(missing, _BINS, np.searchsorted(edges, x, side="left")).astype(np.int64)
+
+
+def _rough(bins: np.ndarray, y: np.ndarray, classes: bool) -> float:
+    """What bins tell of the rows that they were made of: too much, so that nothing is overlooked."""
+    if not classes:
+        sizes = np.bincount(bins)
+        means = np.bincount(bins, y) / np.maximum(sizes, 1)
+        return float(1 - np.mean((y - means[bins]) ** 2) / np.var(y))
+    number = y.max() + 1
+    table = np.bincount(bins * number + y, minlength=(bins.max() + 1) * number).reshape(-1, number)
+    return float((table / table.sum(0)).max(1).sum() / number)
+
+
+def _cross_validated(x: np.ndarray, y: np.ndarray, classes: bool, categories: bool) -> float:
+    """AUROC, balanced accuracy or R² on rows that the tree has not seen."""
+    from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    if classes:
+        common = np.isin(y, np.flatnonzero(np.bincount(y) >= _FOLDS))
+        x, y = x[common], np.unique(y[common], return_inverse=True)[1]
+    splitter = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
+    two = classes and y.max() == 1
+    if not categories:  # in order is enough: no number is too large, and what is missing is the least
+        x = np.where(np.isnan(x), -1, np.unique(x, return_inverse=True)[1])
+    told = np.empty(len(y))
+    for train, test in splitter.split(x, y):
+        told[test] = (_by_category if categories else _by_tree)(x[train], y[train], x[test], classes, two)
+    if two:
+        return float(roc_auc_score(y, told))
+    return float(balanced_accuracy_score(y, told) if classes else r2_score(y, told))
+
+
+def _by_tree(x: np.ndarray, y: np.ndarray, new: np.ndarray, classes: bool, two: bool) -> np.ndarray:
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    x, new = x[:, None], new[:, None]
+    tree: Any = (DecisionTreeClassifier if classes else DecisionTreeRegressor)(max_depth=3, random_state=0).fit(x, y)
+    return np.asarray(tree.predict_proba(new)[:, 1] if two else tree.predict(new))
+
+
+def _by_category(x: np.ndarray, y: np.ndarray, new: np.ndarray, classes: bool, two: bool) -> np.ndarray:
+    """The mean or the most frequent class of rows of the same category; of others, of all."""
+    import pandas as pd
+
+    own = pd.Series(y).groupby(x)
+    most = int(np.bincount(y).argmax()) if classes and not two else float(np.mean(y))
+    told = own.agg(_most_frequent) if classes and not two else own.mean()
+    return np.asarray(pd.Series(new).map(told).fillna(most))
+
+
+def _most_frequent(codes: pd.Series) -> int:
+    return int(np.bincount(codes.to_numpy()).argmax())

@@ -1,0 +1,282 @@
+"""What a configuration for tables of which nothing is known could say."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedlit.data.examine.alone import likely_positive
+from fedlit.data.examine.finding import counted
+from fedlit.data.examine.names import words_of
+from fedlit.data.reading import Raw, ReadOptions, read_table
+from fedlit.data.reading.names import mostly_numbers
+from fedlit.data.sources.places import Place, find_file, places_of
+from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Proposal", "propose"]
+
+_NAMES = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
+    default churn progression status result"""  # of targets, the likeliest first
+_NO_TARGETS, _ONE_VALUE = ("identifier", "free text", "date"), ("constant", "empty")
+_TIME = {"year", "month", "date", "time", "day"}
+_FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
+_SEPARATORS = ",;\t|"
+_ENCODING = re.compile(r"is read as ([\w-]+)\. If letters")
+_SEPARATED = re.compile(r"fields are separated by a (semicolon|tab|bar)")
+_SAID = {"semicolon": ";", "tab": "\t", "bar": "|"}
+_DRAWN = 20_000  # rows of which types are found
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One client's part of a configuration.
+
+    Attributes:
+        client: its name.
+        path: its file.
+        options: how it is read, where that is not the default.
+        target: the column to predict.
+        why: how the target was found.
+        task: what is predicted, if no class.
+        labels: label → rows; or of a number its range, in words.
+        positive: the label that counts as positive, where a word says so.
+        unlabelled: rows without a label.
+        kinds: column → what it holds, or why it is left out.
+        codes: columns of few whole numbers, that may be categories.
+        notes: what a person should know.
+    """
+
+    client: str
+    path: str
+    options: Mapping[str, Any]
+    target: str
+    why: str
+    task: str | None
+    labels: str
+    positive: Any = None
+    unlabelled: int = 0
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    codes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def entry(self) -> Any:
+        """As ``files`` has it."""
+        return {"path": self.path, **self.options} if self.options else self.path
+
+
+def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str] | None = None) -> list[Proposal]:
+    """Look at the files of a folder.
+
+    Args:
+        folder: a folder, a pattern or one file.
+        targets: the column to predict by client; of all others under None; guessed where nothing is said.
+        names: of the columns of files without a header.
+
+    Raises:
+        DataError: a file cannot be read, or has no column that could be meant.
+        ConfigError: a client or a column that is not there.
+    """
+    places = places_of(folder, {}, None)
+    clients = [place.client for place in places]
+    for client in targets:
+        if client is not None and client not in clients:
+            raise ConfigError(
+                f"--target: expected a client among {', '.join(clients)}, found {client!r}."
+                + did_you_mean(client, clients)
+            )
+    made = [_propose(place, targets.get(place.client, targets.get(None)), names) for place in places]
+    if names is not None and not any("names" in own.options for own in made):
+        raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
+    return made
+
+
+def _propose(place: Place, target: str | None, names: Sequence[str] | None) -> Proposal:
+    path = find_file(place.client, place.path, None)
+    options, notes = _header(place.client, path, names)
+    raw = read_table(path, ReadOptions(**options), place.client)
+    options |= _found(raw.notes)
+    kinds, codes, decimal = _kinds(raw.frame)
+    options |= {"decimal": ","} if decimal else {}
+    columns = list(map(str, raw.frame.columns))
+    target, why = _target(raw, columns, kinds, target)
+    task, labels, positive, unlabelled = _predicted(raw, target, "," if decimal else None)
+    return Proposal(
+        place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
+        {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
+        (*([place.note] if place.note else []), *notes),
+    )  # fmt: skip
+
+
+def _shown(path: Path) -> str:
+    """A path as it can be written: from here, if it is below."""
+    here, whole = Path.cwd(), path.absolute()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _header(client: str, path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """``names``, if the file has no header: its first line is numbers."""
+    from fedlit.data.schema.missing import TOKENS
+
+    first = _first_line(path)
+    held = [cell for cell in first if cell.casefold() not in TOKENS]
+    if not mostly_numbers(held) or not all(mostly_numbers([cell]) for cell in held) or _years(held):
+        return {}, []
+    if names is not None:
+        if len(names) != len(first):
+            raise ConfigError(
+                f"--names: expected {len(first)} names, one for each column of {path.name} (client {client!r}), found "
+                f"{len(names)}."
+            )
+        return {"names": list(names)}, [f"{client}: {path.name} has no header; its columns are called as you said"]
+    made = [f"c{place}" for place in range(1, len(first) + 1)]
+    note = (
+        f"{client}: the first line of {path.name} is numbers, so it has no header; its columns are called c1 to "
+        f"c{len(first)}. Write their names here, or give --names"
+    )
+    return {"names": made}, [note]
+
+
+def _first_line(path: Path) -> list[str]:
+    """The fields of a text's first line; none of another file."""
+    from fedlit.data.reading.raw import Notes
+    from fedlit.data.reading.recognise import COMPRESSED, kind_of, opened
+
+    notes = Notes(str(path))
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(file.read(4096), suffix=path.suffix.lower())
+        if kind != "text" and kind not in COMPRESSED:
+            return []
+        with opened(path, kind, notes) as source:
+            text = source.read(2**16).decode("latin-1").removeprefix("ï»¿")
+    except (OSError, EOFError, DataError, ValueError):  # the reader says it better
+        return []
+    line = next((own for own in re.split(r"\r\n|\r|\n", text) if own.strip()), "")
+    sep = max(_SEPARATORS, key=line.count)
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=sep), [])]
+
+
+def _years(names: Sequence[str]) -> bool:
+    return len(set(names)) == len(names) and all(re.fullmatch(r"(19|20)\d\d", own) for own in names)
+
+
+def _found(notes: Sequence[str]) -> dict[str, Any]:
+    """What reading found of how the file is written."""
+    options: dict[str, Any] = {}
+    for note in notes:
+        if match := _SEPARATED.search(note):
+            options["sep"] = _SAID[match[1]]
+        if match := _ENCODING.search(note):
+            options["encoding"] = match[1]
+    return options
+
+
+def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], bool]:
+    """What columns hold; those that may be codes; whether numbers have decimal commas."""
+    from fedlit.data.schema.schema import Schema
+
+    few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
+    schema, _ = Schema.find(few)
+    typed, _ = schema.apply(few, "")
+    codes = [
+        name
+        for name, own in schema.columns.items()
+        if own.kind == "numeric" and 2 < typed[name].nunique() <= _FEW_CLASSES and (typed[name].dropna() % 1 == 0).all()
+    ]
+    kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
+    return kinds, codes, any(own.notation.decimal == "," for own in schema.columns.values() if own.kind == "numeric")
+
+
+# ---------------------------------------------------------------------- the target
+
+
+def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+    if said is not None:
+        if said not in columns:
+            raise ConfigError(
+                f"{raw.where}: --target: expected one of {shorten(columns, 20)}, found {said!r}."
+                f"{did_you_mean(said, columns)} Of one client alone: --target CLIENT=COLUMN."
+            )
+        return said, "as you said"
+    usable = [name for name in columns if kinds[name] not in (*_NO_TARGETS, *_ONE_VALUE)]
+    ranked = _NAMES.split()
+    by_name = [
+        (min(ranked.index(word) for word in words), name)
+        for name in columns
+        if kinds[name] not in _NO_TARGETS
+        and (words := [word for word in {*words_of(name), "".join(words_of(name))} if word in ranked])
+    ]
+    first = [name for rank, name in by_name if name in usable and rank == min(by_name)[0]]
+    if len(first) == 1:
+        return first[0], "guessed by its name"
+    last = columns[-1]
+    if not by_name and last in usable and _few_values(raw.frame[last]) and not _TIME & set(words_of(last)):
+        return last, "guessed: the last column, of few values"
+    single = [name for _, name in by_name if kinds[name] in _ONE_VALUE]
+    found = f" {single[0]!r} has one value here." if single else " None is called so that it can be guessed."
+    among = [name for _, name in sorted(by_name) if name in usable] or usable
+    raise DataError(
+        f"{raw.where}: which column is to be predicted?{found} Candidates: {shorten(among, 20)}. Say --target COLUMN, "
+        f"or for one client --target CLIENT=COLUMN; or leave the file out."
+    )
+
+
+def _few_values(values: pd.Series) -> bool:
+    return 2 <= values.nunique() <= _FEW_CLASSES
+
+
+def _predicted(raw: Raw, target: str, decimal: str | None) -> tuple[str | None, str, Any, int]:
+    """The task, the labels in words, the positive one, and how many rows have none."""
+    import pandas as pd
+
+    from fedlit.data.schema.column import is_text
+    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+    from fedlit.data.schema.numbers import find_notation, parse
+
+    values = raw.frame[target]
+    if is_text(values):
+        plain = plain_text(values)
+        held = plain[~blank(plain, tokens=LABEL_TOKENS)]
+        numbers = parse(held, find_notation(map(str, held.unique()), decimal)[0])
+        if not numbers.failed and len(held):
+            held = pd.Series(numbers.values, index=held.index)
+    else:
+        held = values.dropna()
+    if not len(held):
+        raise DataError(f"{raw.where}: the target {target!r} has no value. Say another --target.")
+    unlabelled = len(values) - len(held)
+    different = held.nunique()
+    if different < 2:
+        raise DataError(f"{raw.where}: the target {target!r} has the one value {held.iloc[0]}. Say another --target.")
+    if held.dtype.kind in "iuf":
+        own = held.astype(np.float64)
+        if different > _FEW_CLASSES or bool((own % 1 != 0).any()):
+            words = f"a number from {own.min():.4g} to {own.max():.4g} ({different:,} different values)"
+            return "regression", words, None, unlabelled
+        held = own.astype(np.int64)
+    elif different > max(_MOST_CLASSES, len(held) // 10):
+        raise DataError(
+            f"{raw.where}: the target {target!r} has {different:,} different texts in {len(held):,} rows, such as "
+            f"{held.iloc[0]!r}: too many for classes. Say another --target."
+        )
+    if is_text(held):
+        first = {str(own).casefold(): own for own in held.value_counts().index[::-1]}
+        held = held.map(lambda own: first[str(own).casefold()])
+    counts = held.value_counts()
+    words = shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in counts.items()], 6)
+    positive = likely_positive(sorted(counts.index.tolist(), key=str))
+    return None, words, positive, unlabelled

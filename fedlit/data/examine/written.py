@@ -1,0 +1,151 @@
+"""A commented configuration for tables that were looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedlit.data.examine.finding import Finding, counted
+from fedlit.data.examine.propose import Proposal
+from fedlit.show.text import shorten
+
+__all__ = ["init_args", "written"]
+
+_TRAINING = """\
+  batches: 10  # per epoch, of every client
+model:
+  client:
+    class_path: fedlit.FederatedClient
+    init_args:
+      network:
+        class_path: fedlit.MLP  # the first layer is the encoder, the last the head; the core lies between
+        init_args: {hidden: [64, 64, 64], dropout: 0.1}
+  optimizer:
+    class_path: torch.optim.AdamW
+    init_args: {lr: 0.001, weight_decay: 0.01}
+  threads: 1  # the networks are small: a second thread costs more than it gives
+exchange:
+  federated: [core]  # what clients share; none: everybody for himself
+  every: epoch
+# Training ends when the clients' mean loss on validation rows has not become less for 30 epochs. What it was like at
+# its best is kept: --ckpt_path best.
+checkpoint: {monitor: val/loss, mode: min}
+trainer:
+  max_epochs: 300
+  callbacks:
+  - class_path: lightning.pytorch.callbacks.EarlyStopping
+    init_args: {monitor: val/loss, mode: min, patience: 30}
+"""
+VALIDATION = 0.2
+_NOT_TOLD = 6  # names of columns in a comment; the rest is counted
+
+
+def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
+    """What :class:`fedlit.Tables` is to be made of."""
+    targets = {own.client: own.target for own in proposals}
+    made: dict[str, Any] = {"files": {own.client: own.entry for own in proposals}}
+    made["target"] = targets if len(set(targets.values())) > 1 else proposals[0].target
+    if tasks := {own.client: own.task for own in proposals if own.task}:
+        made["task"] = tasks
+    if positive := {own.client: own.positive for own in proposals if own.positive is not None}:
+        made["positive"] = positive
+    if any(own.unlabelled for own in proposals):
+        made["unlabelled"] = "drop"
+    made["validation"] = VALIDATION
+    return made
+
+
+def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Finding] = ()) -> str:
+    """The text of a configuration that trains as it is.
+
+    Args:
+        proposals: of all clients.
+        file: how it will be called, for the commands in it.
+        findings: what to look at, for comments.
+    """
+    lines = [
+        "# Written by fedlit init. What was guessed is said beside it. Next:",
+        f"#   fedlit check --config {file}       what is odd in the tables, and what to write about it",
+        f"#   fedlit fit --config {file}",
+        f"#   fedlit test --config {file} --ckpt_path best",
+        f"#   fedlit predict --config {file} --ckpt_path best",
+        "seed: 1",
+        "data:",
+        "  source:",
+        "    class_path: fedlit.Tables",
+        "    init_args:",
+    ]
+    settings = init_args(proposals)
+    comments = {
+        "files": [note for own in proposals for note in own.notes],
+        "target": [f"{own.client}: {own.target}, {own.why}: {own.labels}" for own in proposals],
+        "task": ["the target is a number with many values: its value is predicted, not a class"],
+        "positive": ["AUROC and AUPRC are of this label"],
+        "unlabelled": [
+            f"{own.client}: {counted(own.unlabelled, 'row')} without a label" for own in proposals if own.unlabelled
+        ],
+        "validation": ["the share of the rows that are no test rows by which training is ended"],
+    }
+    for key, value in settings.items():
+        lines += _comment(comments[key], 6)
+        lines += _entry(key, value, 6)
+    lines += _advice(proposals, findings)
+    return "\n".join(lines) + "\n" + _TRAINING
+
+
+def _entry(key: str, value: Any, indent: int) -> list[str]:
+    """A key and its value; mappings of mappings over several lines."""
+    head = " " * indent + f"{_flow(key)}:"
+    if isinstance(value, dict) and (key == "files" or any(isinstance(own, dict) for own in value.values())):
+        return [head, *(line for name, own in value.items() for line in _entry(name, own, indent + 2))]
+    if isinstance(value, dict) and "path" in value:
+        return [head, *(line for name, own in value.items() for line in _entry(name, own, indent + 2))]
+    return [f"{head} {_flow(value)}"]
+
+
+def _flow(value: Any) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+def _comment(lines: Iterable[str], indent: int) -> list[str]:
+    import textwrap
+
+    start = " " * indent + "# "
+    return [
+        own
+        for line in lines
+        for own in textwrap.wrap(
+            " ".join(line.split()), 118, initial_indent=start, subsequent_indent=start + "  ", break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]  # fmt: skip
+
+
+def _advice(proposals: Sequence[Proposal], findings: Sequence[Finding]) -> list[str]:
+    """What each column holds, what is left out, and keys that may be wanted, all as comments."""
+    lines = []
+    for own in proposals:
+        kinds: dict[str, list[str]] = {}
+        for name, kind in own.kinds.items():
+            kinds.setdefault(kind, []).append(name)
+        told = "; ".join(f"{kind}: {shorten(names, _NOT_TOLD)}" for kind, names in kinds.items())
+        lines.append(f"{own.client}: {told}")
+    lines = _comment(["What the columns hold (to say otherwise: types: {COLUMN: categorical}):", *lines], 6)
+    if codes := Counter(name for own in proposals for name in own.codes):
+        text = "Whole numbers of few values. If they are codes of categories, take the # away:"
+        lines += [*_comment([text], 6), f"      # categorical: {_flow(list(codes))}"]
+    drops: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.kind == "leak":
+            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.what}"], 6)
+            drops.setdefault(finding.clients[0], []).append(finding.column)
+    if drops:
+        lines += [*_comment(["If it is not known when a prediction is made:"], 6), f"      # drop: {_flow(drops)}"]
+    for finding in findings:
+        if finding.kind == "group":
+            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.what}. {finding.advice}"], 6)
+    return lines

@@ -1,0 +1,144 @@
+"""``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from fedlit.__main__ import main
+from fedlit.run.config import parse_yaml
+
+CONFIG = """
+seed: 1
+data:
+  source:
+    class_path: fedlit.Tables
+    init_args:
+      files: {north: north.csv, south: {path: south.csv, sep: ";"}}
+      target: outcome
+      drop: {south: [ward]}
+model:
+  client:
+    class_path: fedlit.FederatedClient
+    init_args:
+      network: {class_path: fedlit.MLP}
+"""
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two clients with a leak, a code for missing, a date, another name, and a class of the wrong name."""
+    monkeypatch.chdir(tmp_path)
+    made = {}
+    for seed, client in enumerate(["north", "south"]):
+        draw = np.random.default_rng(seed)
+        own = pd.DataFrame({"age": draw.integers(20, 90, 200), "bmi": draw.normal(27, 4, 200).round(1)})
+        own["ward"] = draw.choice(["a", "b"], 200)
+        own["outcome"] = draw.choice(["ill", "well"], 200)
+        made[client] = own
+    made["north"]["code"] = made["north"]["outcome"].str.upper()
+    made["north"].loc[::9, "bmi"] = -999
+    made["south"]["seen"] = [20240101 + n % 28 for n in range(200)]
+    made["south"] = made["south"].rename(columns={"age": "AGE_YEARS"})
+    made["north"].to_csv("north.csv", index=False)
+    made["south"].to_csv("south.csv", index=False, sep=";")
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert main(["check", "--config", "mine.yaml", "--format", "json", *args]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def kinds(page: dict[str, Any]) -> list[str]:
+    return [own["kind"] for own in page["findings"]]
+
+
+def test_what_is_suggested_can_be_pasted(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In place of the keys of its names: then nothing is found any more, and what was said before still holds."""
+    page = told(capsys)
+    assert kinds(page) == ["leak", "missing", "date", "positive", "positive", "name"]
+    assert main(["check", "--config", "mine.yaml"]) == 0
+    text = capsys.readouterr().out
+    block = text[text.index("\ndata:\n") :]
+    change = parse_yaml(block, "what was printed")
+    assert change == page["change"]
+    config = yaml.safe_load(CONFIG)
+    config["data"]["source"]["init_args"] |= change["data"]["source"]["init_args"]
+    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    after = told(capsys)
+    assert after["findings"] == [] and after["change"] == {}
+    columns = {own["client"]: own["columns"] for own in after["clients"]}
+    assert set(columns["north"]) == {"age", "ward", "bmi"}  # the leak is dropped
+    assert set(columns["south"]) == {"age", "bmi", "seen"}  # renamed, and ward is still dropped
+    assert columns["south"]["seen"]["kind"] == "date"
+    assert columns["north"]["bmi"]["missing"] == pytest.approx(23 / 200)
+    assert {own["positive"] for own in after["clients"]} == {"ill"}
+
+
+def test_what_is_suggested_serves_as_a_second_file(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("changes.yaml").write_text(yaml.safe_dump(told(capsys)["change"]))
+    assert told(capsys, "--config", "changes.yaml")["findings"] == []
+
+
+def test_the_exit_status_is_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", "mine.yaml", "--strict"]) == 1
+    assert main(["check", "--config", "quickstart", "--strict"]) == 0
+    assert "breast_cancer" in capsys.readouterr().out
+
+
+def test_columns_are_shown_when_asked_for(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", "mine.yaml", "--columns", "--seed", "3"]) == 0
+    assert "from 20 to 89, median" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["check"], "expected --config NAME, found none"),
+        (["chekc", "--config", "mine.yaml"], "Did you mean 'check'"),
+        (["check", "--config", "mine.yaml", "--format", "jsn"], "expected one of text, json, found 'jsn'"),
+        (["check", "--config", "mne.yaml"], "Did you mean 'mine.yaml'"),
+        (["check", "--config", "mine.yaml", "--sed", "3"], "--sed"),
+        (["check", "--config", "broken.yaml"], "targt"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_message(
+    tables: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    Path("broken.yaml").write_text(CONFIG.replace("target:", "targt:"))
+    assert main(args) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_sources_of_sources_are_looked_at_too(
+    tables: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of others than own tables columns can be left out by pattern."""
+    config = yaml.safe_load(CONFIG)
+    own = config["data"]["source"]
+    own["init_args"] |= {"files": {"north": "north.csv"}}
+    del own["init_args"]["drop"]
+    config["data"]["source"] = {"class_path": "fedlit.Partition", "init_args": {"source": own, "clients": 2}}
+    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    page = told(capsys)
+    assert page["change"] == {"data": {"columns": ["!code"]}}
+    config["data"] |= page["change"]["data"]
+    Path("mine.yaml").write_text(yaml.safe_dump(config))
+    assert "leak" not in kinds(told(capsys))
+
+
+def test_describe_points_to_the_page(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where reading had something to say, in words and not in data."""
+    assert main(["describe", "--config", "mine.yaml"]) == 0
+    assert "check --config mine.yaml shows more" in capsys.readouterr().out
+    assert main(["describe", "--config", "mine.yaml", "--format", "json"]) == 0
+    assert "shows more" not in json.dumps(json.loads(capsys.readouterr().out))

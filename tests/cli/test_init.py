@@ -1,0 +1,190 @@
+"""``fedlit init``: the configuration that it writes says what was found, and trains as it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlit.__main__ import main
+from fedlit.data.files import RemoteFile
+from fedlit.data.sources import Heart, Tables
+from fedlit.run.config import read_yaml
+from fedlit.run.keys import check_file
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sites").mkdir()
+    return tmp_path
+
+
+def site(name: str, seed: int, rows: int = 120, **columns: Any) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": draw.integers(20, 90, rows), "bmi": draw.normal(27, 4, rows).round(1)})
+    for column, value in columns.items():
+        frame[column] = value(frame, draw)
+    frame.to_csv(Path("sites", name), index=False)
+    return frame
+
+
+def ill(frame: pd.DataFrame, draw: np.random.Generator) -> Any:
+    return np.where(frame["age"] + draw.normal(0, 20, len(frame)) > 55, "yes", "no")
+
+
+def settings(file: str = "sites.yaml") -> dict[str, Any]:
+    content = read_yaml(Path(file))
+    check_file(content, file)
+    assert content["data"]["source"]["class_path"] == "fedlit.Tables"
+    own: dict[str, Any] = content["data"]["source"]["init_args"]
+    return own
+
+
+def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other columns, classes, tasks, ways of writing and missing labels; by the commands that it names."""
+    site("north.csv", 1, outcome=ill, code=lambda own, draw: own["outcome"].str.upper() + "!")
+    site("west.csv", 2, stage=lambda own, draw: draw.choice(["I", "II", "III"], len(own)))
+    west = pd.read_csv("sites/west.csv").rename(columns={"stage": "class"})
+    west.loc[:6, "class"] = None
+    west.to_csv("sites/west.csv", index=False, sep=";", decimal=",")
+    site("south.csv", 3, target=lambda own, draw: (own["bmi"] * 3 + draw.normal(0, 1, len(own))).round(2))
+    draw = np.random.default_rng(4)
+    rows = np.column_stack([draw.normal(size=(90, 3)).round(3), draw.integers(0, 2, 90)])
+    pd.DataFrame(rows).to_csv("sites/bare.csv", index=False, header=False)
+    assert main(["init", "sites"]) == 0
+    said = capsys.readouterr().out
+    own = settings()
+    assert own == {
+        "files": {
+            "bare": {"path": "sites/bare.csv", "names": ["c1", "c2", "c3", "c4"]},
+            "north": "sites/north.csv",
+            "south": "sites/south.csv",
+            "west": {"path": "sites/west.csv", "sep": ";", "decimal": ","},
+        },
+        "target": {"bare": "c4", "north": "outcome", "south": "target", "west": "class"},
+        "task": {"south": "regression"},
+        "positive": {"north": "yes"},
+        "unlabelled": "drop",
+        "validation": 0.2,
+    }
+    for part in (
+        "bare.csv is numbers, so it has no header",
+        "c4 (guessed: the last column",
+        "west: 7 rows without a label",
+        "south: task: regression",
+        "fedlit check --config sites.yaml",
+    ):
+        assert part in said
+    text = Path("sites.yaml").read_text()
+    assert "# drop: {north: [code]}" in text  # it tells the target
+    for line in ("fedlit fit --config sites.yaml", "fedlit test --config sites.yaml --ckpt_path best"):
+        assert f"#   {line}\n" in text
+    assert (
+        main(["fit", "--config", "sites.yaml", "--trainer.max_epochs", "3", "--trainer.enable_progress_bar", "false"])
+        == 0
+    )
+    assert main(["test", "--config", "sites.yaml", "--ckpt_path", "best"]) == 0
+    scores = pd.read_csv("lightning_logs/sites/version_0/test.csv")
+    assert {"bare", "north", "south", "west"} <= set(scores.iloc[:, 0])
+
+
+def test_real_files_are_understood(
+    here: Path, real_file: Callable[[RemoteFile], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their own descriptions say what is predicted; all seven are read as one federation."""
+    files = {file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.files()}
+    names = "age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal,num"
+    for client, path in files.items():
+        Path("sites", client + path.suffix).symlink_to(path)
+    assert main(["init", "sites", "--names", names, "--out", "mine.yaml"]) == 0
+    own = settings("mine.yaml")
+    uci = dict.fromkeys(("cleveland", "hungarian", "switzerland", "va"), "num")
+    assert own["target"] == uci | {"faisalabad": "DEATH_EVENT", "framingham": "TenYearCHD", "sa": "chd"}
+    assert "task" not in own and "unlabelled" not in own
+    tables = {table.name: table for table in Tables(**own).tables(seed=1)}
+    assert {name: len(table.features) for name, table in tables.items()} == {
+        "cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200, "sa": 462, "faisalabad": 299,
+        "framingham": 4240,
+    }  # fmt: skip
+
+
+def test_nothing_is_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site("north.csv", 1, outcome=ill)
+    Path("sites.yaml").write_text("mine")
+    assert main(["init", "sites"]) == 2
+    assert Path("sites.yaml").read_text() == "mine"
+    assert "--force" in capsys.readouterr().err
+    assert main(["init", "sites", "--force"]) == 0
+    assert settings()["target"] == "outcome"
+
+
+def test_a_file_and_a_pattern(here: Path) -> None:
+    site("north.csv", 1, outcome=ill)
+    site("south.csv", 2, outcome=ill)
+    site("other.csv", 2, nothing=lambda own, draw: draw.normal(size=len(own)))
+    assert main(["init", "sites/north.csv"]) == 0
+    assert settings("north.yaml")["files"] == {"north": "sites/north.csv"}
+    assert main(["init", "sites/*th.csv"]) == 0
+    assert set(settings("mine.yaml")["files"]) == {"north", "south"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "folder"),
+        (["sits"], "expected files that fit sits, found none"),
+        (["sites"], "client 'other', file"),
+        (
+            ["sites"],
+            "which column is to be predicted? None is called so that it can be guessed. Candidates: age, bmi, zz",
+        ),
+        (["sites", "--target", "outcom"], "--target: expected one of age, bmi, outcome, found 'outcom'. Did you mean"),
+        (["sites", "--target", "othr=zz"], "Did you mean 'other'"),
+        (["sites", "--target", "a", "--target", "b"], "expected one column, found 'a' and 'b'"),
+        (["sites", "--target", "other=zz", "--names", "a,b"], "all files have one"),
+        (["sites", "--target", "other=one"], "has the one value 1"),
+        (["sites", "--out", "mine.txt"], "ends in .yaml"),
+        (["sites", "--out", "no/mine.yaml"], "expected a folder that is there"),
+        (["sites", "--targt", "x"], "Did you mean '--target'"),
+    ],
+)
+def test_mistakes_are_one_message(
+    here: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    site("north.csv", 1, outcome=ill)
+    site("other.csv", 2, zz=lambda own, draw: draw.normal(size=len(own)), one=lambda own, draw: 1)
+    assert main(["init", *args]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not list(here.glob("*.yaml"))
+
+
+def test_a_constant_that_is_called_a_target_is_not_passed_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A year stands last there: it was predicted once."""
+    site("north.csv", 1, species=lambda own, draw: "Adelie", year=lambda own, draw: draw.integers(2007, 2010, len(own)))
+    assert main(["init", "sites"]) == 2
+    assert "'species' has one value here" in " ".join(capsys.readouterr().err.split())
+
+
+def test_years_are_no_missing_header(here: Path) -> None:
+    draw = np.random.default_rng(1)
+    pd.DataFrame(draw.integers(0, 99, (60, 3)), columns=["2019", "2020", "2021"]).assign(
+        y=draw.integers(0, 2, 60)
+    ).to_csv("sites/north.csv", index=False)
+    assert main(["init", "sites"]) == 0
+    assert settings()["files"] == {"north": "sites/north.csv"}
+
+
+def test_neither_it_nor_check_needs_torch(here: Path) -> None:
+    """Of classes; and to look at a number's file is not to train on it."""
+    site("north.csv", 1, outcome=ill)
+    site("south.csv", 3, target=lambda own, draw: draw.normal(size=len(own)))
+    code = "import sys; from fedlit.__main__ import main; main(['init', 'sites']); main(['init', 'sites/north.csv']); "
+    code += "assert main(['check', '--config', 'north.yaml']) == 0; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
