@@ -20,7 +20,7 @@ from fedlit.show.text import shorten
 __all__ = ["Found", "Habits", "declared_type", "find_type"]
 
 _ID_NAME = re.compile(
-    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number)$|^(index|unnamed: ?\d+)$", re.I
+    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?)$|^(index|unnamed: ?\d+)$", re.I
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
@@ -182,7 +182,7 @@ def _identifies(name: str, own: np.ndarray) -> str:
     different = len(np.unique(own))
     named = _named_id(name)
     if different == len(own) >= _MANY:
-        close = own.max() - own.min() < 1.1 * len(own)
+        close = own.max() - own.min() < 1.25 * len(own)
         if close and ((np.diff(own) > 0).all() or named):
             return "numbers the rows"
         if named:

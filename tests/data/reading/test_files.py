@@ -106,6 +106,7 @@ def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path, packer: object
         (zipped(**{"mimetype": b"", "content.xml": b""}), "OpenDocument"),
         (zipped(**{"[Content_Types].xml": b"", "word/document.xml": b""}), "an Office file"),
     ],
+    ids=lambda own: own if isinstance(own, str) else "bytes",  # those of packed ones hold the time
 )
 def test_what_is_no_table_is_refused_as_what_it_looks_like(tmp_path: Path, content: bytes, look: str) -> None:
     path = tmp_path / "north.csv"
