@@ -21,7 +21,7 @@ from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
-from fedlit.run.served import scorer_of, use_encoders
+from fedlit.run.served import read_as_then, scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
@@ -175,6 +175,7 @@ class Run(Shown):
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
+        read_as_then(self.data, header)
         plan = self.describe()
         if checkpoint is not None:
             Manifest.read(header).refuse(self.loop.manifest, resume=True)

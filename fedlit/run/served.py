@@ -16,14 +16,14 @@ from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
-from fedlit.train.manifest import Manifest, read_checkpoint
+from fedlit.train.manifest import FORMAT, Manifest, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "find_client", "read_as_then", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -97,8 +97,17 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
     raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
 
 
+def read_as_then(data: FederatedData, header: Mapping[str, Any]) -> None:
+    """Tables of a run of an earlier version are read as that read them."""
+    from fedlit.data.sources.before import as_before
+
+    if header and Manifest.read(header).format < FORMAT and not data.clients:
+        data.source = as_before(data.source)
+
+
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     """What was learnt of tables in training is not learnt again from files that may have changed."""
+    read_as_then(data, header)
     states = header["fedlit"].get("encoders")  # version 0.1 kept none
     if states and not data.clients:
         data.use_encoders(states)

@@ -17,8 +17,9 @@ __all__ = ["FORMAT", "LAST", "Manifest", "read_checkpoint"]
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
 
-FORMAT = 2
-"""Of checkpoints; those of version 0.1 have none. What they lack is learnt anew from the run's own rows."""
+FORMAT = 3
+"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2. What they lack is learnt anew from the run's own
+rows, which are read as then."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change
 
@@ -122,7 +123,7 @@ class Manifest:
         before = self.settings
         changed = [
             f"{key} ({before.get(key)} → {now.get(key)})"
-            for key in dict.fromkeys([*before, *now])
+            for key in dict.fromkeys([*before, *(now if self.format == FORMAT else ())])  # there are more keys now
             if before.get(key) != now.get(key)
         ]
         if changed:

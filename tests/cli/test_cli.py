@@ -387,9 +387,10 @@ def test_interrupted_by_a_person_or_a_scheduler(tmp_path: Path) -> None:
 
 def test_a_client_whose_validation_rows_have_one_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing that is monitored is defined then; the run goes on all the same."""
-    rows = pd.DataFrame({"x": range(40), "y": ["no"] * 37 + ["yes"] * 3})
+    rows = pd.DataFrame({"x": [n * 7 % 40 for n in range(40)], "y": ["no"] * 37 + ["yes"] * 3})
     rows.to_csv(here / "rare.csv", index=False)
     args = ["--data.source", "fedlit.Tables", "--data.source.files", "{rare: rare.csv}", "--data.source.target", "y"]
+    args += ["--data.source.split", "random"]
     assert main(["fit", *QUICK, *args, "--exchange.federated", "[]"]) == 0
     assert "–" in capsys.readouterr().out
 

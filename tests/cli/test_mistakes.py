@@ -180,7 +180,6 @@ TYPED = [
     (["--model.threads", "two"], "--model.threads: expected a whole number or null, found 'two'"),
     (["--data.pool", "maybe"], "--data.pool: expected true or false, found 'maybe'"),
     (TABLES, "--data.source: expected files, without which there is no Tables, found nothing"),
-    ([*TABLES, "--data.source.files", "a.csv"], "--data.source.files: expected names with .*found 'a.csv'"),
     ([*TABLES, "--data.source.files", "{a: a.csv}", "--data.source.task", "[3]"], "--data.source.task: expected text"),
     (["--trainer.max_epochs", "ten"], "--trainer.max_epochs: expected a whole number or null, found 'ten'"),
     (["--trainer.max_epochs", ""], "--trainer.max_epochs: expected a whole number or null, found ''"),

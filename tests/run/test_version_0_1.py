@@ -61,5 +61,5 @@ def test_its_training_goes_on(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "continued from last.ckpt (epoch 2)" in capsys.readouterr().out
     saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     before, steps = saved["epoch"], {own["steps_taken"] for own in saved["fedlit"]["clients"].values()}
-    assert before == 2 and saved["fedlit"]["format"] == 2 and steps == {0}  # behind an exchange
+    assert before == 2 and saved["fedlit"]["format"] == 3 and steps == {0}  # behind an exchange
     assert saved["fedlit"]["encoders"].keys() == saved["fedlit"]["clients"].keys()

@@ -20,7 +20,8 @@ from fedlit.show.text import shorten
 __all__ = ["Found", "Habits", "declared_type", "find_type"]
 
 _ID_NAME = re.compile(
-    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?)$|^(index|unnamed: ?\d+)$", re.I
+    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?)$|^(index|unnamed: ?\d+)$",
+    re.I,
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
@@ -211,6 +212,10 @@ def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> 
     plain = plain_text(values)
     held = plain[~blank(plain, missing)]
     found = _of_held(name, held, habits, missing, declared)
+    if found.type.why == "constant" and 0.05 < len(held) / len(plain) < 0.95:  # such as yes, or nothing
+        value = _short(held.iloc[0])
+        said = f"has the one value {value} and {len(plain) - len(held):,} gaps: which of the two it is, is used"
+        found = Found(ColumnType("categorical", missing=missing), (said,))
     return replace(found, gaps=_gaps(plain, held)) if len(held) < len(plain) else found
 
 

@@ -174,11 +174,13 @@ class Tables(Source):
 
     # ------------------------------------------------------------------ one table
 
-    def _own(self, key: str, client: str) -> list[str]:
+    def listed(self, key: str, client: str) -> list[str]:
+        """What ``drop`` or ``categorical`` says of a client."""
         value = getattr(self, key)
         return list(value.get(client, []) if isinstance(value, dict) else value or [])
 
-    def _target(self, client: str) -> str | list[str]:
+    def target_of(self, client: str) -> str | list[str]:
+        """The column or columns that a client predicts."""
         return self.target[client] if isinstance(self.target, dict) else self.target
 
     def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
@@ -197,7 +199,7 @@ class Tables(Source):
     def _table(self, client: str, raw: Raw, place: Place, seed: int) -> ClientTable:
         from fedlit.data.labels import read_target
 
-        target, frame = self._target(client), raw.frame
+        target, frame = self.target_of(client), raw.frame
         targets = [target] if isinstance(target, str) else list(target)
         by = split_column(self.split)
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
@@ -207,7 +209,7 @@ class Tables(Source):
                     f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
                     f"{did_you_mean(column, _names(raw))} Correct the name or the file."
                 )
-        drop, categorical = self._own("drop", client), self._own("categorical", client)
+        drop, categorical = self.listed("drop", client), self.listed("categorical", client)
         for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):
             for own in targets:
                 if own in columns:
