@@ -23,6 +23,7 @@ COMMANDS = {
     "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
     "predict --run RUN --client NAME --data FILE": "score new rows with one client of a trained run",
     "export --run RUN --client NAME": "write one client as a folder of data, to score rows elsewhere",
+    "add-client --run RUN --config NAME": "let a new client join a trained run, and say what it gains",
     "explain --run RUN": "what a run's clients had to correct in their columns (fedlit.IFedAvg)",
     "compare STUDY": "many methods and seeds: what federation gains, for whom",
     "search STUDY": "look for what to federate, and how",
@@ -97,6 +98,10 @@ def _dispatch(args: list[str]) -> int:
         from fedlit.cli.score import export
 
         return _guarded(lambda: export(rest))
+    elif command == "add-client":
+        from fedlit.cli.joining import main as add_client
+
+        return _guarded(lambda: add_client(rest))
     elif command == "explain":
         from fedlit.cli.explain import main as explain
 
@@ -120,7 +125,7 @@ def _about_new_rows(args: list[str]) -> bool:
 
 def _meant(command: str) -> str:
     """What a word that is no command may have been."""
-    known = [*HEAVY, *STUDIES, "data", "explain", "export", "partition", "--version", "--help"]
+    known = [*HEAVY, *STUDIES, "add-client", "data", "explain", "export", "partition", "--version", "--help"]
     dashed = " Did you mean fedlit fit --config …?" if command.startswith("-") else ""
     return did_you_mean(command, known) or dashed
 
