@@ -123,12 +123,18 @@ def _sentences(
     between = between if math.isfinite(low + high) else ""
     why = {"helped": "the interval excludes zero", "harmed": "the interval excludes zero",
            "unclear": "the interval holds zero", "nothing": card.why}  # fmt: skip
-    lines = [
-        f"Should {client} join? {card.title} ({answer.verdict}): {why.get(card.kind) or card.why or 'not known'}.",
+    lines = [f"Should {client} join? {card.title} ({answer.verdict}): {why.get(card.kind) or card.why or 'not known'}."]
+    if not answer.lift.n:
+        return [
+            *lines,
+            f"No best model alone can be chosen: {score.label} is undefined on {client}'s validation rows (they may "
+            "have one class alone). The table has the test scores; give it more validation rows.",
+        ]
+    lines.append(
         f"{score.label} on {tested:,} test rows: joined {score.text(answer.federated.mean)}, {_best(study, answer)} "
         f"{score.text(answer.alone.mean)}; gain {score.text(answer.lift.mean, signed=True)}{points(score)}{between}. "
-        f"The best model alone has {choice_words([score])} on validation rows.",
-    ]
+        f"The best model alone has {choice_words([score])} on validation rows."
+    )
     if 0 < answer.lift.n < len(seeds):
         lines.append(
             f"This is of {answer.lift.n} of {len(seeds)} seeds: in the others {score.label} is undefined on {client}'s "

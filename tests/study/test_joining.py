@@ -235,3 +235,34 @@ def test_the_first_run_may_be_gone_once_it_has_joined(joined: Any, inside: Path)
     assert results.scores["cedar"]["auroc"] == pytest.approx(float(expected["auroc"].iloc[0]))
     with pytest.raises(ConfigError, match=r"model.start.checkpoint: .*found no file gone.ckpt"):
         load(str(moved)).describe()
+
+
+def test_nothing_is_said_of_a_choice_that_validation_rows_do_not_allow() -> None:
+    few = {"class_path": "one_sided.OneSided"}
+    Path("one_sided.py").write_text(
+        "from dataclasses import replace\n"
+        "import numpy as np\n"
+        "from federations import Made\n"
+        "class OneSided(Made):\n"
+        "    def tables(self, seed):\n"
+        "        (own,) = Made(('birch',)).tables(seed)\n"
+        "        rows = own.splits['validation']\n"
+        "        rows = rows[own.target.iloc[rows].to_numpy() == 1]\n"
+        "        return [replace(own, name='elm', splits={**own.splits, 'validation': rows})]\n",
+        encoding="utf-8",
+    )
+    found = add_client("mine", {"data": {"source": few}}, baselines=["logistic_regression"], bootstrap=5, quiet=True)
+    told = str(found)
+    assert found.answer.verdict == "unknown" and "No best model alone can be chosen: AUROC is undefined" in told
+    assert np.isfinite(found.table.set_index(["model", "metric"]).loc[("joined", "auroc"), "mean"])
+
+
+def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
+    new = prepare("mine", CEDAR)
+    whole = new.joined("--trainer.max_epochs=3", "--name=whole_way")
+    whole.fit(quiet=True)
+    new.joined("--trainer.max_epochs=1", "--name=two_ways").fit(quiet=True)
+    again = new.joined("--trainer.max_epochs=3", "--name=two_ways")
+    again.fit("last", quiet=True)
+    expected, found = tensors(whole.folder, "cedar"), tensors(again.folder, "cedar")
+    assert again.folder.name == "version_0" and all(torch.equal(expected[key], found[key]) for key in expected)
