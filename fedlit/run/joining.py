@@ -23,8 +23,6 @@ from fedlit.train.manifest import Manifest, read_checkpoint
 
 __all__ = ["Joining", "prepare"]
 
-_CORE = ("federated", "buffers")  # keys of the exchange that say what the core is
-
 
 @dataclass
 class Joining:
@@ -69,7 +67,7 @@ class Joining:
         return _parse(_pruned(self._base, self.table)[0], own, typed, self._made_from, f"{self.name}-alone")
 
     def _started(self) -> dict[str, Any]:
-        start: dict[str, Any] = {"checkpoint": str(self.checkpoint.absolute())}
+        start = {"checkpoint": str(self.checkpoint.absolute()), **self._base["core"], "frozen": not self.federated}
         if self.federated:
             base = {**self._base, "model": {**self._base["model"], "start": start}}
             both = {
@@ -80,8 +78,6 @@ class Joining:
             left = self._base["left"]
             return {**base, "data": {**self._base["data"], "source": source, "leave_out": left}}
         base = _pruned(self._base, self.table)[0]
-        start |= {"core": self._base["exchange"]["federated"], "frozen": True}
-        start |= {"buffers": self._base["exchange"].get("buffers", "private")}
         return {**base, "model": {**base["model"], "start": start}}
 
 
@@ -137,7 +133,7 @@ def prepare(
         notes.append(f"changed from the run's settings: {shorten(changed)}")
     if not federated:
         own, pairs = _frozen(base, own, pairs, notes)
-    if not base["exchange"].get("federated"):
+    if not base["core"]["core"]:
         raise ConfigError(
             "--run: expected a run whose clients share something, found that exchange.federated is empty; a newcomer "
             "would have nothing of it"
@@ -153,22 +149,29 @@ def _base(saved: Mapping[str, Any], source: Any) -> dict[str, Any]:
     base = {key: dict(value) if isinstance(value, dict) else value for key, value in saved.items() if key != "name"}
     data, model, exchange = base["data"], base["model"], base.setdefault("exchange", {})
     started = model.pop("start", None) or {}
-    exchange["federated"] = exchange.get("federated") or started.get("core")
-    return {**base, "data": {**data, "source": source}, "run_source": data["source"], "left": data.get("leave_out")}
+    # what the run shared, and no more: a newcomer takes nothing that was private there, whatever is said of it later
+    patterns, buffers = exchange.get("federated"), exchange.get("buffers", "private")
+    core = (
+        {"core": patterns, "buffers": buffers} if patterns else {key: started.get(key) for key in ("core", "buffers")}
+    )
+    beside = {"run_source": data["source"], "left": data.get("leave_out"), "core": core}
+    return {**base, "data": {**data, "source": source}, **beside}
 
 
 def _frozen(
     base: dict[str, Any], own: dict[str, Any], pairs: list[str], notes: list[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """What is said of the exchange says what the core is: nothing is exchanged."""
+    """Nothing is exchanged, and what the core is says the run: what is said of the exchange has no effect."""
     said = dict(own.get("exchange") or {})
     for pair in pairs:
         key, _, value = pair.removeprefix("--").partition("=")
         if key.startswith("exchange."):
             said[key.removeprefix("exchange.")] = parse_yaml(value, f"--{key}")
-    base["exchange"] |= {key: value for key, value in said.items() if key in _CORE}
-    if unused := [f"exchange.{key}" for key in said if key not in _CORE]:
-        notes.append(f"without effect, for nothing is exchanged with a frozen core: {shorten(unused)}")
+    if unused := [f"exchange.{key}" for key, value in said.items() if value != base["exchange"].get(key)]:
+        notes.append(
+            f"without effect: {shorten(unused)}; the core is what the run federated, and nothing is exchanged with a "
+            "frozen one"
+        )
     rest = {key: value for key, value in own.items() if key != "exchange"}
     return rest, [pair for pair in pairs if not pair.startswith("--exchange.")]
 
@@ -227,7 +230,7 @@ def _pruned(base: Mapping[str, Any], table: ClientTable) -> tuple[dict[str, Any]
 
 def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], files: list[Path], name: str) -> Run:
     """The run of settings, changed by others and by what is typed."""
-    whole = {key: value for key, value in base.items() if key not in ("run_source", "left")}
+    whole = {key: value for key, value in base.items() if key not in ("run_source", "left", "core")}
     with TemporaryDirectory(prefix="fedlit-") as place:
         args = []
         for number, content in enumerate((whole, own)):

@@ -33,7 +33,8 @@ class Start:
 
     Attributes:
         checkpoint: of the run.
-        core: patterns of the tensors that a newcomer takes; those of ``exchange.federated`` if None.
+        core: patterns of the tensors that a newcomer takes: those that the run federated; those of
+            ``exchange.federated`` if None.
         buffers: ``average`` where floating-point buffers that the patterns match are taken too; with ``core`` alone.
         frozen: whether a newcomer keeps what it took as it is, and trains all else.
     """
@@ -121,7 +122,7 @@ class Begun:
         if not taken:
             raise ConfigError(
                 f"client {name!r}: expected tensors that the run's clients share ({', '.join(patterns) or 'nothing'}), "
-                "found none of these names in the run; say exchange.federated as the run has it"
+                "found none of these names in the run; let it have the run's network"
             )
         own = named_tensors(client)
         _check_shapes(name, {key: own[key] for key in taken}, taken)
@@ -175,7 +176,7 @@ def core_of(
         if any(own.shape != values[0].shape for own in values):
             raise ConfigError(
                 f"{name}: expected a tensor of one shape at all clients of the run, found several: it is private "
-                "there; say exchange.federated as the run has it"
+                "there; leave it out of model.start.core"
             )
         if all(torch.equal(own, values[0]) for own in values):
             taken[name] = values[0]
@@ -206,7 +207,7 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
     if not any(own.requires_grad for own in parameters.values()):
         raise ConfigError(
             f"client {client.spec.name!r}: expected private parts to train, found that the whole network is federated; "
-            "join with --federated, or say with --exchange.federated which part the run's core is"
+            "join with --federated, or train a run that federates a part alone, such as core"
         )
 
 

@@ -208,13 +208,28 @@ def made(*clients: str) -> dict[str, Any]:
         (made("cedar", "fir"), {}, "choose one with --client NAME"),
         (made("cedar"), {"client": "elm"}, "--client: expected one of cedar, found 'elm'"),
         ({"trainer": {"max_epochs": 1}}, {}, "expected data.source"),
-        (made("cedar"), {"typed": ["--exchange.federated=['*']"]}, "encoder.0.weight: expected a tensor of one shape"),
-        (made("cedar"), {"typed": ["--exchange.federated=[head]"]}, "head.weight: expected a tensor of one shape"),
     ],
 )
 def test_mistakes_are_one_message(config: dict[str, Any], more: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prepare("mine", config, **more).joined().describe()
+
+
+@pytest.mark.parametrize("federated", [False, True])
+def test_what_was_private_in_the_run_stays_there(federated: bool) -> None:
+    """Of two clients alike all tensors have a newcomer's shapes: it could take them, and must not."""
+    both = {**SMALL, "data": {**SMALL["data"], **made("ash", "fir")["data"]}, "trainer": {"max_epochs": 1}}
+    load(str(write("alike.yaml", both))).fit(quiet=True)
+    typed = ["--exchange.federated=['*']"]
+    joining = prepare("alike", made("cedar", "fir"), typed, client="cedar", federated=federated)
+    new, alone = joining.joined(), joining.alone()
+    for run in (new, alone):
+        run.describe()
+    own, drawn = (run.loop.federation["cedar"].state_dict() for run in (new, alone))
+    same = {name.partition(".")[0] for name in own if torch.equal(own[name], drawn[name])}
+    assert {"encoder", "head"} <= same and not torch.equal(own["core.0.weight"], drawn["core.0.weight"])
+    assert all(torch.equal(own[name], drawn[name]) for name in own if not name.startswith("core."))
+    assert federated or any("without effect: exchange.federated" in note for note in joining.notes)
 
 
 def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
