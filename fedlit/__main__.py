@@ -17,6 +17,7 @@ __all__ = ["main"]
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
 LIGHT = {
+    "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
     "data": ("fedlit.cli.data", "main"),
     "explain": ("fedlit.cli.explain", "main"),
@@ -35,6 +36,7 @@ COMMANDS = {
     "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
     "predict --run RUN --client NAME --data FILE": "score new rows with one client of a trained run",
     "export --run RUN --client NAME": "write one client as a folder of data, to score rows elsewhere",
+    "add-client --run RUN --config NAME": "let a new client join a trained run, and say what it gains",
     "explain --run RUN": "what a run's clients had to correct in their columns (fedlit.IFedAvg)",
     "compare STUDY": "many methods and seeds: what federation gains, for whom",
     "search STUDY": "look for what to federate, and how",

@@ -15,6 +15,7 @@ from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
+from fedlit.data.newcomer import newcomer
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
@@ -116,6 +117,7 @@ class FederatedData(LightningDataModule):
         self.steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
+        self._run: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
 
     def use_encoders(self, states: Mapping[str, Mapping[str, Any]]) -> None:
@@ -125,6 +127,20 @@ class FederatedData(LightningDataModule):
             states: client → its encoder's state, as :meth:`encoder_states` gave them.
         """
         self._learnt = states
+
+    @property
+    def learnt(self) -> bool:
+        """Whether tables are encoded by what a trained run learnt of them."""
+        return bool(self._learnt)
+
+    def join(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Encode clients of a trained run as it did, and others by what its clients agreed on (see
+        :func:`fedlit.data.newcomer.newcomer`); before ``setup``.
+
+        Args:
+            states: client of the run → its encoder's state.
+        """
+        self._run = states
 
     def encoder_states(self) -> dict[str, dict[str, Any]]:
         """Client → all that was learnt of its table, as plain data; for :meth:`use_encoders`."""
@@ -154,7 +170,7 @@ class FederatedData(LightningDataModule):
         shaped = self._shape(tables, self.names)
         known, self.names = self.names, [name for name in self.names if name not in self.leave_out]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
-        self.encoders = self._encoders(tables)
+        self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = [pool_clients(clients)] if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names
@@ -173,7 +189,8 @@ class FederatedData(LightningDataModule):
         for loader in self.train_loaders.values():
             loader.length = self.steps
 
-    def _encoders(self, tables: Sequence[ClientTable]) -> dict[str, TableEncoder]:
+    def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
+        """By client, and the tables as these take them."""
         encoders = {table.name: TableEncoder(table.name) for table in tables}
         if self._learnt:
             for name, encoder in encoders.items():
@@ -183,13 +200,20 @@ class FederatedData(LightningDataModule):
                         f"there are {', '.join(self._learnt)}"
                     )
                 encoder.load_state_dict(self._learnt[name])
-            return encoders
+            return encoders, tables
         found = any(table.schema is not None for table in tables)
         categories = self.categories or ("auto" if found else "codes")
         common = None if self.pool else self.common
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing)
+        if self._run:
+            for place, table in enumerate(tables):
+                if table.name in self._run:
+                    encoders[table.name].load_state_dict(self._run[table.name])
+                else:
+                    encoders[table.name], tables[place] = newcomer(table, terms, self._run)
+            return encoders, tables
         self._agreement = negotiate(tables, terms, self.share)
-        return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
+        return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables
 
     def tables(self) -> list[ClientTable]:
         """The source's tables, with the columns that are to be used and the faults that are planted in them."""

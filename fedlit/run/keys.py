@@ -27,6 +27,7 @@ _NAMES = {
     """,
     "model": """
         client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
+        start
     """,
     "exchange": "federated every rule rate buffers optimizer_state participation minimum",
     "checkpoint": "every seconds best monitor mode best_weights_only",

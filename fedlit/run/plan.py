@@ -158,7 +158,7 @@ def make_plan(federation: Federation) -> Plan:
             "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
-        (*_heads_of_different_classes(federation, sharing), *federation.data.notes),
+        (*_heads_of_different_classes(federation, sharing), *federation.notes, *federation.data.notes),
         tuple(federation.data.told_before),
     )
 

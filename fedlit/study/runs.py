@@ -46,8 +46,9 @@ from fedlit.study.job import (
 )
 from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
+from fedlit.train.results import Results
 
-__all__ = ["execute"]
+__all__ = ["best_arguments", "execute", "record"]
 
 
 def execute(job: Job) -> None:
@@ -64,6 +65,24 @@ def execute(job: Job) -> None:
         details["seconds"] = time.perf_counter() - begun
     else:
         predictions, scores, details = _train(job, folder)
+    _write(job, folder, predictions, scores, details)
+
+
+def record(job: Job, run: Run, trained: Results) -> None:
+    """Score a run that was trained elsewhere, and mark a job as done by it.
+
+    Args:
+        job: which it is the result of; its folder is new.
+        run: as :meth:`~fedlit.run.run.Run.fit` left it.
+        trained: what that gave.
+    """
+    folder = Path(job.folder)
+    folder.mkdir(parents=True)
+    _write(job, folder, *_scored(job, run, trained, folder, resumed=False))
+
+
+def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFrame, details: Mapping[str, Any]) -> None:
+    """All that a job leaves, the mark of its end last."""
     predictions.to_parquet(folder / PREDICTIONS, index=False)
     scores.to_csv(folder / SCORE_FILE, index=False)
     test = predictions[predictions["split"] == "test"]
@@ -128,7 +147,7 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
 
 
 def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    best = _best(job)
+    best = best_arguments(job.checkpoint, job.choose)
     run = load(
         job.config,
         "--board.curves=false",  # pictures of every run would take as long as a short training
@@ -147,6 +166,13 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         shutil.rmtree(folder, ignore_errors=True)
         begun = None
     trained = run.fit("last" if begun is not None else None, quiet=True)
+    return _scored(job, run, trained, folder, resumed=begun is not None)
+
+
+def _scored(
+    job: Job, run: Run, trained: Results, folder: Path, *, resumed: bool
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Predictions and scores of a run's clients, and what its record says."""
     validation = run.validate("best", quiet=True) if job.checkpoint == "best" else trained
     splits = [validation, run.test(job.checkpoint, quiet=True)] if job.test else [validation]
     predictions, scores = [], []
@@ -164,18 +190,18 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
     details = {
         "seconds": training_seconds(curves),
         "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
-        "resumed": begun is not None,
+        "resumed": resumed,
         "train_rows": train_rows,
     }
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
 
 
-def _best(job: Job) -> list[str]:
-    """What makes a run keep its best checkpoint, where that is scored."""
-    if job.checkpoint != "best":
+def best_arguments(checkpoint: str, choose: str | Mapping[str, str]) -> list[str]:
+    """What makes a run keep its best checkpoint by the metric to choose by, where that is scored."""
+    if checkpoint != "best":
         return []
-    mode = "max" if COMPARED[str(job.choose)].higher_is_better else "min"
-    return [f"--checkpoint.monitor=val/{job.choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
+    mode = "max" if COMPARED[str(choose)].higher_is_better else "min"
+    return [f"--checkpoint.monitor=val/{choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
 
 
 def _keep(run: Run, folder: Path, clients: Sequence[str]) -> pd.DataFrame:

@@ -95,6 +95,8 @@ class Federation(Mapping[str, FederatedClient]):
         cohort: who takes part in this round; None for all.
         results: split → the last scores.
         history: what was logged, epoch by epoch.
+        notes: what a person should know of what clients start from.
+        frozen: newcomer → tensors of a run that it keeps as they are.
         step: aligned steps behind them.
         device: where they are.
         scope: surrounds a client's step (the autocast of mixed precision); ``scope_of_scoring`` what it is scored in.
@@ -109,6 +111,8 @@ class Federation(Mapping[str, FederatedClient]):
         self.cohort: frozenset[str] | None = None
         self.results: dict[Split, Results] = {}
         self.history: list[dict[str, float]] = []
+        self.notes: list[str] = []
+        self.frozen: dict[str, dict[str, Tensor]] = {}
         self.settings: Mapping[str, Any] | None = None
         self.step, self.device = 0, torch.device("cpu")
         self.scope: Scope = nullcontext

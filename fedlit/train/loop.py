@@ -28,6 +28,7 @@ from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
 from fedlit.train.results import Results
+from fedlit.train.start import Begun, Start
 
 __all__ = ["FederatedLoop"]
 
@@ -61,6 +62,7 @@ class FederatedLoop(LightningModule):
         threads: threads in all; as many as PyTorch would use if None.
         seed: the run's seed.
         overrides: client name or glob → what is different there.
+        start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); drawn values if None.
 
     Raises:
         ConfigError: values out of range.
@@ -79,6 +81,7 @@ class FederatedLoop(LightningModule):
         threads: int | None = None,
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
+        start: Start | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -89,7 +92,7 @@ class FederatedLoop(LightningModule):
         training = Training(
             client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {}
         )
-        self.threads, self.seed = threads, seed
+        self.threads, self.seed, self.start = threads, seed, start
         self.engine_name: EngineName = engine
         self.kernels: Kernels = kernels
         self.federations = [Federation(training)]
@@ -129,8 +132,17 @@ class FederatedLoop(LightningModule):
 
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once."""
-        self.federation.build(data)
+        self._build(self.federation, data)
         self.clients.update(self.federation.clients)
+
+    def _build(self, federation: Federation, data: FederatedData) -> None:
+        # a run that is scored has learnt already, and what it started from may be gone
+        begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
+        if begun is not None:
+            data.join(begun.encoders)
+        federation.build(data)
+        if begun is not None:
+            begun.apply(federation)
 
     def reset(self) -> None:
         """Forget the clients; the next ``build`` makes new ones, untrained."""
@@ -192,7 +204,7 @@ class FederatedLoop(LightningModule):
         if federation.exchange is None:
             exchanges = [own for own in getattr(self.trainer, "callbacks", ()) if isinstance(own, Exchange)]
             federation.exchange = exchanges[0] if exchanges else None
-        federation.build(data)
+        self._build(federation, data)
 
     def configure_optimizers(self) -> Any:
         """All clients' optimizers and schedules in two lists; each client keeps its own share."""

@@ -1,0 +1,208 @@
+"""``fedlit add-client``: a client joins a run that has been trained, and what it gains over going alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.run.folders import CHECKPOINTS
+from fedlit.run.joining import Joining, prepare
+from fedlit.run.run import Run
+from fedlit.show.shown import say as say_aside
+from fedlit.study.collect import Collected, collect
+from fedlit.study.job import FORMAT, Job, digest_of
+from fedlit.study.joined import JOINED, LOCAL, Joined, gains
+from fedlit.study.lift import flat
+from fedlit.study.method import Method
+from fedlit.study.plan import tasks_of
+from fedlit.study.runner import nothing
+from fedlit.study.runs import best_arguments, execute, record
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import Study
+from fedlit.train.manifest import LAST, read_checkpoint
+
+__all__ = ["add_client"]
+
+BESIDE = "alone"  # the folder of what it is compared with, in the run's
+
+
+def add_client(
+    run: str | Path,
+    config: str | Path | Mapping[str, Any],
+    typed: Sequence[str] = (),
+    *,
+    client: str | None = None,
+    ckpt_path: str = "last",
+    federated: bool = False,
+    seeds: str | Sequence[int] | None = None,
+    baselines: Sequence[str] | None = None,
+    bootstrap: int = 300,
+    quiet: bool = False,
+    say: Callable[[str], None] = say_aside,
+) -> Joined:
+    """Let a client join a run that has been trained, and compare it with going alone.
+
+    It starts from the federated tensors of the run's checkpoint. They stay as they are, and it trains its private parts
+    on its own rows; nothing is exchanged. It gets a run folder of its own, ``<run>+<client>``. The same network from
+    drawn values, trained as long, and go-alone models are trained on the same rows, in its folder ``alone``.
+
+    Args:
+        run: a run's folder, or the name of a configuration: its newest run.
+        config: the newcomer's configuration, a file or its content: ``data.source``, with one client, and keys that
+            differ from the run's.
+        typed: further keys, as on the command line: ``["--trainer.max_epochs=3"]``.
+        client: which client of the source, where it has several.
+        ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
+        federated: train all clients of the run further, together with the new one. The run's tables must be there.
+        seeds: of the newcomer's training; the run's if None.
+        baselines: these go-alone models only; all that the newcomer's task has if None.
+        bootstrap: resamples of its test rows, for the interval.
+        quiet: print nothing.
+        say: where notices go, unless ``quiet``.
+
+    Raises:
+        ConfigError: no such run, a client that the run has, tensors that do not fit.
+        RunError: training had to stop, or what is federated was changed by the method.
+    """
+    if ckpt_path not in ("last", "best"):
+        raise ConfigError(f"--ckpt_path: expected last or best, found {ckpt_path!r}")
+    tell = nothing if quiet else say
+    joining = prepare(run, config, typed, client=client, checkpoint=ckpt_path, federated=federated)
+    tell(f"Using {joining.checkpoint}")
+    alone = joining.alone()
+    numbers = _seeds(joining, alone, seeds)
+    study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
+    more = [f"--seed={numbers[0]}", *best_arguments(ckpt_path, study.choices[0])]
+    joined = joining.joined(*more)
+    tell(_what(joining))
+    for note in joining.notes:
+        tell(f"Note: {note}")
+    if joined.trainer_options.get("fast_dev_run"):
+        raise ConfigError("trainer.fast_dev_run keeps nothing of a trial, so there is nothing to compare; leave it out")
+    trained = joined.fit(quiet=quiet)
+    assert joined.folder is not None
+    if not federated:
+        _unchanged(joining, joined)
+    place = joined.folder / BESIDE
+    place.mkdir()
+    local = place / "local.yaml"
+    local.write_text(alone.config_text or "", encoding="utf-8")
+    jobs = _jobs(study, joining, numbers, place, {JOINED: joined.folder / "config.yaml", LOCAL: local})
+    record(jobs[0], joined, trained)
+    notes = [*joining.notes, *joined.loop.federation.notes]
+    for job in jobs[1:]:
+        tell(f"Training {study.labels[job.method]}, seed {job.seed}")
+        try:
+            execute(job)
+        except Exception as error:  # the newcomer is trained; what it is compared with is as in studies
+            notes.append(f"FAILED {study.labels[job.method]}, seed {job.seed}: {type(error).__name__}: {error}")
+    tested, collected = len(joining.table.splits["test"]), _of(collect(study, jobs), joining.client)
+    table, answer, sentences = gains(study, collected, numbers, tested, federated=federated)
+    found = Joined(joining.client, joined.folder, federated, numbers, table, answer, sentences, notes)
+    _write(found, joining, study)
+    return found
+
+
+def _what(joining: Joining) -> str:
+    if joining.federated:
+        return (
+            f"{joining.client} and the {len(joining.clients)} clients of {joining.run.parent.name} go on training "
+            "together; optimizers and the rule start anew"
+        )
+    return (
+        f"{joining.client} trains its private parts around the run's core, which stays as it is; nothing is exchanged"
+    )
+
+
+def _seeds(joining: Joining, alone: Run, seeds: str | Sequence[int] | None) -> list[int]:
+    numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
+    if joining.federated:
+        own = read_checkpoint(joining.checkpoint, resumable=False)["fedlit"]["seed"]
+        if numbers != [own]:
+            raise ConfigError(
+                f"--seeds: expected the run's seed, {own}, with --federated: it says which rows of the run's clients "
+                f"are for training and which for testing; found {', '.join(map(str, numbers))}"
+            )
+    return numbers
+
+
+def _study(
+    joining: Joining, seeds: list[int], checkpoint: str, baselines: Sequence[str] | None, bootstrap: int
+) -> Study:
+    """What is compared, as ``fedlit compare`` would; the newcomer's task says what with."""
+    methods = {JOINED: Method(JOINED, label="Joined"), LOCAL: Method(LOCAL, label="Local")}
+    models = None if baselines is None else dict.fromkeys(baselines)
+    state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
+    study = Study(methods, seeds, baselines=models, checkpoint=state, bootstrap=bootstrap)
+    return study.for_tasks(tasks_of([joining.table]))
+
+
+def _jobs(study: Study, joining: Joining, seeds: list[int], folder: Path, configs: Mapping[str, Path]) -> list[Job]:
+    """All that is trained, seed by seed; models alone get the data of the network alone."""
+    (task,) = tasks_of([joining.table]).values()
+    names = {JOINED: None, LOCAL: None, **{name: dict(task.go_alone[name].grid) for name in study.baselines or ()}}
+    return [
+        Job(
+            name, seed, str(folder / "runs" / name / f"seed_{seed}"), digest_of([FORMAT, name, seed, str(folder)]),
+            str(configs.get(name, configs[LOCAL])), [], study.choose or "", study.checkpoint, study.bootstrap,
+            keep_checkpoints=False, grid=None if grid is None else {task.name: grid},
+        )
+        for seed in seeds
+        for name, grid in names.items()
+    ]  # fmt: skip
+
+
+def _unchanged(joining: Joining, joined: Run) -> None:
+    """Hold the frozen core to the run's, bit by bit.
+
+    Raises:
+        RunError: the method has changed it.
+    """
+    assert joined.folder is not None and joined.trainer is not None
+    client = joined.loop.federation[joining.client]
+    frozen = joined.loop.federation.frozen[joining.client]
+    path = joined.folder / CHECKPOINTS / LAST
+    state = client.state_dict()
+    saved = read_checkpoint(path, resumable=False)["state_dict"] if path.is_file() else {}
+    for name, value in frozen.items():
+        ends = [state[name].cpu(), saved.get(f"clients.{joining.client}.{name}", value)]
+        if not all(torch.equal(own, value) for own in ends):
+            raise RunError(
+                f"client {joining.client!r}: expected {type(client).__name__} to leave the frozen core as it is, found "
+                f"that it changed {name}; join with --federated"
+            )
+
+
+def _of(collected: Collected, client: str) -> Collected:
+    """The newcomer's results alone."""
+    results, chosen = (own[own["client"] == client] for own in (collected.results, collected.chosen))
+    return replace(collected, results=results, chosen=chosen, ratio={client: collected.ratio[client]})
+
+
+def _write(found: Joined, joining: Joining, study: Study) -> None:
+    """``join.csv`` and ``join.json`` beside the run's configuration."""
+    found.table.to_csv(found.folder / "join.csv", index=False)
+    answer = found.answer
+    told = {
+        "client": found.client,
+        "run": str(joining.run),
+        "checkpoint": str(joining.checkpoint),
+        "clients_of_the_run": joining.clients,
+        "core": "federated further" if found.federated else "frozen",
+        "seeds": found.seeds,
+        "chosen_by": study.choice_of(found.client),
+        "joined": answer.federated.mean,
+        "best_alone": {"model": answer.usual_alone, "score": answer.alone.mean},
+        "gain": flat(answer.lift),
+        "verdict": answer.verdict,
+        "words": found.sentences,
+        "notes": found.notes,
+    }
+    text = json.dumps(told, indent=2, default=str)
+    (found.folder / "join.json").write_text(text.replace("NaN", "null") + "\n", encoding="utf-8")

@@ -1,0 +1,215 @@
+"""What clients start from: the tensors of a run that was trained before, in the place of drawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fedlit.client import FederatedClient, call_hook
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Rule
+from fedlit.sharing import Buffers, named_tensors, offer
+from fedlit.show.text import shorten
+from fedlit.train.manifest import Manifest, read_checkpoint
+
+if TYPE_CHECKING:
+    from fedlit.train.federation import Federation
+
+__all__ = ["Begun", "Start", "core_of"]
+
+
+@dataclass
+class Start:
+    """A trained run that clients start from.
+
+    A client that the run has starts as it was there. Another one, a newcomer, takes the federated tensors and keeps
+    its own initial values elsewhere. Where the run's clients differ in a federated tensor, it takes their mean.
+    Optimizers and rules start anew.
+
+    Attributes:
+        checkpoint: of the run.
+        core: patterns of the tensors that a newcomer takes: those that the run federated; those of
+            ``exchange.federated`` if None.
+        buffers: ``average`` where floating-point buffers that the patterns match are taken too; with ``core`` alone.
+        frozen: whether a newcomer keeps what it took as it is, and trains all else.
+    """
+
+    checkpoint: str
+    core: list[str] | None = None
+    buffers: Buffers = "private"
+    frozen: bool = False
+
+
+class Begun:
+    """A start whose checkpoint was read.
+
+    Args:
+        start: as the configuration says.
+
+    Raises:
+        ConfigError: no such checkpoint, or one of pooled rows.
+    """
+
+    def __init__(self, start: Start) -> None:
+        if not Path(start.checkpoint).is_file():
+            raise ConfigError(
+                f"model.start.checkpoint: expected a run's checkpoint, found no file {start.checkpoint}; it is needed "
+                "for as long as this run is trained"
+            )
+        self.start, self.header = start, read_checkpoint(Path(start.checkpoint), resumable=False)
+        self.saved = Manifest.read(self.header)
+        if not self.header["fedlit"].get("encoders"):
+            raise ConfigError(
+                "model.start.checkpoint: expected a run that kept its clients' encoders, found one of version 0.1; "
+                "train it again"
+            )
+
+    @property
+    def encoders(self) -> dict[str, dict[str, Any]]:
+        """Client of the run → its encoder's state."""
+        found: dict[str, dict[str, Any]] = self.header["fedlit"]["encoders"]
+        return found
+
+    def apply(self, federation: Federation) -> None:
+        """Let clients start from the run; the federation then has notes on it, and what is frozen.
+
+        Raises:
+            ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
+        """
+        exchange = federation.exchange
+        if exchange is not None and exchange.federated and type(exchange.rule).begin is not Rule.begin:
+            raise ConfigError(
+                "model.start: expected a rule that leaves clients what they start from, found "
+                f"{type(exchange.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
+                "add-client without --federated)"
+            )
+        notes = []
+        for name, client in federation.clients.items():
+            if name in self.saved.data:
+                self._restore(federation, client)
+            else:
+                notes += self._join(federation, client)
+        federation.notes = notes
+
+    def _tensors(self, client: str) -> dict[str, Tensor]:
+        prefix = f"clients.{client}."
+        return {k[len(prefix) :]: own for k, own in self.header["state_dict"].items() if k.startswith(prefix)}
+
+    def _restore(self, federation: Federation, client: FederatedClient) -> None:
+        name = client.spec.name
+        if self.saved.data[name] != federation.fingerprints[name]:
+            raise ConfigError(
+                f"client {name!r}: expected the rows and splits that the run was trained on, found others: rows that "
+                f"it was trained on could be scored as test rows; use the run's tables and its seed ({self.saved.seed})"
+            )
+        _check_shapes(name, named_tensors(client), self._tensors(name))
+        client.load_state_dict(self._tensors(name))
+        own = self.header["fedlit"]["clients"][name]
+        client.state = own["state"]
+        call_hook(client, "on_load_checkpoint", own)
+
+    def _join(self, federation: Federation, client: FederatedClient) -> list[str]:
+        start, exchange, name = self.start, federation.exchange, client.spec.name
+        patterns = start.core if start.core is not None else (exchange.federated if exchange is not None else [])
+        buffers = start.buffers if start.core is not None or exchange is None else exchange.buffers
+        names = list(offer(client, patterns, buffers)["tensors"])
+        taken, differ = core_of(self.header["state_dict"], self.saved.data, names)
+        if not taken:
+            raise ConfigError(
+                f"client {name!r}: expected tensors that the run's clients share ({', '.join(patterns) or 'nothing'}), "
+                "found none of these names in the run; let it have the run's network"
+            )
+        own = named_tensors(client)
+        _check_shapes(name, {key: own[key] for key in taken}, taken)
+        with torch.no_grad():
+            for key, value in taken.items():
+                own[key].copy_(value)
+        if start.frozen:
+            _freeze(client, list(taken))
+            federation.frozen[name] = taken
+        notes = []
+        if start.frozen:
+            size = sum(value.numel() for value in taken.values())
+            notes.append(f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}")
+        if missing := [key for key in names if key not in taken]:
+            notes.append(f"{name}: nobody in the run has {shorten(missing)}; {name} starts from its own values there")
+        if differ:
+            notes.append(
+                f"{name}: the run's clients differ in {len(differ)} of {len(taken)} federated tensors; {name} takes "
+                "their mean"
+            )
+        return notes
+
+
+def core_of(
+    state: Mapping[str, Tensor], clients: Mapping[str, Any], names: list[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """What a newcomer takes of a run: of each tensor the value that all clients who have it agree on, else their mean,
+    summed in the order of names.
+
+    Args:
+        state: of a checkpoint: ``clients.<client>.<tensor>`` → value.
+        clients: of the run.
+        names: of tensors.
+
+    Returns:
+        Name → value, without those that nobody has; and the names in which clients differ.
+
+    Raises:
+        ConfigError: clients have a tensor of different shapes.
+
+    Example:
+        >>> saved = {"clients.a.w": torch.tensor([1.0]), "clients.b.w": torch.tensor([3.0])}
+        >>> core_of(saved, {"a": 0, "b": 0}, ["w", "v"])
+        ({'w': tensor([2.])}, ['w'])
+    """
+    taken, differ = dict[str, Tensor](), list[str]()
+    for name in names:
+        values = [state[key] for client in sorted(clients) if (key := f"clients.{client}.{name}") in state]
+        if not values:
+            continue
+        if any(own.shape != values[0].shape for own in values):
+            raise ConfigError(
+                f"{name}: expected a tensor of one shape at all clients of the run, found several: it is private "
+                "there; leave it out of model.start.core"
+            )
+        if all(torch.equal(own, values[0]) for own in values):
+            taken[name] = values[0]
+        else:
+            differ.append(name)
+            taken[name] = torch.stack([own.double() for own in values]).mean(0).to(values[0].dtype)
+    return taken, differ
+
+
+def _check_shapes(client: str, own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+    for name, value in theirs.items():
+        if name not in own or own[name].shape != value.shape:
+            found = tuple(own[name].shape) if name in own else "none of this name"
+            raise ConfigError(
+                f"client {client!r}: {name}: expected the shape {tuple(value.shape)}, as in the run, found {found}; "
+                "keep it private (exchange.federated: [core] for Global Layers), or let the client have the columns "
+                "and classes that are common in the run"
+            )
+
+
+def _freeze(client: FederatedClient, names: list[str]) -> None:
+    parameters = dict(client.named_parameters(remove_duplicate=False))
+    for name in names:
+        if name in parameters:
+            parameters[name].requires_grad_(False)
+        else:  # statistics: their module normalises by them instead of by batches
+            client.get_submodule(name.rpartition(".")[0]).register_forward_pre_hook(_evaluating)
+    if not any(own.requires_grad for own in parameters.values()):
+        raise ConfigError(
+            f"client {client.spec.name!r}: expected private parts to train, found that the whole network is federated; "
+            "join with --federated, or train a run that federates a part alone, such as core"
+        )
+
+
+def _evaluating(module: nn.Module, _: Any) -> None:
+    module.eval()

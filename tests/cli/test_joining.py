@@ -1,0 +1,84 @@
+"""``fedlit add-client``: what is typed, what is printed, what is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pages import table
+
+from fedlit.__main__ import main
+
+CONFIG = """seed: 1
+data: {source: {class_path: fedlit.Tables, init_args: {files: {north: north.csv, south: south.csv}, target: outcome}}}
+model: {client: {class_path: fedlit.FederatedClient, init_args: {network: {class_path: fedlit.MLP}}}}
+exchange: {federated: [core]}
+trainer: {max_epochs: 1, enable_progress_bar: false}
+"""
+WEST = "data: {source: {class_path: fedlit.Tables, init_args: {files: {west: west.csv}, target: outcome}}}\n"
+ASK = ["add-client", "--run", "mine", "--config", "west.yaml"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        Path("mine.yaml").write_text(CONFIG)
+        Path("west.yaml").write_text(WEST)
+        Path("again.yaml").write_text(WEST.replace("west:", "north:"))
+        Path("two.yaml").write_text(WEST.replace("{west: west.csv}", "{west: west.csv, east: west.csv}"))
+        for name, rows in (("north.csv", "north.csv"), ("south.csv", "south.csv"), ("west.csv", "north.csv")):
+            table(rows).to_csv(here / name, index=False)
+        assert main(["fit", "--config", "mine.yaml"]) == 0
+        for name in ("north.csv", "south.csv"):
+            Path(name).unlink()  # a newcomer needs none of the run's tables
+    return here
+
+
+@pytest.fixture
+def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def test_a_client_joins_and_predicts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--client", "west", "--baselines", "logistic_regression", "--trainer.max_epochs", "2", "--seed=5"]
+    assert main(["add-client", "--run", "mine", "--config", "two.yaml", *more]) == 0
+    captured = capsys.readouterr()
+    assert "nothing is exchanged" in captured.err and "Training Local, seed 5" in captured.err
+    assert "Should west join?" in captured.out and "numbers of the run as they are: core." in captured.out
+    run = "lightning_logs/mine+west/version_0"
+    assert pd.read_csv(f"{run}/join.csv")["model"].nunique() == 4
+    assert f"Next: fedlit predict --run {run} --client west" in captured.out
+    asked = ["predict", "--run", "mine+west", "--client", "west", "--data", "west.csv", "--out", "scores.csv"]
+    assert main(asked) == 0 and len(pd.read_csv("scores.csv")) == len(pd.read_csv("west.csv"))
+    assert main(["test", "--config", f"{run}/config.yaml"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["add-client", "--run", "mine"], "expected --config"),
+        (["add-client", "--run", "mien", "--config", "west.yaml"], "Did you mean 'mine'"),
+        (["add-client", "--run", "mine", "--config", "wset"], "--config wset: expected a YAML file"),
+        ([*ASK[:-1], "again.yaml"], "a client that the run does not have, found 'north'"),
+        ([*ASK[:-1], "two.yaml"], "one client, the newcomer, found west, east; choose one with --client NAME"),
+        ([*ASK, "--federatd"], "Did you mean '--federated'"),
+        ([*ASK, "--ckpt_path", "first"], "--ckpt_path: expected one of last, best"),
+        ([*ASK, "--trainer.max_epoch", "3"], "Did you mean '--trainer.max_epochs'"),
+        ([*ASK, "--baselines", "lasso"], "baselines: .*lasso"),
+        ([*ASK, "--seeds", "x"], "seeds"),
+        (["add-clint"], "Did you mean 'add-client'"),
+        ([*ASK, "--federated"], "north.csv, found none"),
+    ],
+)
+def test_mistakes_are_one_message(
+    here: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(args) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and told.count("fedlit: error: ") == 1
+    assert re.search(message, told), told

@@ -1,0 +1,283 @@
+"""A client that joins a run that has been trained: what it takes, what it leaves alone, what it gains."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.run.export import export
+from fedlit.run.joining import prepare
+from fedlit.run.load import load
+from fedlit.score import load as load_folder
+from fedlit.score import load_run
+from fedlit.statistics import corrected_interval
+from fedlit.study.joined import Joined
+from fedlit.study.joining import add_client
+
+SMALL: dict[str, Any] = {
+    "seed": 1,
+    "data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["ash", "birch"]}}, "batches": 3},
+    "model": {
+        "client": {
+            "class_path": "fedlit.FederatedClient",
+            "init_args": {"network": {"class_path": "federations.SmallNet"}},
+        },
+        "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.1}},
+        "gradient_clip_val": 1.0,
+        "threads": 1,
+    },
+    "exchange": {"federated": ["core"], "buffers": "average"},
+    "board": {"confusion_matrices": 0, "curves": False},
+    "trainer": {"max_epochs": 2, "enable_progress_bar": False},
+}
+CEDAR = {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["cedar"]}}}}
+
+
+def write(name: str, content: Any) -> Path:
+    Path(name).write_text(yaml.safe_dump(content), encoding="utf-8")
+    return Path(name)
+
+
+def tensors(run: Path, client: str) -> dict[str, Tensor]:
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    prefix = f"clients.{client}."
+    return {name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)}
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("joining")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        load(str(write("mine.yaml", SMALL))).fit(quiet=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(here)
+    return here / "lightning_logs" / "mine" / "version_0"
+
+
+@pytest.fixture(scope="module")
+def joined(here: Path) -> tuple[Joined, dict[str, str], dict[str, str]]:
+    run = here / "lightning_logs" / "mine"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        before = digests(run)
+        found = add_client(
+            "mine", write("cedar.yaml", CEDAR), baselines=["logistic_regression"], bootstrap=40, quiet=True
+        )
+        return found, before, digests(run)
+
+
+def test_the_core_stays_bit_by_bit_and_private_parts_are_trained(joined: Any, inside: Path) -> None:
+    theirs, own = tensors(inside, "ash"), tensors(joined[0].folder, "cedar")
+    fresh = prepare("mine", CEDAR).alone()
+    fresh.describe()
+    drawn = fresh.loop.federation["cedar"].state_dict()
+    core = [name for name in own if name.startswith("core.") and not name.endswith("num_batches_tracked")]
+    assert len(core) == 6  # two of the linear layer, four of the normalisation, of which two are statistics
+    assert all(torch.equal(own[name], theirs[name]) for name in core)
+    assert all(torch.equal(theirs[name], tensors(inside, "birch")[name]) for name in core)
+    assert not any(torch.equal(own[name], drawn[name]) for name in core if not name.endswith("bias"))
+    private = [name for name in own if not name.startswith("core.") and "bias" not in name]
+    assert len(private) > 4 and not any(torch.equal(own[name], drawn[name]) for name in private)
+
+
+def test_the_run_that_is_joined_is_untouched(joined: Any) -> None:
+    assert joined[1] == joined[2] and joined[0].folder.parent.name == "mine+cedar"
+
+
+def test_alone_is_a_fit_of_the_same_configuration_without_exchange(joined: Any) -> None:
+    content = {**SMALL, "data": {**SMALL["data"], **CEDAR["data"]}, "exchange": {"federated": []}}
+    run = load(str(write("by_hand.yaml", content)))
+    run.fit(quiet=True)
+    expected = run.test(quiet=True).scores["cedar"]
+    own = joined[0].table.set_index(["model", "metric"])["mean"]
+    assert {m: own["local", m] for m in ("auroc", "balanced_accuracy", "auprc")} == {
+        m: pytest.approx(expected[m], abs=1e-7) for m in ("auroc", "balanced_accuracy", "auprc")
+    }
+    assert own["joined", "auroc"] != own["local", "auroc"]
+
+
+def test_its_predictions_are_those_that_were_scored_and_exported(joined: Any) -> None:
+    from federations import Made
+
+    found: Joined = joined[0]
+    (table,) = Made(("cedar",)).tables(1)
+    rows = table.features.iloc[table.splits["test"]]
+    mine = load_run(found.folder, "cedar", quiet=True).predict_proba(rows)
+    export(found.folder, "cedar", "exported", quiet=True)
+    np.testing.assert_allclose(load_folder(Path("exported")).predict_proba(rows), mine, atol=1e-6)
+    scored = pd.read_parquet(found.folder / "alone" / "runs" / "joined" / "seed_1" / "predictions.parquet")
+    scored = scored[scored["split"] == "test"].set_index("row").loc[rows.index]
+    np.testing.assert_allclose(scored.filter(like="probability_").to_numpy(), mine, atol=1e-6)
+
+
+def test_what_it_gains_is_written_and_said(joined: Any) -> None:
+    found: Joined = joined[0]
+    table = pd.read_csv(found.folder / "join.csv")
+    own = table[table["metric"] == "auroc"].set_index("model")
+    assert list(own.index) == ["joined", "local", "logistic_regression", "best_alone"]
+    gains = own.loc["joined", "mean"] - own["mean"]
+    assert own["gain"].drop("joined").tolist() == pytest.approx(gains.drop("joined").tolist())
+    best = json.loads((found.folder / "join.json").read_text())["best_alone"]
+    assert own.loc["best_alone", "mean"] == own.loc[best["model"], "mean"] == best["score"]
+    # the interval is that of paired resamples of the test rows
+    drawn = [
+        pd.read_parquet(found.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")["cedar", "auroc"]
+        for name in ("joined", best["model"])
+    ]
+    assert own.loc["best_alone", ["gain_low", "gain_high"]].tolist() == pytest.approx(
+        np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist()
+    )
+    told = str(found)
+    assert "Should cedar join?" in told and "This is one seed" in told and f"({found.answer.verdict})" in told
+
+
+def test_several_seeds_have_a_mean_and_an_interval_over_seeds() -> None:
+    found = add_client("mine", CEDAR, seeds=[2, 3], baselines=[], bootstrap=0, quiet=True)
+    own = found.table[found.table["metric"] == "auroc"].set_index("model")
+    assert set(own["n"]) == {2} and "one seed" not in str(found) and found.seeds == [2, 3]
+    assert own.loc["local", "interval_of"] == "seeds"  # each seed has splits of its own
+    by_seed = [
+        pd.read_csv(found.folder / "alone" / "runs" / name / f"seed_{seed}" / "scores.csv")
+        .query("split == 'test' and metric == 'auroc'")["value"]
+        .item()
+        for name in ("joined", "local")
+        for seed in (2, 3)
+    ]
+    gains = np.subtract(by_seed[:2], by_seed[2:])
+    ratio = 36 / 67  # test rows by training rows of cedar
+    assert own.loc["local", "gain"] == pytest.approx(gains.mean())
+    assert own.loc["local", ["gain_low", "gain_high"]].tolist() == pytest.approx(corrected_interval(gains, ratio))
+
+
+def test_where_clients_differ_a_newcomer_takes_their_mean() -> None:
+    run = load("mine.yaml", "--exchange.rate=0.5", "--name=half", "--trainer.max_epochs=1")
+    run.fit(quiet=True)
+    new = prepare("half", CEDAR).joined()
+    plan = new.describe()
+    parts = [tensors(run.folder, name)["core.0.weight"].double() for name in ("ash", "birch")]
+    assert not torch.equal(*parts)
+    own = new.loop.federation["cedar"].state_dict()["core.0.weight"]
+    assert torch.equal(own, ((parts[0] + parts[1]) / 2).float())
+    assert any("takes their mean" in note for note in plan.notes)
+
+
+def test_all_go_on_together(inside: Path) -> None:
+    started = prepare("mine", CEDAR, federated=True).joined()
+    started.describe()
+    clients = started.loop.federation
+    assert list(clients) == ["ash", "birch", "cedar"]
+    for name in ("ash", "birch"):
+        saved, now = tensors(inside, name), clients[name].state_dict()
+        assert all(torch.equal(saved[key], now[key]) for key in saved)
+    assert torch.equal(clients["cedar"].state_dict()["core.0.weight"], tensors(inside, "ash")["core.0.weight"])
+    found = add_client("mine", CEDAR, federated=True, baselines=[], bootstrap=5, quiet=True)
+    ends = [tensors(found.folder, name)["core.0.weight"] for name in ("ash", "birch", "cedar")]
+    assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], tensors(inside, "ash")["core.0.weight"])
+    assert set(found.table["model"]) == {"joined", "local"} and found.federated
+    with pytest.raises(ConfigError, match="expected the run's seed, 1, with --federated"):
+        add_client("mine", CEDAR, federated=True, seeds=[4], quiet=True)
+
+
+def made(*clients: str) -> dict[str, Any]:
+    return {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": list(clients)}}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "message"),
+    [
+        (made("ash"), {}, "found 'ash', which it has"),
+        (made("cedar", "fir"), {}, "choose one with --client NAME"),
+        (made("cedar"), {"client": "elm"}, "--client: expected one of cedar, found 'elm'"),
+        ({"trainer": {"max_epochs": 1}}, {}, "expected data.source"),
+    ],
+)
+def test_mistakes_are_one_message(config: dict[str, Any], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare("mine", config, **more).joined().describe()
+
+
+@pytest.mark.parametrize("federated", [False, True])
+def test_what_was_private_in_the_run_stays_there(federated: bool) -> None:
+    """Of two clients alike all tensors have a newcomer's shapes: it could take them, and must not."""
+    both = {**SMALL, "data": {**SMALL["data"], **made("ash", "fir")["data"]}, "trainer": {"max_epochs": 1}}
+    load(str(write("alike.yaml", both))).fit(quiet=True)
+    typed = ["--exchange.federated=['*']"]
+    joining = prepare("alike", made("cedar", "fir"), typed, client="cedar", federated=federated)
+    new, alone = joining.joined(), joining.alone()
+    for run in (new, alone):
+        run.describe()
+    own, drawn = (run.loop.federation["cedar"].state_dict() for run in (new, alone))
+    same = {name.partition(".")[0] for name in own if torch.equal(own[name], drawn[name])}
+    assert {"encoder", "head"} <= same and not torch.equal(own["core.0.weight"], drawn["core.0.weight"])
+    assert all(torch.equal(own[name], drawn[name]) for name in own if not name.startswith("core."))
+    assert federated or any("without effect: exchange.federated" in note for note in joining.notes)
+
+
+def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cedar.*encoder.0.weight: expected the shape|whole network is federated"):
+        content = {**SMALL, "data": {**SMALL["data"], **made("ash")["data"]}, "exchange": {"federated": ["*"]}}
+        load(str(write("whole.yaml", content))).fit(quiet=True)
+        prepare("whole", CEDAR).joined().describe()
+
+
+def test_the_first_run_may_be_gone_once_it_has_joined(joined: Any, inside: Path) -> None:
+    folder: Path = joined[0].folder
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["model"]["start"]["checkpoint"] = "gone.ckpt"
+    moved = write("moved.yaml", config)
+    expected = pd.read_csv(folder / "test.csv")
+    run = load(str(moved), f"--ckpt_path={folder / 'checkpoints' / 'last.ckpt'}")
+    results = run.test(folder / "checkpoints" / "last.ckpt", quiet=True)
+    assert results.scores["cedar"]["auroc"] == pytest.approx(float(expected["auroc"].iloc[0]))
+    with pytest.raises(ConfigError, match=r"model.start.checkpoint: .*found no file gone.ckpt"):
+        load(str(moved)).describe()
+
+
+def test_nothing_is_said_of_a_choice_that_validation_rows_do_not_allow() -> None:
+    few = {"class_path": "one_sided.OneSided"}
+    Path("one_sided.py").write_text(
+        "from dataclasses import replace\n"
+        "import numpy as np\n"
+        "from federations import Made\n"
+        "class OneSided(Made):\n"
+        "    def tables(self, seed):\n"
+        "        (own,) = Made(('birch',)).tables(seed)\n"
+        "        rows = own.splits['validation']\n"
+        "        rows = rows[own.target.iloc[rows].to_numpy() == 1]\n"
+        "        return [replace(own, name='elm', splits={**own.splits, 'validation': rows})]\n",
+        encoding="utf-8",
+    )
+    found = add_client("mine", {"data": {"source": few}}, baselines=["logistic_regression"], bootstrap=5, quiet=True)
+    told = str(found)
+    assert found.answer.verdict == "unknown" and "No best model alone can be chosen: AUROC is undefined" in told
+    assert np.isfinite(found.table.set_index(["model", "metric"]).loc[("joined", "auroc"), "mean"])
+
+
+def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
+    new = prepare("mine", CEDAR)
+    whole = new.joined("--trainer.max_epochs=3", "--name=whole_way")
+    whole.fit(quiet=True)
+    new.joined("--trainer.max_epochs=1", "--name=two_ways").fit(quiet=True)
+    again = new.joined("--trainer.max_epochs=3", "--name=two_ways")
+    again.fit("last", quiet=True)
+    expected, found = tensors(whole.folder, "cedar"), tensors(again.folder, "cedar")
+    assert again.folder.name == "version_0" and all(torch.equal(expected[key], found[key]) for key in expected)
