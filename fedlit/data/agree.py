@@ -224,8 +224,10 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
         >>> facts(table, terms, agree({"bern": first, "thun": first}, terms))["categories"]
         {'sex': [0.0, 1.0]}
     """
-    train, told = table.features.iloc[table.splits["train"]], dict[str, Any]()
-    if names := [column for column in map(str, table.features) if terms.tells(column)]:
+    told = dict[str, Any]()
+    names = [column for column in map(str, table.features) if terms.tells(column)]
+    train = table.features[names].iloc[table.splits["train"]]
+    if names:
         told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
     target = target_facts(table)
     if terms.pool or target["shared"] or (terms.classes and "labels" in target):

@@ -83,7 +83,7 @@ class TableEncoder:
         Raises:
             DataError: one class alone, labels of several types, indicators of a name that a column has.
         """
-        agreement, train = self._agreement, table.features.iloc[table.splits["train"]]
+        agreement, rows = self._agreement, table.splits["train"]
         own = target_facts(table)
         told = {**agreement.targets, self.client: agreement.targets.get(self.client, own)}
         self.task = agree_on_task(self.client, told, classes=agreement.terms.classes)
@@ -91,7 +91,9 @@ class TableEncoder:
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
         with config_context(assume_finite=True, skip_parameter_validation=True):  # of each of 10,000 columns
-            self.columns = {column: self._fit(train[column], column in coded) for column in map(str, table.features)}
+            self.columns = {  # column by column: a copy of all training rows may not fit
+                str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
+            }
         self.schema = table.schema
         self._check_names()
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
@@ -251,15 +253,19 @@ class TableEncoder:
 
 def _notes(table: ClientTable) -> list[str]:
     """What a person should know about a table's columns."""
-    train, notes = table.features.iloc[table.splits["train"]], []
-    empty = [str(column) for column in train if train[column].isna().all()]
-    constant = [str(column) for column in train if column not in empty and train[column].nunique(dropna=False) == 1]
+    rows, notes, empty, constant = table.splits["train"], list[str](), list[str](), list[str]()
+    for column in table.features:
+        values = table.features[column].iloc[rows]
+        if values.iloc[:1000].nunique(dropna=False) > 1 or values.nunique(dropna=False) > 1:
+            continue
+        (empty if values.isna().all() else constant).append(str(column))
     if empty:
         notes.append(f"{table.name}: no value in training rows, so without effect: {', '.join(empty)}")
     if constant:
         notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
     for column in table.categorical if table.schema is None else ():
-        text = train[column].dropna().astype(str) if not is_numeric_dtype(train[column]) else train[column][:0]
+        values = table.features[column].iloc[rows]
+        text = values.dropna().astype(str) if not is_numeric_dtype(values) else values[:0]
         odd = text[pd.to_numeric(text, errors="coerce").isna()]
         if 0 < len(odd) < len(text) / 10:
             notes.append(
