@@ -9,7 +9,7 @@ from pathlib import Path
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.train.manifest import LAST
 
-__all__ = ["CHECKPOINTS", "find_run", "new_folder", "newest_run", "run_folder", "to_resume", "to_score"]
+__all__ = ["CHECKPOINTS", "find_run", "new_folder", "newest_run", "run_folder", "to_resume", "to_score", "used"]
 
 CHECKPOINTS = "checkpoints"
 
@@ -117,6 +117,17 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
     if not path.is_file():
         raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
     return path, run_folder(path)
+
+
+def used(checkpoint: Path) -> str:
+    """A line that says which checkpoint is used, and, of the last one of a run that stopped early, that there is a
+    better one.
+    """
+    config = checkpoint.parent.parent / "config.yaml"
+    better = checkpoint.name == LAST and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
+    if better and "EarlyStopping" in config.read_text(encoding="utf-8"):
+        return f"Using {checkpoint}: the last state of a run that stops early. --ckpt_path best takes its best"
+    return f"Using {checkpoint}"
 
 
 def to_score(

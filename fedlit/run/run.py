@@ -17,7 +17,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import InProcess, Transport
 from fedlit.run.card import card
-from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score
+from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
@@ -380,5 +380,5 @@ class Run(Shown):
         use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
         self.folder = folder if folder is not None else new_folder(self.root, self.name)
         if not quiet:
-            say(f"Using {checkpoint}")
+            say(used(checkpoint))
         return checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.errors import ConfigError
-from fedlit.run.folders import find_run, to_score
+from fedlit.run.folders import find_run, to_score, used
 from fedlit.run.served import find_client
 from fedlit.show.shown import say
 from fedlit.train.manifest import Manifest, read_checkpoint
@@ -40,7 +40,7 @@ def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
     folder = find_run(run)
     path, _ = to_score(folder.parent.parent, folder.parent.name, str(checkpoint), folder, "score")
     if not quiet:
-        say(f"Using {path}")
+        say(used(path))
     header = read_checkpoint(path, resumable=False)
     Manifest.read(header)
     find_client(header, client)  # before Lightning is imported
