@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from pandas.api.types import is_numeric_dtype
-from sklearn import config_context
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
@@ -90,10 +89,9 @@ class TableEncoder:
         self.seen = tuple(map(self.task.classes.index, own.get("labels", ())))
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
-        with config_context(assume_finite=True, skip_parameter_validation=True):  # of each of 10,000 columns
-            self.columns = {  # column by column: a copy of all training rows may not fit
-                str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
-            }
+        self.columns = {  # column by column: a copy of all training rows may not fit
+            str(column): self._fit(table.features[column].iloc[rows], column in coded) for column in table.features
+        }
         self.schema = table.schema
         self._check_names()
         groups = None if agreement.groups is None else [g for g in agreement.groups if self.client in g.clients]
@@ -110,7 +108,9 @@ class TableEncoder:
             kind = "text categories" if categorical else NUMBERS
         if kind != NUMBERS:
             if agreed is not None and agreed.categories is not None:
-                return agreed.encoder(name, agreement.terms)
+                own = set(categories_of(train, kind)) if self.categories == "auto" else set()
+                rare = tuple(sorted(own - set(agreed.categories)))
+                return replace(agreed.encoder(name, agreement.terms), rare=rare if agreed.tail == "other" else ())
             if self.categories == "auto":
                 gaps = int(train.isna().sum())
                 return ColumnEncoder(name, kind, None, *frequent(train, kind), gap=0 < gaps < len(train))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Labels", "class_labels", "read_target"]
 
+_WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
 _FEW = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
 
@@ -175,21 +177,24 @@ def _plain(held: pd.Series) -> pd.Series:
 def _numbers(held: pd.Series, decimal: str | None, thousands: str | None) -> tuple[pd.Series, list[str]]:
     import pandas as pd
 
-    from fedlit.data.schema.numbers import find_notation, parse
+    from fedlit.data.schema.numbers import find_notation, parse, told
 
     notation, guess = find_notation(map(str, held.unique()), decimal, thousands)
     found = parse(held, notation)
     if found.failed:  # the task says which
         return held, []
-    notes = [f"{count:,} cells {way}, such as {text!r}, read as numbers" for way, (count, text) in found.ways.items()]
-    return pd.Series(found.values, index=held.index, name=held.name), [*notes, *([guess] if guess else [])]
+    return pd.Series(found.values, index=held.index, name=held.name), told(found, notation, guess)
 
 
 def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     import pandas as pd
 
+    texts = [str(text) for text in held.unique()]
+    codes = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)  # 010 and 10 differ
+    if not codes and all(_WHOLE.fullmatch(text) for text in texts):
+        return held.map({text: int(text.partition(".")[0]) for text in texts}).astype(np.int64), []
     numbers = pd.to_numeric(held, errors="coerce")
-    if numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
+    if not codes and numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
         return numbers.astype(np.float64), []
     counts = held.value_counts()
     if {str(text).casefold() for text in counts.index} <= {"true", "false"}:

@@ -83,6 +83,7 @@ class ColumnType:
         if self.kind == "boolean":
             return self._booleans(plain, values, where)
         if self.kind == "ordinal":
+            plain = plain_text(plain)
             rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
             made = plain.map(lambda text: rank.get(text.casefold()), na_action="ignore").astype(np.float64)
             return self._checked(made, plain, where, f"one of {', '.join(self.order)}")
@@ -127,6 +128,8 @@ class ColumnType:
         return Made(pd.DataFrame({values.name: numbers}, index=values.index), (*notes, *_lost(lost, "numbers")))
 
     def _dates(self, values: pd.Series, where: str) -> Made:
+        if values.dtype.kind in "iufb":
+            raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
         plain = self._texts(values) if is_text(values) else values
         times = parse_dates(plain, self.form)
         failed = times.isna() & plain.notna()

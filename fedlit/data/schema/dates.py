@@ -37,9 +37,11 @@ def find_format(texts: list[str], wanted: float = 0.95) -> tuple[str | None, str
     sample = texts[:: max(1, len(texts) // 2000)]
     if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
         return None, ""
-    fitting = [form for form in ("ISO8601", *_forms(sample[0])) if _fit(sample, form) >= wanted]
-    if not fitting:
+    fits = {form: _fit(sample, form) for form in ("ISO8601", *_forms(sample[0]))}
+    best = max(fits.values())
+    if best < wanted:
         return None, ""
+    fitting = [form for form, share in fits.items() if share == best]
     first = fitting[0]
     swapped = [form for form in fitting[1:] if sorted(form) == sorted(first) and form != first]
     if not swapped:
@@ -56,7 +58,10 @@ def _forms(text: str) -> list[str]:
 
 def _fit(texts: list[str], form: str) -> float:
     found = parse_dates(pd.Series(texts, dtype=object), form)
-    return float(found.notna().mean())
+    years = found.dt.year
+    short = np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
+    likely = years.between(1900, 2100) | (years.between(1500, 2300) & ~short)
+    return float((found.notna() & likely).mean())
 
 
 def parse_dates(values: pd.Series, form: str | None) -> pd.Series:

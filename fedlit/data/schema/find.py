@@ -13,7 +13,7 @@ from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_tex
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.missing import blank, plain_text, suspects
-from fedlit.data.schema.numbers import find_notation, measures, parse, plain_numbers
+from fedlit.data.schema.numbers import Notation, find_notation, measures, parse, plain_numbers, told
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
@@ -123,12 +123,12 @@ def _of_typed(values: pd.Series, habits: Habits, declared: ColumnType | None) ->
     if values.isna().all():
         return Found(declared) if declared else _out("empty", "has no value")
     if kind == "M":
-        found = ColumnType("date", missing=missing, parts=_parts(parse_dates(values, None)))
+        found = ColumnType("date", missing=missing, form="ISO8601", parts=_parts(parse_dates(values, None)))
         return Found(declared or found) if found.parts else _out("constant", "has one value")
     if kind == "c":
         return _out("complex numbers", "holds complex numbers")
     if declared is not None:
-        return Found(replace(declared, missing=missing))
+        return Found(replace(declared, missing=missing, coded=declared.kind == "categorical" and kind in "iuf"))
     if kind == "b":
         return Found(ColumnType("boolean", missing=missing)) if values.nunique() > 1 else _constant(values)
     numbers = as_floats(values, str(values.name))
@@ -230,7 +230,7 @@ def _of_held(
     if not texts:
         return _out("empty", "has no value")
     words = {text.casefold() for text in texts}
-    if len(words) == 2 and words & TRUE and words & FALSE:
+    if words & TRUE and words & FALSE and words <= TRUE | FALSE | {"0", "1", "0.0", "1.0"}:
         return Found(ColumnType("boolean", missing=missing), tuple(notes))
     form, guess = find_format(texts)
     if form is not None:
@@ -238,6 +238,9 @@ def _of_held(
         parts = _parts(times)
         if not parts:
             return _constant(held)
+        late = int((times.dt.year > pd.Timestamp.now().year).sum()) if "%y" in form else 0
+        if late:
+            notes.append(f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits")
         bad = held[times.isna()]
         said = (
             [f"{len(bad):,} cells are no dates and count as missing: {shorten(sorted(set(bad)))}"] if len(bad) else []
@@ -292,6 +295,11 @@ def _numeric(
     sample = [*odd, *texts[:_SAMPLE]] if odd or habits.decimal == "," or habits.thousands == "." else []
     notation, guess = find_notation(sample, habits.decimal, habits.thousands)
     found = parse(held, notation)
+    if found.failed and habits.decimal is None:  # a single 3,4 must not change what 99 others are
+        for other in (Notation(".", "", notation.unit), Notation(",", "", notation.unit)):
+            again = parse(held, other)
+            if np.isnan(again.values).sum() < np.isnan(found.values).sum():
+                notation, found, guess = other, again, ""
     read, lost = int((~np.isnan(found.values)).sum()), sum(found.failed.values())
     if not read:
         return None
@@ -314,16 +322,13 @@ def _numeric(
             f"mean that there is no value, write missing: {{{name}: [...]}}"
         )
         return Found(kept.type, (note, *kept.notes))
-    notes = [f"{n:,} cells {way}, such as {text!r}, read as numbers" for way, (n, text) in found.ways.items()]
+    notes = told(found, notation, guess)
     if found.failed:
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
         notes.append(f"{lost:,} cells are no numbers and count as missing: {others}")
-    bare = read - sum(n for way, (n, _) in found.ways.items() if notation.unit and f"with {notation.unit}" in way)
-    if notation.unit and bare:
-        notes.append(f"{bare:,} cells without {notation.unit!r} count as if they had it")
     gaps = (*missing, *(text.casefold() for text in found.failed))
     type_ = ColumnType("numeric", missing=gaps, notation=notation)
-    return _of_numbers(name, found.values, type_, [*notes, *([guess] if guess else [])])
+    return _of_numbers(name, found.values, type_, notes)
 
 
 def _are_codes(texts: Sequence[str]) -> bool:

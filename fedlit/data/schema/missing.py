@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["LABEL_TOKENS", "TOKENS", "blank", "plain_text", "suspects"]
+__all__ = ["LABEL_TOKENS", "TOKENS", "as_text", "blank", "plain_text", "suspects"]
 
 LABEL_TOKENS = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -59,8 +59,27 @@ def plain_text(values: pd.Series) -> pd.Series:
         ['a b', nan]
     """
     codes, texts = pd.factorize(values)
-    plain = np.array([*(_SPACES.sub(" ", str(text).replace("\ufeff", "")).strip() for text in texts), np.nan], object)
+    plain = np.array(
+        [*(_SPACES.sub(" ", as_text(text).replace("\ufeff", "")).strip() for text in texts), np.nan], object
+    )
     return pd.Series(plain[codes], index=values.index, name=values.name, dtype=object)
+
+
+def as_text(cell: object) -> str:
+    """A cell as a file would have it: a whole number has no decimals.
+
+    Example:
+        >>> as_text(1.0), as_text(2.5), as_text("1.0")
+        ('1', '2.5', '1.0')
+    """
+    return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
+
+
+def _spellings(word: str | float) -> list[str]:
+    if isinstance(word, str):
+        return [word]
+    whole = [str(int(word)), f"{int(word)}.0"] if float(word).is_integer() else []
+    return [*whole, f"{word:g}", repr(float(word))]
 
 
 def blank(values: pd.Series, further: Iterable[str | float] = (), tokens: frozenset[str] = TOKENS) -> pd.Series:
@@ -75,7 +94,7 @@ def blank(values: pd.Series, further: Iterable[str | float] = (), tokens: frozen
         >>> blank(pd.Series(["12", "Unknown", "-9", None]), [-9.0]).tolist()
         [False, True, True, True]
     """
-    known = tokens | {own if isinstance(own, str) else f"{own:g}" for own in further}
+    known = tokens | {text for own in further for text in _spellings(own)}
     codes, texts = pd.factorize(values)
     found = np.array([*(str(text).casefold() in known for text in texts), True])
     return pd.Series(found[codes], index=values.index)

@@ -170,6 +170,7 @@ class _Parts:
     sign: int
     unit: str
     ways: tuple[str, ...]
+    apart: bool = False
 
 
 def split(text: str) -> _Parts | None:
@@ -196,8 +197,23 @@ def split(text: str) -> _Parts | None:
         if not re.fullmatch(r"\d{1,3}(?:[ \u00a0\u2007\u2009\u202f'’]\d{3})+(?:[.,]\d+)?", digits):
             return None
         ways.append("with blanks between thousands")
+    unit = before or after
+    if unit and not _is_unit(unit):
+        return None
     negative = (match["sign"] == "-") ^ (match["sign2"] == "-") ^ bool(match["open"])
-    return _Parts(packed, match["power"] or "", -1 if negative else 1, before or after, tuple(ways))
+    return _Parts(
+        packed,
+        match["power"] or "",
+        -1 if negative else 1,
+        unit,
+        tuple(ways),
+        bool(after) and text.rstrip(" )")[: -len(after)].endswith(" "),
+    )
+
+
+def _is_unit(text: str) -> bool:
+    """A measure, a currency, or a word; letters and digits behind a number make a code."""
+    return text.casefold() in _MEASURES or _is_currency(text) or (len(text) >= 3 and text.replace(" ", "").isalpha())
 
 
 def _is_currency(text: str) -> bool:
@@ -211,7 +227,8 @@ def measures(texts: Iterable[str]) -> list[str]:
         >>> measures(["5 mg", "2 g", "7"]), measures(["5 A4", "7 x"])
         (['g', 'mg'], [])
     """
-    units = {own.unit for text in texts if (own := split(text)) is not None and own.unit}
+    found = [own for text in texts if (own := split(text)) is not None and own.unit]
+    units = {own.unit for own in found if len(own.unit) > 1 or own.apart or not own.unit.isalpha()}  # 1a is a code
     return sorted(unit for unit in units if unit.casefold() in _MEASURES or _is_currency(unit))
 
 
@@ -239,7 +256,10 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         (array([1.5, nan]), None, None)
     """
     cells = values.tolist()
-    kept = [cell if isinstance(cell, str) else "nan" for cell in cells]
+    gone = values.isna().tolist()
+    if any(not empty and not isinstance(cell, str) for cell, empty in zip(cells, gone, strict=True)):
+        return None  # typed cells among text, or in a column of any objects
+    kept = ["nan" if empty else cell for cell, empty in zip(cells, gone, strict=True)]
     try:
         numbers = np.array(kept, dtype=object).astype(np.float64)
     except ValueError:
@@ -253,6 +273,16 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         ):
             return None
     return numbers
+
+
+def told(found: Parsed, notation: Notation, guess: str = "") -> list[str]:
+    """What a person should know of numbers that were read."""
+    notes = [f"{count:,} cells {way}, such as {text!r}, read as numbers" for way, (count, text) in found.ways.items()]
+    own = sum(count for way, (count, _) in found.ways.items() if notation.unit and f"with {notation.unit}" in way)
+    bare = int((~np.isnan(found.values)).sum()) - own
+    if notation.unit and bare:
+        notes.append(f"{bare:,} cells without {notation.unit!r} count as if they had it")
+    return [*notes, *([guess] if guess else [])]
 
 
 def parse(values: pd.Series, notation: Notation) -> Parsed:
