@@ -35,7 +35,13 @@ class RunError(FedlitError):
 
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word that is most like this one, None where nothing is close."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    lower: dict[str, str] = {}
+    for own in known:
+        lower.setdefault(own.casefold(), own)
+    names = list(lower.values())
+    close = difflib.get_close_matches(word, names, n=1) or [
+        lower[own] for own in difflib.get_close_matches(word.casefold(), list(lower), n=1)
+    ]
     return close[0] if close else None
 
 

@@ -53,7 +53,8 @@ def predict(argv: Sequence[str]) -> int:
     scorer = load_run(folder, asked.client, asked.ckpt_path)
     raw = read_rows(asked.data, scorer.encoder)
     rows = raw.frame
-    scores = scorer.predict(rows, asked.keys)
+    keys = None if asked.keys is None else [own for key in asked.keys for own in _listed(key, rows)]
+    scores = scorer.predict(rows, keys)
     if not asked.keys and not scorer.keys:
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out)
@@ -101,6 +102,11 @@ def _precision(trained: str) -> list[str]:
     """What is said where ``fedlit predict --config`` would compute otherwise."""
     same = trained in ("32", "32-true")
     return [] if same else [f"trained with trainer.precision {trained}; scored in float32, so last digits may differ"]
+
+
+def _listed(key: str, rows: pd.DataFrame) -> list[str]:
+    """Also ``a,b``, unless a column is called so."""
+    return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
 def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:

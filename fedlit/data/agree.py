@@ -167,8 +167,12 @@ class Agreement:
         """
         terms, told = self.terms, list[dict[str, Any]]()
         if terms.features:
-            what = "names of columns and categories"
+            what = "names, kinds and categories of columns"
             told.append({"what": what, "key": f"data.align: {terms.align}", "columns": list(self.names)})
+        elif self.names and self.groups is None:
+            told.append(
+                {"what": "names and kinds of columns", "key": "data.scaling: pooled", "columns": list(self.names)}
+            )
         told += told_of_targets(self.targets, terms.align)
         if self.groups is not None:
             shared = sorted({column for group in self.groups for column in group.columns})

@@ -19,6 +19,7 @@ __all__ = ["POOLED_CLIENT", "UNION_SITE", "EncodedClient", "Rows", "moments_of",
 
 POOLED_CLIENT = "centralized"
 UNION_SITE = "all"
+_MOST_CELLS = 50_000_000  # that are turned into float64 at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +72,10 @@ class EncodedClient:
 
 def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each input, (n, d) float32, 1 where it is 0."""
-    scale = x.double().std(0, correction=0)
-    return tuple(x.double().mean(0).tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
+    parts = x.split(max(1, _MOST_CELLS // max(1, len(x))), 1)  # all at once, but for a table whose copy would not fit
+    scale = torch.cat([part.double().std(0, correction=0) for part in parts])
+    mean = torch.cat([part.double().mean(0) for part in parts])
+    return tuple(mean.tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
 
 
 def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,6 +70,7 @@ def read_target(
     decimal: str | None = None,
     thousands: str | None = None,
     positive: Any = None,
+    missing: Mapping[str, tuple[str | float, ...]] | None = None,
 ) -> Labels:
     """A raw column as a target.
 
@@ -80,6 +82,7 @@ def read_target(
         decimal: the decimal mark of numbers, where it is known.
         thousands: what groups digits, where it is known.
         positive: the label that counts as positive, where it is said.
+        missing: column → further words and numbers that stand for no label.
 
     Raises:
         DataError: rows without a label, or values that are none.
@@ -87,10 +90,10 @@ def read_target(
     from fedlit.data.schema.column import is_text
 
     if raw.ndim > 1:
-        return _several(client, cast("pd.DataFrame", raw), unlabelled)
+        return _several(client, cast("pd.DataFrame", raw), unlabelled, missing or {})
     raw = cast("pd.Series", raw)
     where = f"client {client!r}, target {raw.name!r}"
-    held = _cells(where, raw)
+    held = _cells(where, raw, (missing or {}).get(str(raw.name), ()))
     labelled, notes = _labelled(client, str(raw.name), held, unlabelled)
     held = held[labelled]
     if not is_classification(own_task(task, client)):
@@ -104,14 +107,14 @@ def read_target(
     return Labels(values, labelled, positive, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
 
 
-def _cells(where: str, raw: pd.Series) -> pd.Series:
+def _cells(where: str, raw: pd.Series, missing: tuple[str | float, ...]) -> pd.Series:
     """Cells that hold one label or number each; NaN where none."""
     from fedlit.data.schema.column import is_text, plain_types
     from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
 
     raw = plain_types(raw)
     if not is_text(raw):
-        return raw
+        return raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
     if raw.dtype == object:
         nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
         if len(nested):
@@ -120,7 +123,7 @@ def _cells(where: str, raw: pd.Series) -> pd.Series:
                 f"{str(nested.iloc[0])[:40]!r}. Write one label in each row, or name another target."
             )
     plain = plain_text(raw)
-    return plain.mask(blank(plain, tokens=LABEL_TOKENS), np.nan)
+    return plain.mask(blank(plain, missing, LABEL_TOKENS), np.nan)
 
 
 def _labelled(client: str, name: str, held: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[str]]:
@@ -138,12 +141,12 @@ def _labelled(client: str, name: str, held: pd.Series, unlabelled: str) -> tuple
     return labelled, [said] if without else []
 
 
-def _several(client: str, raw: pd.DataFrame, unlabelled: str) -> Labels:
+def _several(client: str, raw: pd.DataFrame, unlabelled: str, missing: Mapping[str, tuple[str | float, ...]]) -> Labels:
     """Several labels a row, each of two values; a row may lack some of them."""
     several(raw.iloc[:0], f"client {client!r}, target")  # names each column once
     made, notes = raw.iloc[:, :0].copy(), list[str]()
     for name in map(str, raw):
-        held = _cells(f"client {client!r}, target {name!r}", raw[name])
+        held = _cells(f"client {client!r}, target {name!r}", raw[name], missing.get(name, ()))
         known = held.dropna()
         values, said = _classes(known) if known.dtype.kind == "O" or str(known.dtype) == "str" else (_plain(known), [])
         made[name] = values.reindex(raw.index)
@@ -189,6 +192,9 @@ def _numbers(held: pd.Series, decimal: str | None, thousands: str | None) -> tup
 def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     import pandas as pd
 
+    from fedlit.data.schema.missing import TOKENS
+    from fedlit.data.schema.numbers import find_notation, parse
+
     texts = [str(text) for text in held.unique()]
     codes = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)  # 010 and 10 differ
     if not codes and all(_WHOLE.fullmatch(text) for text in texts):
@@ -196,6 +202,9 @@ def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     numbers = pd.to_numeric(held, errors="coerce")
     if not codes and numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
         return numbers.astype(np.float64), []
+    notation, _ = find_notation(texts[:5000])
+    if len(texts) > _FEW and not codes and not parse(held, notation).failed:
+        return pd.Series(parse(held, notation).values, index=held.index, name=held.name), []
     counts = held.value_counts()
     if {str(text).casefold() for text in counts.index} <= {"true", "false"}:
         return held.map(lambda text: str(text).casefold() == "true").astype(bool), []
@@ -205,7 +214,12 @@ def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     several = [own for own in spelt.values() if len(own) > 1]
     known = {text: own[0] for own in spelt.values() for text in own}
     shown = shorten([" = ".join(map(repr, own)) for own in several])
-    return held.map(lambda text: known[str(text)]), [f"spellings that are one class: {shown}"] if several else []
+    notes = [f"spellings that are one class: {shown}"] if several else []
+    words = [own for low, (own, *_) in spelt.items() if low in TOKENS]
+    if words:
+        asked = shorten([f"{own!r} ({int((held == own).sum()):,})" for own in words])
+        notes.append(f"{asked}: a class, or no label? If none, write missing: {{{held.name}: {words}}}")
+    return held.map(lambda text: known[str(text)]), notes
 
 
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[str]:

@@ -13,6 +13,8 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.schema.column import ColumnType
+
 __all__ = ["WAYS", "SplitSettings", "check_split", "random_split", "same_rows", "split_column", "split_rows"]
 
 SplitSettings = str | dict[str, str]
@@ -100,6 +102,7 @@ def split_rows(
     test: float,
     validation: float,
     classes: bool,
+    type_: ColumnType | None = None,
 ) -> tuple[dict[Split, np.ndarray], list[str]]:
     """Split a client's rows.
 
@@ -112,6 +115,7 @@ def split_rows(
         test: the share of all rows that are test rows.
         validation: the share of the others that are validation rows.
         classes: whether the target is one class a row.
+        type_: what that column holds, where it is known.
 
     Returns:
         Positions (int64) per split, and notes.
@@ -125,7 +129,7 @@ def split_rows(
         if way == "column":
             return _as_told(client, by), []
         if way == "time":
-            return _by_time(client, by, test, validation)
+            return _by_time(client, by, test, validation, type_)
         return _by_group(client, by, seed, test, validation), []
     if not classes or split == "random":
         return random_split(len(target), seed, test, validation, client), []
@@ -165,7 +169,10 @@ def _stratified(
 def _by_group(client: str, by: pd.Series, seed: int, test: float, validation: float) -> dict[Split, np.ndarray]:
     from sklearn.model_selection import GroupShuffleSplit
 
-    groups = by.astype(str).where(by.notna(), None)
+    from fedlit.data.schema.missing import blank, plain_text
+
+    plain = plain_text(by)  # " P1" and p1 are one, and so are 1 and 1.0
+    groups = plain.map(lambda text: text.casefold().removesuffix(".0"), na_action="ignore").mask(blank(plain), None)
     if groups.isna().any():
         raise DataError(
             f"client {client!r}, column {by.name!r}: expected a group in each row, found {int(groups.isna().sum())} "
@@ -184,8 +191,10 @@ def _by_group(client: str, by: pd.Series, seed: int, test: float, validation: fl
     return {"train": rest[train], "validation": rest[valid], "test": test_rows}
 
 
-def _by_time(client: str, by: pd.Series, test: float, validation: float) -> tuple[dict[Split, np.ndarray], list[str]]:
-    times = _times(by)
+def _by_time(
+    client: str, by: pd.Series, test: float, validation: float, type_: ColumnType | None
+) -> tuple[dict[Split, np.ndarray], list[str]]:
+    times = _times(by, type_)
     if times is None:
         found = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
         raise DataError(
@@ -217,7 +226,7 @@ def _by_time(client: str, by: pd.Series, test: float, validation: float) -> tupl
     ]
 
 
-def _times(by: pd.Series) -> pd.Series | None:
+def _times(by: pd.Series, known: ColumnType | None) -> pd.Series | None:
     """As numbers or times; None where they are neither."""
     import pandas as pd
 
@@ -226,6 +235,10 @@ def _times(by: pd.Series) -> pd.Series | None:
     from fedlit.data.schema.find import find_type
     from fedlit.data.schema.missing import plain_text
 
+    if known is not None and known.kind == "date":
+        return known.times(by)
+    if known is not None and known.kind == "numeric":
+        return known.apply(by, f"column {by.name!r}").columns.iloc[:, 0]
     text = is_text(by)
     numbers = pd.to_numeric(by, errors="coerce") if text or by.dtype.kind in "iuf" else None
     if numbers is not None and int(numbers.notna().sum()) == int(by.notna().sum()) > 0:

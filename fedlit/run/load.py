@@ -138,7 +138,8 @@ _DESCRIPTIONS: dict[str, str] = {
     "fit": "Train the federation of a configuration.",
     "validate": "Score the validation split of a trained run.",
     "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON.",
-    "predict": "Write each client's predictions to a file.",
+    "predict": "Write each client's predictions for a split of its table. "
+    "New rows: fedlit predict --run RUN --client NAME --data FILE.",
     "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",
 }
 

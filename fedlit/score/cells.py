@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
-from fedlit.data.columns import ColumnEncoder
+from fedlit.data.columns import NUMBERS, ColumnEncoder
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import DataError, did_you_mean
 from fedlit.show.text import shorten
@@ -117,6 +117,9 @@ def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Ser
     return read if is_numeric_dtype(read) else read.astype(float)
 
 
+_FAR = 8  # standard deviations
+
+
 def missing_and_unseen(features: pd.DataFrame, encoder: TableEncoder) -> list[str]:
     """What is said of cells without a value, and of categories that training did not have."""
     missing, unseen = dict[str, int](), []
@@ -126,6 +129,13 @@ def missing_and_unseen(features: pd.DataFrame, encoder: TableEncoder) -> list[st
         empty = int(features[name].isna().sum())
         if empty:
             missing[name] = empty
+        if column.kind == NUMBERS and column.moments is not None and column.moments.variance > 0:
+            away = (features[name] - column.moments.mean).abs() / column.moments.variance**0.5
+            if far := int((away > _FAR).sum()):
+                shown = f"{features[name][away > _FAR].iloc[0]:g}"
+                unseen.append(
+                    f"{name}: {far:,} cells are over {_FAR} standard deviations from training, such as {shown}"
+                )
         count, new = column.unseen(features[name])
         if count:
             such = shorten([*map(repr, new[:3])])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_input", "check_output", "read_rows", "scores_beside", "write_scores"]
 
+_OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 _TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
 _PARQUET = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
@@ -80,8 +81,8 @@ def read_rows(path: Path, encoder: TableEncoder) -> Raw:
         texts = {name: plain_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
         known = {name: cells.mask(blank(cells, tokens=LABEL_TOKENS)) for name, cells in texts.items()}
         return replace(raw, frame=raw.frame.assign(**{str(name): cells for name, cells in known.items()}))
-    # What is dropped or kept may not be there, and names may change that are not there, such as the target's.
-    told = {key: own for key, own in schema.reading.items() if key not in ("drop", "keep", "rename")}
+    # Another file may be written in another way, and lack what is dropped, kept or renamed, such as the target.
+    told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
     try:
         raw = read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)
     except DataError:

@@ -165,7 +165,9 @@ def _check_column(name: str, own: Mapping[str, Any]) -> None:
     kinds, moments, labels = get_args(Kind), own.get("moments"), own.get("categories", [])
     if own["kind"] not in kinds:
         raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(kinds)}")
-    if moments is not None and (len(moments) != 3 or any(type(own) not in (int, float) for own in moments)):
+    if moments is not None and (
+        len(moments) != 3 or any(type(own) not in (int, float) for own in moments) or not moments[2] >= 0
+    ):
         raise ValueError(f"expected a count, a mean and a variance of the column {name[:60]!r}")
     if not isinstance(labels, list) or any(type(label) not in _LABELS for label in labels):
         raise ValueError(f"expected a list of categories of the column {name[:60]!r}")
@@ -178,6 +180,9 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> TableEncoder
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
         raise ValueError(f"expected {inputs} inputs, each with a name of its own")
+    if encoder.schema is not None:  # formats, parts and notations are tried
+        encoder.schema.check()
+        encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.asked}), "here")
     # a row without any value goes through all that was learnt of columns
     made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
     if made.shape != (1, inputs):

@@ -69,7 +69,7 @@ def test_what_is_told_before_training() -> None:
     first, second = mixed("a"), table("b", {"age": numbers(3), "bmi": numbers(4)})
     assert negotiate([first, second], Terms()).told("ab") == []
     told = {own["what"]: own for own in negotiate([first, second], Terms("both", "pooled")).told("ab")}
-    assert list(told) == ["names of columns and categories", "labels", "count, mean and variance"]
+    assert list(told) == ["names, kinds and categories of columns", "labels", "count, mean and variance"]
     sent = told["count, mean and variance"]
     assert sent["numbers"]["b"] == 6 and "bmi" in sent["columns"] and "town" not in sent["columns"]
 

@@ -62,7 +62,7 @@ def found_encoding(sample: bytes) -> str:
 
     alone = re.search(rb"[\x80-\xff]{2}", sample) is None
     best = from_bytes(sample, cp_isolation=ONE_BYTE if alone else None).best()
-    if best is None:
+    if best is None or best.encoding.startswith("mac"):  # which short texts are taken for, and hardly any is
         return "cp1252" if sample.decode("cp1252", "ignore") else "latin-1"
     try:
         if sample.decode("cp1252") == sample.decode(best.encoding):

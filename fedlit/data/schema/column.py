@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from fedlit.data.schema.dates import PARTS, expand, parse_dates
+from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.missing import blank, plain_text
-from fedlit.data.schema.numbers import Notation, parse, plain_numbers
+from fedlit.data.schema.numbers import Notation, Parsed, find_notation, parse, plain_numbers
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
@@ -51,6 +51,7 @@ class ColumnType:
         parts: which parts of a date say something.
         order: of an ordinal column's values, the least first.
         coded: of a categorical column: whether its categories are numbers.
+        kept: words that stand for a missing value elsewhere, and are values here: ``-`` beside ``+``.
         spelling: of a categorical column: value in lower case → as it is known, where a value is spelt in several ways.
     """
 
@@ -63,6 +64,7 @@ class ColumnType:
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
     coded: bool = False
+    kept: tuple[str, ...] = ()
 
     # ------------------------------------------------------------------ rows
 
@@ -103,7 +105,7 @@ class ColumnType:
             if values.dtype.kind == "b" or str(values.dtype) == "boolean":
                 return values.astype(object)
         plain = plain_text(values)
-        return plain.mask(blank(plain, self.missing), np.nan)
+        return plain.mask(blank(plain, self.missing) & ~plain.isin(self.kept), np.nan)
 
     def _numbers(self, values: pd.Series, where: str) -> Made:
         ways: Mapping[str, tuple[int, str]] = {}
@@ -113,7 +115,9 @@ class ColumnType:
             numbers = quick
         elif is_text(values):
             plain = self._texts(values)
-            found = parse(plain, self.notation)
+            found, other = parse(plain, self.notation), self._written(plain)
+            if sum(found.failed.values()) > _WORST * plain.notna().sum() and other is not None:
+                found = other
             numbers, ways = found.values, found.ways
             self._refuse_other(found.failed, plain, where, "numbers")
             lost = found.failed
@@ -125,18 +129,38 @@ class ColumnType:
         notes = [
             f"{count:,} cells {way}, such as {example!r}, read as numbers" for way, (count, example) in ways.items()
         ]
-        return Made(pd.DataFrame({values.name: numbers}, index=values.index), (*notes, *_lost(lost, "numbers")))
+        return Made(
+            pd.DataFrame({values.name: numbers}, index=values.index, copy=False), (*notes, *_lost(lost, "numbers"))
+        )
+
+    def _written(self, plain: pd.Series) -> Parsed | None:
+        """As another decimal mark than in training gives them, if all are numbers then, and it cannot be mistaken."""
+        notation, guess = find_notation(map(str, plain.dropna().unique()))
+        found = parse(plain, replace(notation, unit=self.notation.unit or notation.unit))
+        return None if guess or found.failed else found
+
+    def times(self, values: pd.Series) -> pd.Series:
+        """Dates (n,) as times; NaT where missing or no date."""
+        values = plain_types(values)
+        return parse_dates(self._texts(values) if is_text(values) else values, self.form)
 
     def _dates(self, values: pd.Series, where: str) -> Made:
-        if values.dtype.kind in "iufb":
+        if values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
-        plain = self._texts(values) if is_text(values) else values
-        times = parse_dates(plain, self.form)
+        plain, ways = self._texts(values) if is_text(values) else values, list[str]()
+        times = self.times(values)
+        if times.isna().sum() > plain.isna().sum() + _WORST * plain.notna().sum():
+            form, guess = find_format([str(text) for text in plain.dropna().unique()])
+            if form is not None and not guess:  # written in another way than in training, which cannot be mistaken
+                times, ways = (
+                    parse_dates(plain, form),
+                    [f"dates are written as {form} here, in training as {self.form}"],
+                )
         failed = times.isna() & plain.notna()
         lost = _counts(plain[failed])
         self._refuse_other(lost, plain, where, "dates")
         columns = expand(times.rename(str(values.name)))
-        return Made(columns[[f"{values.name}.{part}" for part in self.parts]], tuple(_lost(lost, "dates")))
+        return Made(columns[[f"{values.name}.{part}" for part in self.parts]], (*ways, *_lost(lost, "dates")))
 
     def _booleans(self, plain: pd.Series, raw: pd.Series, where: str) -> Made:
         if raw.dtype.kind in "iuf":
@@ -156,6 +180,31 @@ class ColumnType:
                 f"{where}: expected {expected}, found {sum(lost.values()):,} other cells of {held:,}, such as "
                 f"{next(iter(lost))!r}. Write them as before, leave them empty, or say what they are with types"
             )
+
+    def check(self, name: str) -> None:
+        """Refuse what no column gave.
+
+        Raises:
+            ValueError: saying what is wrong.
+        """
+        texts = (
+            *self.order,
+            *self.kept,
+            *self.parts,
+            *self.spelling,
+            *self.spelling.values(),
+            self.why,
+            self.form or "",
+        )
+        marks = (self.notation.decimal, self.notation.thousands, self.notation.unit)
+        if self.kind not in get_args(ColumnKind) or not set(self.parts) <= set(PARTS):
+            raise ValueError(f"expected a known type of the column {name[:60]!r}")
+        if not all(isinstance(own, str) for own in (*texts, *marks)) or marks[0] not in (".", ","):
+            raise ValueError(f"expected text in the type of the column {name[:60]!r}")
+        if marks[1] not in ("", ".", ",") or any(not isinstance(own, str | float | int) for own in self.missing):
+            raise ValueError(f"expected marks and words of the column {name[:60]!r}")
+        if self.form not in (None, "ISO8601"):
+            pd.to_datetime(pd.Series(["x"]), format=self.form, errors="coerce")  # raises for what is no format
 
     # ------------------------------------------------------------------ plain data
 

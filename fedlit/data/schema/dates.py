@@ -12,7 +12,11 @@ __all__ = ["PARTS", "expand", "find_format", "parse_dates"]
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y")
 _WORDS = ("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y-%m")
 _CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M")
-_SHAPE = re.compile(r"[\d]{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)")
+_SHAPE = re.compile(
+    r"[\d]{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(?::\d{2})?$|\d{4}-\d{2}(?!\d)"
+)
+
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
@@ -51,7 +55,17 @@ def find_format(texts: list[str], wanted: float = 0.95) -> tuple[str | None, str
     )
 
 
+def look_like_dates(texts: list[str]) -> bool:
+    """Whether most of different texts could be dates, of one format or several."""
+    sample = [text for text in texts[:2000] if not _CLOCK.fullmatch(text)]
+    return bool(sample) and sum(bool(_SHAPE.match(text)) and text[-1:].isdigit() for text in sample) > 0.9 * len(
+        texts[:2000]
+    )
+
+
 def _forms(text: str) -> list[str]:
+    if _CLOCK.fullmatch(text):
+        return ["%H:%M", "%H:%M:%S"]
     clocks = _CLOCKS if ":" in text else ("",)
     return [day + clock for day in (*_DAYS, *_WORDS) for clock in clocks]
 

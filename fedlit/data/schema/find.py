@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_text, plain_types
-from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
+from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.missing import blank, plain_text, suspects
 from fedlit.data.schema.numbers import Notation, find_notation, measures, parse, plain_numbers, told
@@ -210,8 +210,11 @@ def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> 
         if numbers is not None and not np.isnan(numbers).all():
             return _of_numbers(name, numbers, ColumnType("numeric"), ())
     plain = plain_text(values)
-    held = plain[~blank(plain, missing)]
+    signs = ("-", "--", "---") if plain.isin(["+", "++", "+++"]).any() else ()
+    held = plain[~blank(plain, missing) | plain.isin(signs)]
     found = _of_held(name, held, habits, missing, declared)
+    if signs:
+        found = replace(found, type=replace(found.type, kept=signs))
     if found.type.why == "constant" and 0.05 < len(held) / len(plain) < 0.95:  # such as yes, or nothing
         value = _short(held.iloc[0])
         said = f"has the one value {value} and {len(plain) - len(held):,} gaps: which of the two it is, is used"
@@ -252,6 +255,8 @@ def _of_held(
         return Found(found.type, (*notes, *found.notes))
     if len(words) == 1:
         return _constant(held)
+    if look_like_dates(texts):
+        notes.append("looks like dates of several formats, and is taken for categories; write them in one")
     out = _is_unusable(name, held, texts)
     if out is not None:
         return out

@@ -14,7 +14,7 @@ from fedlit.data.schema.find import Habits, declared_type, find_type
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
-__all__ = ["Schema"]
+__all__ = ["Schema", "words_by_column"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Schema:
         Raises:
             ConfigError: a type or a column that is not known.
         """
-        declared, further = dict(types or {}), _by_column(missing)
+        declared, further = dict(types or {}), words_by_column(missing)
         for key, names in (("types", declared), ("missing", further)):
             for name in names:
                 if name not in raw and name != "*":
@@ -116,9 +116,11 @@ class Schema:
         made, notes = [], list[str]()
         for name in self.used:
             if name not in raw:
+                others = [own for own in self.used if own not in raw and own != name]
+                also = f" Nor are there {shorten(others)}." if others else ""
                 raise DataError(
                     f"{where}: expected the column {name!r}, found none of this name; add it (empty cells are "
-                    "allowed)." + did_you_mean(name, map(str, raw))
+                    f"allowed).{did_you_mean(name, map(str, raw))}{also}"
                 )
             own = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
             made.append(own.columns)
@@ -129,6 +131,15 @@ class Schema:
         """Which typed columns hold categories."""
         kinds = ("categorical", "boolean")
         return tuple(name for name in map(str, typed) if name in self.columns and self.columns[name].kind in kinds)
+
+    def check(self) -> None:
+        """Refuse what no table gave: a state may come from a stranger.
+
+        Raises:
+            ValueError: a type is none.
+        """
+        for name, own in self.columns.items():
+            own.check(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: JSON, or ``torch.save``."""
@@ -143,7 +154,16 @@ class Schema:
         return cls({name: ColumnType.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
 
 
-def _by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict[str, tuple[str | float, ...]]:
+def words_by_column(missing: list[Any] | Mapping[str, list[Any]] | None) -> dict[str, tuple[str | float, ...]]:
+    """What a configuration says of ``missing``: column, or ``*`` for all → words in lower case, and numbers.
+
+    Raises:
+        ConfigError: no list of them.
+
+    Example:
+        >>> words_by_column({"weight": [-999, "Unknown"]})
+        {'weight': (-999.0, 'unknown')}
+    """
     given = missing if isinstance(missing, Mapping) else {"*": missing or []}
     made = {}
     for column, words in given.items():

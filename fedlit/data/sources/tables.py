@@ -198,6 +198,7 @@ class Tables(Source):
 
     def _table(self, client: str, raw: Raw, place: Place, seed: int) -> ClientTable:
         from fedlit.data.labels import read_target
+        from fedlit.data.schema.schema import words_by_column
 
         target, frame = self.target_of(client), raw.frame
         targets = [target] if isinstance(target, str) else list(target)
@@ -219,6 +220,7 @@ class Tables(Source):
         if by in targets:
             raise ConfigError(f"tables: split: names {by!r}, which is the target of {client!r}. Name another column.")
         options, notes = place.options, [place.note] if place.note else []
+        words = words_by_column(options.missing)
         labels = read_target(
             client,
             frame[targets[0]] if isinstance(target, str) else frame[targets],
@@ -227,10 +229,13 @@ class Tables(Source):
             options.decimal,
             options.thousands,
             self._positive(client),
+            {own: (*words.get("*", ()), *words.get(own, ())) for own in targets},
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
-        left = {*targets, *(own for own in drop if own in frame), *self._split_only(by)}
-        features, schema, said = self._features(client, rows[[c for c in rows if c not in left]], place, categorical)
+        left = {*targets, *(own for own in drop if own in frame)}
+        features, schema, said = self._features(
+            client, rows.drop(columns=[own for own in rows if own in left]), place, categorical
+        )
         classes = isinstance(target, str) and is_classification(own_task(self.task, client))
         splits, how = split_rows(
             client,
@@ -241,6 +246,7 @@ class Tables(Source):
             self.test,
             self.validation,
             classes,
+            schema.columns.get(by or ""),
         )
         table = ClientTable(
             name=client,
@@ -254,10 +260,6 @@ class Tables(Source):
         )
         return replace(table, notes=(*notes, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
 
-    def _split_only(self, by: str | None) -> list[str]:
-        """A column that parts rows says nothing of tomorrow's, unless it is a time."""
-        return [by] if by and isinstance(self.split, dict) and "time" not in self.split else []
-
     def _features(
         self, client: str, rows: pd.DataFrame, place: Place, categorical: Sequence[str]
     ) -> tuple[pd.DataFrame, Schema, list[str]]:
@@ -265,8 +267,18 @@ class Tables(Source):
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
         types |= dict.fromkeys((own for own in categorical if own in rows), "categorical")
+        if isinstance(self.split, dict) and "time" not in self.split:  # who a row is of says nothing of tomorrow's
+            (way, by), *_ = self.split.items()
+            types |= {by: "identifier" if way == "group" else "drop"} if by in rows else {}
         options = place.options
         missing = options.missing
+        if isinstance(missing, dict):
+            targets = self.target_of(client)
+            missing = {
+                own: words
+                for own, words in missing.items()
+                if own not in ([targets] if isinstance(targets, str) else targets)
+            }
         if isinstance(missing, dict) and place.options == self._common_options():  # of all clients: those it has
             missing = {own: words for own, words in missing.items() if own == "*" or own in rows}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
