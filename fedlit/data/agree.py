@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -155,8 +156,17 @@ class Agreement:
         """The inputs of all clients, sorted; None where each has its own."""
         if not self.terms.features:
             return None
-        made = (agreed.encoder(name, self.terms).inputs(self.terms.categories) for name, agreed in self.columns.items())
-        return tuple(sorted({name for names in made for name in names}))
+        made = [
+            name
+            for column, agreed in self.columns.items()
+            for name in agreed.encoder(column, self.terms).inputs(self.terms.categories)
+        ]
+        if twice := [name for name, times in Counter(made).items() if times > 1]:
+            raise DataError(
+                f"expected indicators of names that no other column has at any client, found {twice[0]!r} of two "
+                "columns; rename one of them"
+            )
+        return tuple(sorted(made))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
         """What these clients tell before the first step, so that inputs and outputs fit.
