@@ -81,3 +81,18 @@ def test_no_labels(value: Any) -> None:
         DataError, match=r"client 'north', target 'y': expected labels or numbers, found (list|dict|bytes) values"
     ):
         read([value] * 4)
+
+
+def test_codes_are_not_merged_and_words_are_asked_about() -> None:
+    assert read(["010", "10"] * 5).target.tolist() == ["010", "10"] * 5
+    assert read([str(2**53), str(2**53 + 1)] * 3).target.nunique() == 2
+    assert any("'unknown' (5): a class, or no label?" in note for note in read(["ill", "well", "unknown"] * 5).notes)
+    with pytest.raises(DataError, match=r"expected class labels, found numbers such as 0\.5"):
+        read([f"{n},5" for n in range(20)])
+
+
+def test_words_and_numbers_that_stand_for_no_label() -> None:
+    made = read([1.5, -999.0, 2.5], "regression", unlabelled="drop", missing={"y": (-999.0,)})
+    assert made.target.tolist() == [1.5, 2.5]
+    made = read(["ill", "pending", "well"], unlabelled="drop", missing={"y": ("pending",)})
+    assert made.target.tolist() == ["ill", "well"]

@@ -143,3 +143,58 @@ def test_a_wide_and_a_long_table_take_seconds() -> None:
     )
     schema, _ = Schema.find(long)
     assert [own.kind for own in schema.columns.values()] == ["categorical", "numeric"]
+
+
+def one(values: list[Any], **rest: Any) -> tuple[Schema, pd.Series, list[str]]:
+    raw = pd.DataFrame({"x": pd.Series(values)})
+    schema, notes = Schema.find(raw, **rest)
+    return schema, schema.apply(raw, "here")[0].iloc[:, 0], notes
+
+
+def test_typed_cells_are_what_they_are_in_any_company() -> None:
+    values = [20.5 + n for n in range(60)]
+    schema, _typed, _ = one(values)
+    for same in (pd.Series(values, dtype=object), pd.Series(values).astype("category"), pd.Series(map(str, values))):
+        found, _ = schema.apply(same.to_frame("x"), "here")
+        assert found["x"].tolist() == values
+    mixed = [*values[:45], *map(str, values[45:])]  # as SQLite may give them
+    assert one(mixed)[1].tolist() == values
+    ordinal, found, _ = one([1, 2, 3] * 20, types={"x": [1, 2, 3]})
+    assert found.tolist() == [0, 1, 2] * 20
+    assert ordinal.apply(pd.DataFrame({"x": [1.0, "3"]}, dtype=object), "here")[0]["x"].tolist() == [0, 2]
+
+
+def test_one_slip_changes_one_cell() -> None:
+    _, typed, notes = one([*(f"{n}.7" for n in range(99)), "3,4"])
+    assert typed.isna().sum() == 1 and any("'3,4' (1)" in note for note in notes)
+    _, typed, notes = one([*(f"{n % 12 + 1:02d}/{n % 12 + 1:02d}/2024" for n in range(97)), "13/02/2024", "25/12/2023"])
+    assert typed.notna().all() and not any("month/day" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1a", "3c", "2b", "7d"] * 15, "categorical"),
+        (["20240131T101010", "20240201T111111"] * 30, "categorical"),
+        ([f"{1234 + n * 77}-{n % 12 + 1:02d}" for n in range(60)], "left out"),  # codes, another in each row
+        (["08:15", "23:59", "12:30"] * 20, "date"),
+        (["+", "-", "-", "+"] * 15, "categorical"),
+        (["Y", "n", "1", "0"] * 15, "boolean"),
+        (["yes", None, None] * 20, "categorical"),
+    ],
+)
+def test_what_could_be_taken_for_something_else(values: list[Any], kind: str) -> None:
+    schema, _ = Schema.find(pd.DataFrame({"x": values}))
+    assert schema.columns["x"].kind == kind
+
+
+def test_a_file_may_be_written_in_another_way_than_the_one_that_was_trained_on() -> None:
+    schema, _, _ = one([f"{n},5" for n in range(60)])
+    found, notes = schema.apply(pd.DataFrame({"x": ["1.25", "2.5"]}), "here")
+    assert found["x"].tolist() == [1.25, 2.5]
+    schema, _typed, _ = one([f"{n % 28 + 1:02d}.01.2024" for n in range(60)])
+    found, notes = schema.apply(pd.DataFrame({"x": ["2024-01-03"]}), "here")
+    assert found.iloc[0, -1] == schema.apply(pd.DataFrame({"x": ["03.01.2024"]}), "here")[0].iloc[0, -1]
+    assert any("dates are written as" in note for note in notes)
+    with pytest.raises(DataError, match="expected dates, found numbers such as 20240101"):
+        schema.apply(pd.DataFrame({"x": [20240101]}), "here")

@@ -223,3 +223,20 @@ def test_two_clients_that_would_share_a_folder(tmp_path: Path) -> None:
     path = write(tmp_path / "north.csv", GOOD)
     with pytest.raises(ConfigError, match="client 'north': 2 clients have this name"):
         Tables(files={"north": path, "North": path}, target="y").tables(seed=1)
+
+
+def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) -> None:
+    days = [f"{n % 12 + 1:02d}/{n // 12 + 1:02d}/2024" for n in range(96)]  # day/month, which could be month/day
+    rows = pd.DataFrame({"when": days, "x": [n * 7 % 96 for n in range(96)], "y": [n % 2 for n in range(96)]})
+    path = tmp_path / "north.csv"
+    rows.to_csv(path, index=False)
+    table = read(path, split={"time": "when"}, types={"when": {"date": "%d/%m/%Y"}})
+    assert table.splits["train"].max() < table.splits["validation"].min() < table.splits["test"].min()
+    people = [[f"P{n // 3}", f" p{n // 3}", f"P{n // 3} "][n % 3] for n in range(96)]
+    rows.assign(who=people).to_csv(path, index=False)
+    table = read(path, split={"group": "who"})
+    owner = {split: {own // 3 for own in part.tolist()} for split, part in table.splits.items()}
+    assert not owner["train"] & owner["test"] and not owner["train"] & owner["validation"]
+    assert table.schema is not None and table.schema.keys == ["who"] and "who" not in table.features
+    rows.assign(y=[-1 if n % 8 == 0 else n % 2 for n in range(96)]).to_csv(path, index=False)
+    assert len(read(path, read={"missing": {"y": [-1]}}, unlabelled="drop").target) == 84
