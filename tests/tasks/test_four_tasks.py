@@ -50,6 +50,7 @@ def rows_of(client: str, rows: int = 120) -> pd.DataFrame:
         frame["back"] = np.where(x[:, 2] > 0, "yes", "no")
         frame["rare"] = 0
         frame.loc[rng.random(rows) < 0.2, "back"] = None
+        frame.loc[rng.random(rows) < 0.2, "died"] = None
     else:
         frame["price"] = 500 + 40 * signal
     return frame
@@ -193,6 +194,8 @@ def test_several_labels_are_drawn_and_described_without_classes() -> None:
 STUDY = """\
 about: Four tasks.
 seeds: 1:1
+leave_one_out: true
+explain: true
 methods:
   local: {label: Local, config: four.yaml, set: {exchange.federated: []}}
   gl: {label: Shared core, config: four.yaml}
@@ -210,9 +213,11 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     for client in FOUR:
         rows_of(client).to_csv(f"{client}.csv", index=False)
+    # a go-alone model of some tasks then sees the labels first, a federation the number
+    order = ("number", "labels", "count", "class")
     (tmp_path / "four.yaml").write_text(
         "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"
-        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in FOUR)}}}\n"
+        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in order)}}}\n"
         "      target: {class: ill, count: visits, labels: [died, back, rare], number: price}\n"
         "      task: {count: counts, number: regression}\n"
         "  batches: 4\n"
