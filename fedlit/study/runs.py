@@ -141,7 +141,7 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     for split, own in predictions.groupby("split"):
         rows = own.sort_values("row")
         # beside other clients, a client's rows have columns of theirs, in another order: not these, nor their order
-        told = sorted(c for c in rows if is_target(c) and rows[c].notna().any())
+        told = sorted(str(c) for c in rows if is_target(c) and rows[c].notna().any())
         labels = "\n".join("\n".join(rows[column].fillna("")) for column in told)
         digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
         found[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}

@@ -223,7 +223,9 @@ def test_a_task_that_cannot_be_meant(task: TaskSettings, message: str) -> None:
 
 def test_tables_have_tasks_by_client(tmp_path: Path) -> None:
     for name in ("north", "south"):
-        rows = pd.DataFrame({"x": [k * 7 % 60 for k in range(60)], "y": [k % 2 if name == "north" else k / 7 for k in range(60)]})
+        rows = pd.DataFrame(
+            {"x": [k * 7 % 60 for k in range(60)], "y": [k % 2 if name == "north" else k / 7 for k in range(60)]}
+        )
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
     files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
     source = Tables(files, "y", task={"s*": {"name": "regression", "loss": "huber"}})
