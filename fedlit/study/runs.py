@@ -120,7 +120,8 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
     found = {}
     for client, own in predictions[predictions["split"] == "test"].groupby("client"):
         classes = own.loc[:, own.columns.str.startswith("probability_")].notna().any().sum()
-        if classes > 1 and own["target"].nunique() > 1 and own["predicted"].nunique() == 1:
+        several = "target" not in own or own["target"].isna().all()  # labels a row: a column each
+        if not several and classes > 1 and own["target"].nunique() > 1 and own["predicted"].nunique() == 1:
             found[str(client)] = str(own["predicted"].iloc[0])
     return found
 
@@ -139,7 +140,8 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for split, own in predictions.groupby("split"):
         rows = own.sort_values("row")
-        told = [c for c in rows if is_target(c) and (c == "target" or rows[c].notna().any())]
+        # beside other clients, a client's rows have columns of theirs, in another order: not these, nor their order
+        told = sorted(str(c) for c in rows if is_target(c) and rows[c].notna().any())
         labels = "\n".join("\n".join(rows[column].fillna("")) for column in told)
         digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
         found[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}

@@ -66,7 +66,7 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
             "bare": {"path": "sites/bare.csv", "names": ["c1", "c2", "c3", "c4"]},
             "north": "sites/north.csv",
             "south": "sites/south.csv",
-            "west": {"path": "sites/west.csv", "sep": ";", "decimal": ","},
+            "west": {"path": "sites/west.csv", "sep": ";"},
         },
         "target": {"bare": "c4", "north": "outcome", "south": "target", "west": "class"},
         "task": {"south": "regression"},
@@ -93,6 +93,31 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     assert main(["test", "--config", "sites.yaml", "--ckpt_path", "best"]) == 0
     scores = pd.read_csv("lightning_logs/sites/version_0/test.csv")
     assert {"bare", "north", "south", "west"} <= set(scores.iloc[:, 0])
+
+
+def test_columns_with_points_and_with_commas_are_numbers(here: Path) -> None:
+    """How a number is written is found column by column: nothing is said of the whole file."""
+    frame = site("north.csv", 1, outcome=ill, dose=lambda own, draw: draw.normal(5, 1, len(own)).round(2))
+    frame["bmi"] = frame["bmi"].map(lambda own: f"{own:.1f}".replace(".", ","))
+    frame.to_csv("sites/north.csv", index=False, sep=";")
+    assert main(["init", "sites", "--target", "outcome"]) == 0
+    (table,) = Tables(**settings()).tables(seed=1)
+    assert {"bmi", "dose"} <= set(table.features.select_dtypes("number")) and not table.categorical
+
+
+def test_a_column_of_sites_in_one_file_can_make_clients(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site(
+        "every.csv", 5, 240,
+        hospital=lambda own, draw: draw.choice(["north", "south", "west"], len(own)),
+        outcome=lambda own, draw: own["age"] * 2.5 + draw.normal(size=len(own)),
+    )  # fmt: skip
+    assert main(["init", "sites/every.csv", "--target", "outcome", "--out", "mine.yaml"]) == 0
+    assert "client_column: hospital makes a client of each value" in " ".join(capsys.readouterr().out.split())
+    file = Path("mine.yaml")
+    text = file.read_text()
+    assert "      # client_column: hospital\n" in text
+    file.write_text(text.replace("# client_column", "client_column"))
+    assert [table.name for table in Tables(**settings("mine.yaml")).tables(seed=1)] == ["north", "south", "west"]
 
 
 def test_real_files_are_understood(

@@ -28,6 +28,7 @@ from fedlit.run.run import Run
 from fedlit.show.corrections import histogram_figure
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
+from fedlit.study.runs import _one_class, _rows
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -50,6 +51,7 @@ def rows_of(client: str, rows: int = 120) -> pd.DataFrame:
         frame["back"] = np.where(x[:, 2] > 0, "yes", "no")
         frame["rare"] = 0
         frame.loc[rng.random(rows) < 0.2, "back"] = None
+        frame.loc[rng.random(rows) < 0.2, "died"] = None
     else:
         frame["price"] = 500 + 40 * signal
     return frame
@@ -193,6 +195,8 @@ def test_several_labels_are_drawn_and_described_without_classes() -> None:
 STUDY = """\
 about: Four tasks.
 seeds: 1:1
+leave_one_out: true
+explain: true
 methods:
   local: {label: Local, config: four.yaml, set: {exchange.federated: []}}
   gl: {label: Shared core, config: four.yaml}
@@ -210,9 +214,11 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     for client in FOUR:
         rows_of(client).to_csv(f"{client}.csv", index=False)
+    # a go-alone model of some tasks then sees the labels first, a federation the number
+    order = ("number", "labels", "count", "class")
     (tmp_path / "four.yaml").write_text(
         "data:\n  source:\n    class_path: fedlit.Tables\n    init_args:\n"
-        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in FOUR)}}}\n"
+        f"      files: {{{', '.join(f'{client}: {client}.csv' for client in order)}}}\n"
         "      target: {class: ill, count: visits, labels: [died, back, rare], number: price}\n"
         "      task: {count: counts, number: regression}\n"
         "  batches: 4\n"
@@ -231,3 +237,15 @@ def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pyt
     assert "died, back, rare (yes or no, each)" in report and "Poisson deviance" in report
     assert not math.isnan(found.lift.query("client == 'count'")["mean"].iloc[0])
     assert load("four.yaml").describe().clients["labels"]["positive"] == [1, "yes", 1]
+
+
+def test_rows_of_several_labels_are_the_same_whoever_is_beside_them() -> None:
+    alone = pd.DataFrame({"split": "test", "row": [1, 2], "client": "labels", "target_a": ["1", None]})
+    alone = alone.assign(target_b=["no", "yes"], probability_a=0.2, probability_b=0.7, predicted_a="0")
+    other = pd.DataFrame({"split": "test", "row": [1], "client": "x", "target_b": ["1"], "target": ["2"]})
+    told = _rows(alone)
+    for both in ([alone, other], [other, alone]):
+        mixed = pd.concat(both, ignore_index=True)
+        assert _rows(mixed[mixed["client"] == "labels"]) == told and _one_class(mixed) == {}
+    assert _one_class(alone) == {}
+    assert _rows(alone.assign(target_b=["yes", "yes"])) != told

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from fedlit.data.examine.facts import is_number, sampled, task_of
+from fedlit.data.examine.facts import is_number, labels_of, sampled, task_of
 from fedlit.data.examine.finding import Finding, counted
 from fedlit.data.schema.column import FALSE, TRUE
 from fedlit.data.schema.missing import suspects
@@ -28,7 +28,7 @@ _NO_WORDS = """
 
 def alone(table: ClientTable) -> list[Finding]:
     """What is odd in a table, leaks aside (see :mod:`fedlit.data.examine.leaks`)."""
-    return [*_groups(table), *_missing(table), *_task(table), *_dates(table), *_positive(table)]
+    return [*_untrainable(table), *_groups(table), *_missing(table), *_task(table), *_dates(table), *_positive(table)]
 
 
 def said_by_findings(note: str) -> bool:
@@ -56,6 +56,27 @@ def likely_positive(labels: list[object]) -> object | None:
         if word in TRUE.union(_WORDS.split()) or against in FALSE.union(_NO_WORDS.split()):
             return label
     return None
+
+
+def _untrainable(table: ClientTable) -> list[Finding]:
+    """Training rows from which nothing can be learnt."""
+    target, task = table.target.iloc[table.splits["train"]], task_of(table)
+    held = target.dropna()
+    advice = "Say another target, or leave the client out."
+    different = [set(own) for own in labels_of(target).values()] or [set(held.unique())]
+    if not len(held):
+        what = "no training row has a value to predict"
+    elif task == "classification" and len(different[0]) < 2:
+        what = f"one class: a classifier cannot be trained on it ({held.iloc[0]} in all {len(held):,} training rows)"
+        advice = "Leave the client out, or give all clients the common classes: data.align: classes."
+    elif task == "multi_label" and all(len(own) < 2 for own in different):
+        what = f"no label has two values in its {len(held):,} training rows: a classifier cannot be trained on it"
+    elif task == "counts" and different[0] == {0}:
+        what = f"0 in all {len(held):,} training rows: no rate can be learnt from it"
+    else:
+        return []
+    name = ", ".join(labels_of(table.target)) or str(table.target.name)
+    return [Finding("untrainable", (table.name,), name, what, advice)]
 
 
 def _groups(table: ClientTable) -> list[Finding]:

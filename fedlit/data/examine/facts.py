@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from fedlit.data.table import SPLITS, ClientTable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "sampled", "task_of"]
+__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "labels_of", "last_of", "sampled", "task_of"]
 
 SAMPLE = 100_000
 """Rows of which quantiles and different values are taken, spread over the table."""
@@ -54,6 +55,7 @@ class ClientFacts:
         classes: label → rows, the most frequent first; empty where a number is predicted.
         positive: the label that counts as positive where there are two.
         quantiles: of a number that is predicted.
+        labels: of several labels a row, each with its values → rows.
         columns: by name.
         left_out: column → why.
         missing: empty cells.
@@ -68,6 +70,7 @@ class ClientFacts:
     classes: Mapping[Any, int]
     positive: Any
     quantiles: tuple[float, ...]
+    labels: Mapping[str, Mapping[Any, int]]
     columns: Mapping[str, ColumnFacts]
     left_out: Mapping[str, str]
     missing: int
@@ -79,6 +82,7 @@ class ClientFacts:
         made = {own.name: getattr(self, own.name) for own in fields(self)}
         made["columns"] = {name: vars(own) for name, own in self.columns.items()}
         made["classes"] = {str(label): rows for label, rows in self.classes.items()}
+        made["labels"] = {name: {str(value): rows for value, rows in own.items()} for name, own in self.labels.items()}
         return made
 
 
@@ -99,26 +103,35 @@ def is_number(column: pd.Series) -> bool:
     return column.dtype.kind in "iuf"
 
 
+def labels_of(target: pd.Series) -> dict[str, list[Any]]:
+    """Of a target of several labels a row, each label's known values; empty of any other."""
+    if not isinstance(target.name, tuple):
+        return {}
+    rows = [row for row in target if isinstance(row, tuple)]
+    return {str(name): [row[place] for row in rows if row[place] is not None] for place, name in enumerate(target.name)}
+
+
 def facts_of(table: ClientTable) -> ClientFacts:
     """Look at one table."""
     target, task, features = table.target, task_of(table), table.features
     classes: dict[Any, int] = {}
     quantiles: tuple[float, ...] = ()
-    if getattr(target, "ndim", 1) == 1:
-        if task == "classification":
-            classes = {label: int(count) for label, count in target.value_counts().items()}
-        elif is_number(target):
-            quantiles = tuple(map(float, target.quantile([0, *QUANTILES, 1])))
+    several = labels_of(target)
+    if not several and task == "classification":
+        classes = {label: int(count) for label, count in target.value_counts().items()}
+    elif is_number(target):
+        quantiles = tuple(map(float, target.quantile([0, *QUANTILES, 1])))
     missing = {str(name): int(count) for name, count in features.isna().sum().items()}
     columns = _columns(table, missing)
     return ClientFacts(
         client=table.name,
         rows={split: len(table.splits[split]) for split in SPLITS},
-        target=str(getattr(target, "name", None) or ", ".join(map(str, getattr(target, "columns", ())))),
+        target=", ".join(several) or str(target.name),
         task=task,
         classes=classes,
         positive=_positive(table, classes),
         quantiles=quantiles,
+        labels={name: dict(Counter(held)) for name, held in several.items()},
         columns=columns,
         left_out=dict(table.schema.left_out) if table.schema is not None else {},
         missing=round(sum(own.missing * len(features) for own in columns.values())),
@@ -130,12 +143,16 @@ def facts_of(table: ClientTable) -> ClientFacts:
 def _positive(table: ClientTable, classes: Mapping[Any, int]) -> Any:
     if len(classes) != 2:
         return None
-    if table.positive is not None:
-        return table.positive
+    return table.positive if table.positive is not None else last_of(classes)
+
+
+def last_of(values: Iterable[Any]) -> Any:
+    """The last one in their order: that of text where they have none."""
+    own = list(values)
     try:
-        return max(classes)
+        return max(own)
     except TypeError:
-        return max(classes, key=str)
+        return max(own, key=str)
 
 
 def _columns(table: ClientTable, missing: Mapping[Any, int]) -> dict[str, ColumnFacts]:

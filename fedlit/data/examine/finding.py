@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 __all__ = ["KINDS", "Finding", "Kind", "counted", "named"]
 
-Kind = Literal["leak", "rows", "group", "missing", "task", "date", "positive", "name", "scale", "kind", "values",
-               "labels"]  # fmt: skip
+Kind = Literal["untrainable", "leak", "rows", "group", "missing", "task", "date", "positive", "name", "scale", "kind",
+               "values", "labels"]  # fmt: skip
 
 KINDS: dict[Kind, str] = {
+    "untrainable": "a client that cannot be trained",
     "leak": "a column tells the target",
     "rows": "the same rows at two clients",
     "group": "several rows of one person or thing",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.examine.alike import same_labels, same_rows, same_values
 from fedlit.data.examine.alone import alone, said_by_findings
 from fedlit.data.examine.between import between, common_columns
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, last_of
 from fedlit.data.examine.finding import KINDS, Finding, counted, named
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
 from fedlit.data.examine.suggest import suggested
@@ -84,7 +84,7 @@ class Page(Shown):
             yield f"{title[0].upper()}{title[1:]}:"
             advice = Counter(finding.advice for finding in own)
             for finding in own[:_MOST_OF_A_KIND]:
-                one = finding.kind in ("leak", "group", "missing", "task", "date", "positive")
+                one = finding.kind in ("untrainable", "leak", "group", "missing", "task", "date", "positive")
                 who = named(finding.clients) if one else ""
                 head = ", ".join(filter(None, [who, finding.column]))
                 stop = "" if finding.what.endswith("?") else "."
@@ -194,6 +194,9 @@ def _target(own: ClientFacts) -> str:
             f"{own.target}, a number ({own.task}): {low:.4g} to {high:.4g}, half of it in {first:.4g} to {third:.4g}, "
             f"median {middle:.4g}"
         )
+    if own.labels:
+        rows = sum(own.rows.values())
+        return f"{own.target} ({own.task}): {'; '.join(_label(name, held, rows) for name, held in own.labels.items())}"
     if not own.classes:
         return f"{own.target} ({own.task})"
     rows = sum(own.classes.values())
@@ -202,6 +205,18 @@ def _target(own: ClientFacts) -> str:
     more = f", … ({len(labels)} classes)" if len(labels) > _MOST_CLASSES else ""
     positive = f"; positive is {own.positive}" if own.positive is not None else ""
     return f"{own.target}: {', '.join(shown)}{more}{positive}"
+
+
+def _label(name: str, held: Mapping[Any, int], rows: int) -> str:
+    """One of several labels: how often it is true, and of how many rows it is not known."""
+    known = sum(held.values())
+    gaps = f", not known of {counted(rows - known, 'row')}" if known < rows else ""
+    if len(held) < 2:
+        return f"{name} {f'always {next(iter(held))}' if held else 'never known'}{gaps}"
+    positive = 1 if set(held) <= {0, 1} else last_of(held)
+    return (
+        f"{name} {positive} in {held[positive]:,} of {counted(known, 'row')} ({_share(held[positive] / known)}){gaps}"
+    )
 
 
 def _columns(own: ClientFacts) -> Grid:

@@ -28,6 +28,9 @@ __all__ = ["Proposal", "propose"]
 _NAMES = """target label labels class outcome y response diagnosis species readmitted survived died death event chd num
     default churn progression status result"""  # of targets, the likeliest first
 _NO_TARGETS, _ONE_VALUE = ("identifier", "free text", "date"), ("constant", "empty")
+_SITES = """site hospital client clinic centre center branch bank region area ward district country city store shop
+    school plant factory institution department practice location"""  # of columns that name the client of each row
+_MOST_SITES = 50
 _TIME = {"year", "month", "date", "time", "day"}
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _SEPARATORS = ",;\t|"
@@ -54,6 +57,7 @@ class Proposal:
         kinds: column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
         notes: what a person should know.
+        sites: the column that may name the client of each row, where there is one file.
     """
 
     client: str
@@ -68,6 +72,7 @@ class Proposal:
     kinds: Mapping[str, str] = field(default_factory=dict)
     codes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    sites: str | None = None
 
     @property
     def entry(self) -> Any:
@@ -95,26 +100,30 @@ def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str]
                 f"--target: expected a client among {', '.join(clients)}, found {client!r}."
                 + did_you_mean(client, clients)
             )
-    made = [_propose(place, targets.get(place.client, targets.get(None)), names) for place in places]
+    made = [_propose(place, len(places) == 1, targets.get(place.client, targets.get(None)), names) for place in places]
     if names is not None and not any("names" in own.options for own in made):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
     return made
 
 
-def _propose(place: Place, target: str | None, names: Sequence[str] | None) -> Proposal:
+def _propose(place: Place, single: bool, target: str | None, names: Sequence[str] | None) -> Proposal:
     path = find_file(place.client, place.path, None)
     options, notes = _header(place.client, path, names)
     raw = read_table(path, ReadOptions(**options), place.client)
     options |= _found(raw.notes)
-    kinds, codes, decimal = _kinds(raw.frame)
-    options |= {"decimal": ","} if decimal else {}
+    kinds, codes = _kinds(raw.frame)
     columns = list(map(str, raw.frame.columns))
     target, why = _target(raw, columns, kinds, target)
-    task, labels, positive, unlabelled = _predicted(raw, target, "," if decimal else None)
+    task, labels, positive, unlabelled = _predicted(raw, target)
+    sites = _sites(raw.frame, kinds, codes, target) if single else None
+    if sites is not None:
+        values = raw.frame[sites].nunique()
+        told = f"{place.client}: {sites!r} has {values} values and may name sites: client_column: {sites}"
+        notes.append(f"{told} makes a client of each value")
     return Proposal(
         place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
         {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes),
+        (*([place.note] if place.note else []), *notes), sites,
     )  # fmt: skip
 
 
@@ -185,8 +194,8 @@ def _found(notes: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], bool]:
-    """What columns hold; those that may be codes; whether numbers have decimal commas."""
+def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
+    """What columns hold; those that may be codes."""
     from fedlit.data.schema.schema import Schema
 
     few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
@@ -198,7 +207,7 @@ def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], bool]:
         if own.kind == "numeric" and 2 < typed[name].nunique() <= _FEW_CLASSES and (typed[name].dropna() % 1 == 0).all()
     ]
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
-    return kinds, codes, any(own.notation.decimal == "," for own in schema.columns.values() if own.kind == "numeric")
+    return kinds, codes
 
 
 # ---------------------------------------------------------------------- the target
@@ -235,11 +244,25 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
     )
 
 
+def _sites(frame: pd.DataFrame, kinds: Mapping[str, str], codes: Sequence[str], target: str) -> str | None:
+    """The first column of categories that is called like a place."""
+    for name in map(str, frame.columns):
+        among = kinds[name] == "categorical" or name in codes
+        if (
+            name != target
+            and among
+            and set(_SITES.split()) & set(words_of(name))
+            and 2 <= frame[name].nunique() <= _MOST_SITES
+        ):
+            return name
+    return None
+
+
 def _few_values(values: pd.Series) -> bool:
     return 2 <= values.nunique() <= _FEW_CLASSES
 
 
-def _predicted(raw: Raw, target: str, decimal: str | None) -> tuple[str | None, str, Any, int]:
+def _predicted(raw: Raw, target: str) -> tuple[str | None, str, Any, int]:
     """The task, the labels in words, the positive one, and how many rows have none."""
     import pandas as pd
 
@@ -251,7 +274,7 @@ def _predicted(raw: Raw, target: str, decimal: str | None) -> tuple[str | None, 
     if is_text(values):
         plain = plain_text(values)
         held = plain[~blank(plain, tokens=LABEL_TOKENS)]
-        numbers = parse(held, find_notation(map(str, held.unique()), decimal)[0])
+        numbers = parse(held, find_notation(map(str, held.unique()))[0])
         if not numbers.failed and len(held):
             held = pd.Series(numbers.values, index=held.index)
     else:

@@ -50,6 +50,8 @@ def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
         made["task"] = tasks
     if positive := {own.client: own.positive for own in proposals if own.positive is not None}:
         made["positive"] = positive
+    if proposals[0].sites is not None:  # of any client, so that client_column can be added
+        made |= {key: next(iter(own.values())) for key in ("task", "positive") if (own := made.get(key))}
     if any(own.unlabelled for own in proposals):
         made["unlabelled"] = "drop"
     made["validation"] = VALIDATION
@@ -90,6 +92,9 @@ def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Finding
     for key, value in settings.items():
         lines += _comment(comments[key], 6)
         lines += _entry(key, value, 6)
+    if (sites := proposals[0].sites) is not None:
+        text = f"To make a client of each value of {sites!r}, take the # away:"
+        lines += [*_comment([text], 6), f"      # {_flow({'client_column': sites})[1:-1]}"]
     lines += _advice(proposals, findings)
     return "\n".join(lines) + "\n" + _TRAINING
 

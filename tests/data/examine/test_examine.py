@@ -330,3 +330,25 @@ def test_a_page_is_plain_data(tmp_path: Path) -> None:
     told = json.loads(json.dumps(page.to_dict()))
     assert told["findings"][0]["column"] == "told"
     assert told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
+
+
+def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
+    died, back = np.repeat([1, 0], [60, 180]), np.repeat(["yes", "no", None], [90, 130, 20])
+    page = looked(tmp_path, ["died", "back"], north=made(1, died=died, back=back).drop(columns="outcome"))
+    text = str(page)
+    assert "north: predicts died, back (multi_label): " in text and "('died'" not in text
+    assert "died 1 in 60 of 240 rows (25 %); back yes in 90 of 220 rows (40.9 %), not known of 20 rows" in text
+    assert of(page, "untrainable") == []
+
+
+@pytest.mark.parametrize(
+    ("target", "task", "what"),
+    [
+        ("outcome", None, "one class: a classifier cannot be trained on it"),
+        (["outcome", "other"], None, "no label has two values"),
+        ("outcome", "counts", "no rate can be learnt"),
+    ],
+)
+def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, task: str | None, what: str) -> None:
+    page = looked(tmp_path, target, {"task": task}, north=made(1, outcome=0, other="no"))
+    assert what in only(page, "untrainable").what and page.findings[0].kind == "untrainable"
