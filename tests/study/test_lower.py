@@ -25,7 +25,7 @@ from fedlit.study.lift import MEAN, WORST, Scores, answers, estimates, lifts
 from fedlit.study.markdown import markdown_tables
 from fedlit.study.method import Method, Search
 from fedlit.study.report import write_report
-from fedlit.study.runs import _best
+from fedlit.study.runs import best_arguments
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
@@ -219,8 +219,13 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
 
 def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
     job = Job("gl", 1, "", "", "", [], "rmse", "best", 0, False)
-    assert _best(job) == ["--checkpoint.monitor=val/rmse", "--checkpoint.mode=min", "--checkpoint.best=1"]
-    assert "--checkpoint.mode=max" in _best(replace(job, choose="r2")) and _best(replace(job, checkpoint="last")) == []
+    assert best_arguments(job.checkpoint, job.choose) == [
+        "--checkpoint.monitor=val/rmse",
+        "--checkpoint.mode=min",
+        "--checkpoint.best=1",
+    ]
+    assert "--checkpoint.mode=max" in best_arguments(job.checkpoint, "r2")
+    assert best_arguments("last", job.choose) == []
 
 
 def test_a_search_looks_for_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
