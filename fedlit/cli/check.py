@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_SHAPED = ("mutations",)  # keys of data that change tables and need all of fedlit to be understood
+_SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need all of fedlit to be understood
 
 
 def main(argv: Sequence[str]) -> int:
@@ -28,7 +28,6 @@ def main(argv: Sequence[str]) -> int:
         description="Look at the tables of a configuration: rows, types, missing cells, classes; columns that tell the "
         "target; names, units, categories and labels that look alike at several clients; the same rows at two. Ends "
         "with what to write. Any key of the configuration can be changed: --seed 5",
-        allow_abbrev=False,
     )
     parser.add_argument("--config", action="append", help="the configuration: its name, or a file; again for changes")
     parser.add_argument("--columns", action="store_true", help="show each column")

@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="fedlit data",
         description="Sources of data: which there are, where their files were found, and how they are fetched.",
         epilog=f"sources: {', '.join(SOURCES)}",
-        allow_abbrev=False,
     )
     parser.add_argument("action", nargs="?", default="list", help="list (the default), fetch NAME or show NAME")
     parser.add_argument("name", nargs="?", help="the source to fetch or to show")

@@ -17,9 +17,8 @@ def main(argv: Sequence[str]) -> int:
         prog="fedlit explain",
         description="Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words. "
         "Needs no data; with --client also that client's own columns by class, from its own table.",
-        allow_abbrev=False,
     )
-    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_run()
     parser.add_argument("--client", help="draw this client's marked columns by class, from its own table")
     parser.add_argument("--epoch", type=int, help="after this epoch, one that was recorded (default: the last)")
     parser.add_argument(

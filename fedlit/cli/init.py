@@ -26,7 +26,6 @@ def main(argv: Sequence[str]) -> int:
         prog="fedlit init",
         description="Look at the tables of a folder, one client a file, and write a commented configuration that "
         "trains as it is. What is guessed is said.",
-        allow_abbrev=False,
     )
     parser.add_argument("folder", help="a folder, a pattern such as 'sites/*.csv', or one file")
     parser.add_argument(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedlit.cli.parser import Parser
 from fedlit.run.arguments import read
-from fedlit.run.folders import find_run, to_score
+from fedlit.run.folders import find_trained
 from fedlit.run.keys import GROUPS
 
 __all__ = ["main"]
@@ -19,9 +19,8 @@ def main(argv: Sequence[str]) -> int:
         description="Let a client join a federation that has been trained. It takes the run's federated tensors and "
         "trains its private parts on its own rows. Says what it gains over going alone. All settings are the run's, "
         "but for those in --config and --KEY VALUE.",
-        allow_abbrev=False,
     )
-    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+    parser.add_run()
     parser.add_argument("--config", required=True, help="the new client's: data.source, and keys to change")
     parser.add_argument("--client", help="which client of the source, where it has several")
     parser.add_argument(
@@ -39,8 +38,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--baselines", nargs="+", metavar="NAME", help="these go-alone models only (default: all)")
     own, keys = _apart(argv)
     asked = parser.parse_args(own)
-    folder = find_run(asked.run)
-    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "add-client")
+    folder, _ = find_trained(asked.run, asked.ckpt_path, "add-client")
     config = read("fit", ["--config", asked.config, *keys]).configs[0]  # what is wrong is said before torch is imported
     from fedlit.show.shown import for_terminal
     from fedlit.study.joining import add_client

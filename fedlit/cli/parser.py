@@ -40,7 +40,18 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **options)
+        super().__init__(formatter_class=_Formatter, allow_abbrev=False, **options)
+
+    def add_run(self, client: str | None = None) -> None:
+        """``--run``, and ``--client`` and ``--ckpt_path`` of commands for one client.
+
+        Args:
+            client: what the client is for.
+        """
+        self.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+        if client is not None:
+            self.add_argument("--client", required=True, help=client)
+            self.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
 
     def parse_args(self, args: Sequence[str], namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
         """See the class; a misspelt flag is said before one that is missing, for it may be that one."""

@@ -27,7 +27,6 @@ def main(argv: Sequence[str]) -> int:
         prog="fedlit partition",
         description="Show how the clients of a configuration differ: rows, classes, and the earth mover's distance of "
         "each to the whole. Any key of the configuration can be changed: --seed 5, --data.source.init_args.clients 5",
-        allow_abbrev=False,
     )
     parser.add_argument("action", help="describe")
     parser.add_argument("--config", help="the configuration: its name, or a file")

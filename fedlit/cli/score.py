@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError
-from fedlit.run.folders import find_run, to_score
+from fedlit.run.folders import find_trained
 from fedlit.score.files import check_input, check_output, read_rows, scores_beside, write_scores
 
 if TYPE_CHECKING:
@@ -28,14 +28,11 @@ def predict(argv: Sequence[str]) -> int:
         prog="fedlit predict",
         description="Score rows of a file with one client of a trained run. The rows need no label, and the tables "
         "that were trained on need not be there.",
-        allow_abbrev=False,
     )
-    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
-    parser.add_argument("--client", required=True, help="the client whose encoder and network are used")
+    parser.add_run(client="the client whose encoder and network are used")
     parser.add_argument("--data", required=True, type=Path, help="rows: .csv, .csv.gz or .parquet")
     parser.add_argument("--out", type=Path, help=".csv or .parquet (default: NAME.scores.csv beside the rows)")
     parser.add_argument("--keys", nargs="+", metavar="COLUMN", help="columns of the rows that the scores begin with")
-    parser.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
     if any(arg.partition("=")[0] in ("--config", "-c") for arg in argv):
         raise ConfigError(
             "fedlit predict: expected --run RUN (new rows, from --data) or --config NAME (a split of the tables that "
@@ -45,8 +42,7 @@ def predict(argv: Sequence[str]) -> int:
     check_input(asked.data)
     out = asked.out or scores_beside(asked.data)
     check_output(out, asked.data)
-    folder = find_run(asked.run)
-    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "predict")  # before torch is imported
+    folder, _ = find_trained(asked.run, asked.ckpt_path, "predict")  # before torch is imported
     from fedlit.run.trained import load_run
     from fedlit.show.shown import for_terminal
 
@@ -75,10 +71,8 @@ def export(argv: Sequence[str]) -> int:
         prog="fedlit export",
         description="Write one client of a trained run as a folder of data: encoder, network, model card. "
         "fedlit.score.load(FOLDER) scores rows with it, without Lightning, and runs no code from it.",
-        allow_abbrev=False,
     )
-    parser.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
-    parser.add_argument("--client", required=True, help="the client")
+    parser.add_run(client="the client")
     parser.add_argument("--out", help="the folder (default: export/CLIENT in the run's folder)")
     parser.add_argument(
         "--format",
@@ -87,10 +81,8 @@ def export(argv: Sequence[str]) -> int:
         help="of the network: operations and tensors as data (default), ONNX, or torch.export's own, whose reader can "
         "run what is in the file",
     )
-    parser.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")
     asked = parser.parse_args(argv)
-    folder = find_run(asked.run)
-    to_score(folder.parent.parent, folder.parent.name, asked.ckpt_path, folder, "export")  # before torch is imported
+    folder, _ = find_trained(asked.run, asked.ckpt_path, "export")  # before torch is imported
     from fedlit.run.export import export as write
     from fedlit.show.shown import for_terminal
 

@@ -34,9 +34,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "trials are chosen on validation. Started again, it goes on.",
     }
     known = ", ".join(name.removesuffix(".yaml") for name in known_configs(studies=True))
-    parser = Parser(
-        prog=f"fedlit {command}", description=about[command], epilog=f"studies: {known}", allow_abbrev=False
-    )
+    parser = Parser(prog=f"fedlit {command}", description=about[command], epilog=f"studies: {known}")
     parser.add_argument("study", help="a YAML file, or the name of one in configs/studies/")
     parser.add_argument("--seeds", help="8:28 (both ends included) or 1,2,5; by default the study's")
     parser.add_argument(

@@ -111,11 +111,11 @@ class AgreedColumn:
     moments: Moments | None = None
     tail: Tail = ""
 
-    def encoder(self, name: str, terms: Terms, moments: Moments | None = None) -> ColumnEncoder:
-        """What all of them encode such a column with; their own moments where there are none for all."""
+    def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
+        """What all of them encode such a column with."""
         kind = self.kind or NUMBERS
         gap = terms.missing == "indicator" if kind == NUMBERS else terms.categories == "auto"
-        return ColumnEncoder(name, kind, self.moments or moments, self.categories or (), self.tail, gap=gap)
+        return ColumnEncoder(name, kind, self.moments, self.categories or (), self.tail, gap=gap)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
 from fedlit.spec import ClientSpec, Site
-from fedlit.tasks import TASKS, MultiLabel, Task
+from fedlit.tasks import MultiLabel, Task, task_from, task_state
 
 __all__ = ["TableEncoder"]
 
@@ -230,23 +230,18 @@ class TableEncoder:
             "columns": {name: column.state_dict() for name, column in self.columns.items()},
             "features": list(self.features),
             "common": self.common,
-            "task": {"name": self.task.name, **self._task_state()},
+            "task": task_state(self.task),
             "seen": list(self.seen),
             "target": self.target_name,
             **({} if self.schema is None else {"schema": self.schema.to_dict()}),
         }
-
-    def _task_state(self) -> dict[str, Any]:
-        own: dict[str, Any] = asdict(self.task)  # type: ignore[call-overload]  # tasks are dataclasses
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in own.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the encoder whose state it is."""
         self.scaling, self.categories, self.common = state["scaling"], state["categories"], state["common"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
         self.features = tuple(state["features"])
-        task = {key: tuple(own) if isinstance(own, list) else own for key, own in state["task"].items()}
-        self.task, self.seen = TASKS[str(task.pop("name"))](**task), tuple(state["seen"])
+        self.task, self.seen = task_from(state["task"]), tuple(state["seen"])
         self.target_name = state["target"]
         self.schema = Schema.of(state["schema"]) if "schema" in state else None
 

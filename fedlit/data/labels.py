@@ -17,10 +17,10 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Labels", "class_labels", "read_target"]
+__all__ = ["MANY_CLASSES", "Labels", "class_labels", "read_target"]
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
-_FEW = 10  # whole numbers: from here on they may be meant as numbers
+MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
 
 
@@ -109,14 +109,14 @@ def read_target(
 
 def _cells(where: str, raw: pd.Series, missing: tuple[str | float, ...]) -> pd.Series:
     """Cells that hold one label or number each; NaN where none."""
-    from fedlit.data.schema.column import is_text, plain_types
+    from fedlit.data.schema.column import NESTED, is_text, plain_types
     from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
 
     raw = plain_types(raw)
     if not is_text(raw):
         return raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
     if raw.dtype == object:
-        nested = raw[raw.map(lambda cell: isinstance(cell, list | dict | set | tuple | bytes | np.ndarray))]
+        nested = raw[raw.map(lambda cell: isinstance(cell, (*NESTED, bytes)))]
         if len(nested):
             raise DataError(
                 f"{where}: expected labels or numbers, found {type(nested.iloc[0]).__name__} values such as "
@@ -193,28 +193,27 @@ def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     import pandas as pd
 
     from fedlit.data.schema.missing import TOKENS
-    from fedlit.data.schema.numbers import find_notation, parse
+    from fedlit.data.schema.numbers import find_notation, is_code, parse
+    from fedlit.data.schema.spelling import spellings, told_of_spellings
 
     texts = [str(text) for text in held.unique()]
-    codes = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)  # 010 and 10 differ
+    codes = any(map(is_code, texts))
     if not codes and all(_WHOLE.fullmatch(text) for text in texts):
         return held.map({text: int(text.partition(".")[0]) for text in texts}).astype(np.int64), []
     numbers = pd.to_numeric(held, errors="coerce")
     if not codes and numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
         return numbers.astype(np.float64), []
-    notation, _ = find_notation(texts[:5000])
-    if len(texts) > _FEW and not codes and not parse(held, notation).failed:
-        return pd.Series(parse(held, notation).values, index=held.index, name=held.name), []
+    if len(texts) > MANY_CLASSES and not codes:
+        found = parse(held, find_notation(texts[:5000])[0])
+        if not found.failed:
+            return pd.Series(found.values, index=held.index, name=held.name), []
     counts = held.value_counts()
     if {str(text).casefold() for text in counts.index} <= {"true", "false"}:
         return held.map(lambda text: str(text).casefold() == "true").astype(bool), []
-    spelt: dict[str, list[str]] = {}
-    for text in map(str, counts.index):  # the most frequent first
-        spelt.setdefault(text.casefold(), []).append(text)
-    several = [own for own in spelt.values() if len(own) > 1]
+    spelt = spellings(counts.index)  # the most frequent first
     known = {text: own[0] for own in spelt.values() for text in own}
-    shown = shorten([" = ".join(map(repr, own)) for own in several])
-    notes = [f"spellings that are one class: {shown}"] if several else []
+    shown = told_of_spellings(spelt)
+    notes = [f"spellings that are one class: {shown}"] if shown else []
     words = [own for low, (own, *_) in spelt.items() if low in TOKENS]
     if words:
         asked = shorten([f"{own!r} ({int((held == own).sum()):,})" for own in words])
@@ -226,7 +225,7 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     """What should be noted or asked about classes."""
     counts, notes = labels.value_counts(), list[str]()
     names = counts.index.tolist()
-    if task is None and labels.dtype.kind in "iu" and len(counts) > _FEW:
+    if task is None and labels.dtype.kind in "iu" and len(counts) > MANY_CLASSES:
         notes.append(
             f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression "
             "or task: counts"

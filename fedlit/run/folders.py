@@ -9,7 +9,17 @@ from pathlib import Path
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.train.manifest import LAST
 
-__all__ = ["CHECKPOINTS", "find_run", "new_folder", "newest_run", "run_folder", "to_resume", "to_score", "used"]
+__all__ = [
+    "CHECKPOINTS",
+    "find_run",
+    "find_trained",
+    "new_folder",
+    "newest_run",
+    "run_folder",
+    "to_resume",
+    "to_score",
+    "used",
+]
 
 CHECKPOINTS = "checkpoints"
 
@@ -117,6 +127,22 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
     if not path.is_file():
         raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
     return path, run_folder(path)
+
+
+def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, Path]:
+    """(folder, checkpoint) of a run that is named by its folder or its configuration.
+
+    Args:
+        run: see :func:`find_run`.
+        ckpt_path: see :func:`to_score`.
+        purpose: what for; messages say so.
+
+    Raises:
+        ConfigError: there is no such run, or no such checkpoint.
+    """
+    folder = find_run(run)
+    checkpoint, _ = to_score(folder.parent.parent, folder.parent.name, ckpt_path, folder, purpose)
+    return folder, checkpoint
 
 
 def used(checkpoint: Path) -> str:

@@ -16,7 +16,7 @@ from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
-from fedlit.train.manifest import FORMAT, Manifest, read_checkpoint
+from fedlit.train.manifest import TYPES_FOUND, Manifest, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient
@@ -101,7 +101,7 @@ def read_as_then(data: FederatedData, header: Mapping[str, Any]) -> None:
     """Tables of a run of an earlier version are read as that read them."""
     from fedlit.data.sources.before import as_before
 
-    if header and Manifest.read(header).format < FORMAT and not data.clients:
+    if header and Manifest.read(header).format < TYPES_FOUND and not data.clients:
         data.source = as_before(data.source)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.errors import ConfigError
-from fedlit.run.folders import find_run, to_score, used
+from fedlit.run.folders import find_trained, used
 from fedlit.run.served import find_client
 from fedlit.show.shown import say
 from fedlit.train.manifest import Manifest, read_checkpoint
@@ -37,8 +37,7 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
 
 def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
     """A trained run that has a client of this name, and its checkpoint; see :func:`load_run`."""
-    folder = find_run(run)
-    path, _ = to_score(folder.parent.parent, folder.parent.name, str(checkpoint), folder, "score")
+    folder, path = find_trained(run, str(checkpoint), "score")
     if not quiet:
         say(used(path))
     header = read_checkpoint(path, resumable=False)

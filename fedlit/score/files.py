@@ -19,7 +19,7 @@ __all__ = ["check_input", "check_output", "read_rows", "scores_beside", "write_s
 _OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 _TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
-_PARQUET = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
+_TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
 
 
 def _ends(path: Path, endings: tuple[str, ...]) -> bool:
@@ -35,8 +35,8 @@ def check_input(path: Path) -> None:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none"
         raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
-    if not _ends(path, (*_TEXT, *_PARQUET)):
-        raise DataError(f"--data: expected a file that ends in {', '.join((*_TEXT, *_PARQUET))}, found {path.name}")
+    if not _ends(path, (*_TEXT, *_TYPED)):
+        raise DataError(f"--data: expected a file that ends in {', '.join((*_TEXT, *_TYPED))}, found {path.name}")
 
 
 def check_output(path: Path, data: Path) -> None:
@@ -60,7 +60,7 @@ def scores_beside(data: Path) -> Path:
         >>> scores_beside(Path("new.csv.gz")).name
         'new.scores.csv'
     """
-    ending = next(own for own in sorted((*_TEXT, *_PARQUET), key=len, reverse=True) if _ends(data, (own,)))
+    ending = next(own for own in sorted((*_TEXT, *_TYPED), key=len, reverse=True) if _ends(data, (own,)))
     return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending in _TEXT else ".scores.parquet"))
 
 

@@ -14,9 +14,8 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.curves import Line
 from fedlit.tasks.go_alone import COUNTERS, GoAlone
-from fedlit.tasks.regression import MAE, RMSE, numbers_of
+from fedlit.tasks.number import MAE, RMSE, Number, numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +24,7 @@ __all__ = ["Counts"]
 
 
 @dataclass(frozen=True)
-class Counts(Task):
+class Counts(Number):
     """How often something happens: a non-negative whole number, taken for Poisson distributed.
 
     Networks put out the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, the counts that
@@ -90,16 +89,6 @@ class Counts(Task):
         return torch.from_numpy(_counts(target).astype(np.float32))
 
     @property
-    def outputs(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """What is counted."""
-        return (self.target,)
-
-    @property
     def meaning(self) -> tuple[str, ...]:
         """Which rate 0 stands for."""
         return (f"log rate of {self.target} with 0 for {self.mean:.6g}",)
@@ -130,20 +119,11 @@ class Counts(Task):
         """
         return torch.from_numpy(np.asarray(model.predict(x), np.float64))[:, None].clamp_min(self.mean / 1000)
 
-    def as_input(self, outputs: Tensor) -> Tensor:
-        """The output itself, which is 0 at the mean."""
-        return outputs
-
-    @property
-    def input_width(self) -> int:
-        """One."""
-        return 1
-
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Mean Poisson deviance; D², 1 − deviance / that of the scored rows' mean, which is undefined where counts do
         not vary; RMSE and MAE. In float64.
         """
-        true, rate = y.cpu().double(), predictions[:, 0].cpu().double()
+        true, rate = self.true(y), predictions[:, 0].cpu().double()
         finite = len(y) > 0 and bool(torch.isfinite(rate).all())
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
@@ -162,10 +142,9 @@ class Counts(Task):
 
         return score
 
-    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
-        """Counts and rates."""
-        true, found = y.cpu().double().numpy(), predictions[:, 0].cpu().double().numpy()
-        return (true, found) if len(true) and np.isfinite(found).all() else None
+    def true(self, y: Tensor) -> Tensor:
+        """The counts themselves."""
+        return y.cpu().double()
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
         """``row``, ``target``, ``predicted``: the count, and the rate."""

@@ -12,22 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
-from fedlit.tasks.curves import Line
 from fedlit.tasks.go_alone import REGRESSORS, GoAlone
+from fedlit.tasks.number import MAE, RMSE, Number, numbers_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAE", "RMSE", "Regression", "numbers_of"]
-
-RMSE = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True)
-MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
+__all__ = ["Regression"]
 
 
 @dataclass(frozen=True)
-class Regression(Task):
+class Regression(Number):
     """A number.
 
     Networks see (target − mean) / scale; predictions, RMSE and MAE are in the user's units, the loss is not.
@@ -98,16 +94,6 @@ class Regression(Task):
         return torch.from_numpy(((values - self.mean) / self.scale).astype(np.float32))
 
     @property
-    def outputs(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """What the number is called."""
-        return (self.target,)
-
-    @property
     def meaning(self) -> tuple[str, ...]:
         """Which numbers 0 and 1 stand for."""
         return (f"{self.target} with 0 for {self.mean:.6g}", f"1 for {self.mean + self.scale:.6g}")
@@ -135,18 +121,9 @@ class Regression(Task):
         """Its number: it was fitted to the standardised target."""
         return self.predict(torch.from_numpy(np.asarray(model.predict(x)))[:, None])
 
-    def as_input(self, outputs: Tensor) -> Tensor:
-        """The output itself, which is standardised as the client's columns are."""
-        return outputs
-
-    @property
-    def input_width(self) -> int:
-        """One."""
-        return 1
-
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """RMSE, MAE and R², in float64; R² is undefined where the target does not vary."""
-        value = y.cpu().double() * self.scale + self.mean
+        value = self.true(y)
         error = predictions[:, 0].cpu().double() - value
         finite = len(y) > 0 and bool(torch.isfinite(error).all())
 
@@ -166,10 +143,9 @@ class Regression(Task):
 
         return score
 
-    def numbers(self, predictions: Tensor, y: Tensor) -> Line | None:
+    def true(self, y: Tensor) -> Tensor:
         """In the user's units."""
-        true, found = y.cpu().double().numpy() * self.scale + self.mean, predictions[:, 0].cpu().double().numpy()
-        return (true, found) if len(true) and np.isfinite(found).all() else None
+        return y.cpu().double() * self.scale + self.mean
 
     def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
         """``row``, ``target``, ``predicted``: the target to a millionth of the scale, as a standardised float32 has it;
@@ -188,33 +164,3 @@ class Regression(Task):
         target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
         task = cls()
         return task, torch.tensor(predicted)[:, None], torch.tensor(target)
-
-
-_FURTHEST = 1e15
-"""How many scales a target may be from the mean: sums of its squares are still within float32."""
-
-
-def numbers_of(target: pd.Series, task: str, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
-    """A target as float64, for a task of this name.
-
-    Raises:
-        DataError: not numbers, or not finite; with one that is at fault.
-    """
-    import pandas as pd
-
-    if target.dtype.kind not in "iuf":
-        no_number = pd.to_numeric(target.astype(str), errors="coerce").isna()
-        found = [target[no_number].iloc[0], int(no_number.sum())] if no_number.any() else [target.iloc[0], len(target)]
-        raise DataError(
-            f"target {target.name!r}: expected numbers for task: {task}, found {found[1]} others of {len(target)}, "
-            f"such as {str(found[0])!r}; mend them, name another target, or task: classification"
-        )
-    values = target.to_numpy(np.float64)
-    wrong = ~(np.abs(values - mean) <= _FURTHEST * scale)
-    if wrong.any():
-        raise DataError(
-            f"target {target.name!r}: expected finite numbers within {_FURTHEST * scale:g} of {mean:g}, found "
-            f"{int(wrong.sum())} others of {len(values)}, such as {values[wrong][0]:g} in row "
-            f"{target.index[wrong][0]}; mend or drop those rows"
-        )
-    return values

@@ -12,14 +12,17 @@ from fedlit.errors import ConfigError
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
 
-__all__ = ["FORMAT", "LAST", "Manifest", "read_checkpoint"]
+__all__ = ["FORMAT", "LAST", "TYPES_FOUND", "Manifest", "read_checkpoint"]
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
 
 FORMAT = 3
 """Of checkpoints; those of version 0.1 have none, those of 0.2 have 2. What they lack is learnt anew from the run's own
-rows, which are read as then."""
+rows."""
+
+TYPES_FOUND = 3
+"""The first format of runs whose tables were read as they are now (see :mod:`fedlit.data.sources.before`)."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change
 

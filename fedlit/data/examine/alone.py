@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 
 from fedlit.data.examine.facts import is_number, labels_of, sampled, task_of
 from fedlit.data.examine.finding import Finding, counted
+from fedlit.data.labels import MANY_CLASSES
 from fedlit.data.schema.column import FALSE, TRUE
-from fedlit.data.schema.missing import suspects
+from fedlit.data.schema.missing import are_days, suspects
 from fedlit.data.table import ClientTable
 
 __all__ = ["alone", "likely_positive", "said_by_findings"]
 
 _GROUP = re.compile(r": (?P<column>[^:]+): left out: .*split: \{group: ")
-_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _WORDS = """
     positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present
@@ -127,7 +126,7 @@ def _task(table: ClientTable) -> list[Finding]:
     target = table.target
     if table.task is not None or getattr(target, "ndim", 1) != 1 or target.dtype.kind not in "iu":
         return []
-    if (different := target.nunique()) <= _MANY_CLASSES:
+    if (different := target.nunique()) <= MANY_CLASSES:
         return []
     what = f"{different} different whole numbers are taken for classes"
     advice = "If they are numbers (a count, a grade), predict a number."
@@ -139,10 +138,7 @@ def _dates(table: ClientTable) -> list[Finding]:
     for name in _numbers(table):
         own = table.features[name].dropna().to_numpy(np.float64)
         own = own[sampled(np.arange(len(own)), 1000)]
-        if len(own) < 20 or own.min() < 19000101 or own.max() > 21001231 or (own % 1).any():
-            continue
-        days = pd.to_datetime(pd.Series(own.astype(np.int64)).astype(str), format="%Y%m%d", errors="coerce")
-        if days.notna().all():
+        if len(own) >= 20 and are_days(own):
             what = f"{own[0]:.0f} looks like a date, and is taken for a number"
             change = {table.name: {"types": {name: {"date": "%Y%m%d"}}}}
             found.append(Finding("date", (table.name,), name, what, "If it is one, say so.", change))

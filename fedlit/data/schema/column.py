@@ -11,15 +11,17 @@ import pandas as pd
 
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.missing import blank, plain_text
-from fedlit.data.schema.numbers import Notation, Parsed, find_notation, parse, plain_numbers
+from fedlit.data.schema.numbers import Notation, Parsed, find_notation, parse, plain_numbers, told_of_ways
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 
-__all__ = ["ColumnKind", "ColumnType", "Made", "is_text", "true_or_false"]
+__all__ = ["NESTED", "ColumnKind", "ColumnType", "Made", "is_text", "true_or_false"]
 
 ColumnKind = Literal["numeric", "categorical", "ordinal", "boolean", "date", "left out"]
 TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
+NESTED = (list, dict, set, tuple, np.ndarray)
+"""What is several values in one cell."""
 _ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
 _PLAIN = Notation()
 _WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
@@ -108,27 +110,23 @@ class ColumnType:
         return plain.mask(blank(plain, self.missing) & ~plain.isin(self.kept), np.nan)
 
     def _numbers(self, values: pd.Series, where: str) -> Made:
-        ways: Mapping[str, tuple[int, str]] = {}
         quick = plain_numbers(values) if is_text(values) and self.notation == _PLAIN and not self.missing else None
         lost: Mapping[str, int] = {}
+        notes = list[str]()
         if quick is not None:
             numbers = quick
         elif is_text(values):
             plain = self._texts(values)
-            found, other = parse(plain, self.notation), self._written(plain)
-            if sum(found.failed.values()) > _WORST * plain.notna().sum() and other is not None:
-                found = other
-            numbers, ways = found.values, found.ways
+            found = parse(plain, self.notation)
+            if sum(found.failed.values()) > _WORST * plain.notna().sum():
+                found = self._written(plain) or found
             self._refuse_other(found.failed, plain, where, "numbers")
-            lost = found.failed
+            numbers, lost, notes = found.values, found.failed, told_of_ways(found)
         else:
             numbers = as_floats(values, where)
         declared = [own for own in self.missing if not isinstance(own, str)]
         if declared:
             numbers = np.where(np.isin(numbers, declared), np.nan, numbers)
-        notes = [
-            f"{count:,} cells {way}, such as {example!r}, read as numbers" for way, (count, example) in ways.items()
-        ]
         return Made(
             pd.DataFrame({values.name: numbers}, index=values.index, copy=False), (*notes, *_lost(lost, "numbers"))
         )
@@ -148,14 +146,12 @@ class ColumnType:
         if values.dtype.kind in "iufb" and values.notna().any():
             raise DataError(f"{where}: expected dates, found numbers such as {values.iloc[0]}. Write them as before")
         plain, ways = self._texts(values) if is_text(values) else values, list[str]()
-        times = self.times(values)
+        times = parse_dates(plain, self.form)
         if times.isna().sum() > plain.isna().sum() + _WORST * plain.notna().sum():
             form, guess = find_format([str(text) for text in plain.dropna().unique()])
             if form is not None and not guess:  # written in another way than in training, which cannot be mistaken
-                times, ways = (
-                    parse_dates(plain, form),
-                    [f"dates are written as {form} here, in training as {self.form}"],
-                )
+                times = parse_dates(plain, form)
+                ways = [f"dates are written as {form} here, in training as {self.form}"]
         failed = times.isna() & plain.notna()
         lost = _counts(plain[failed])
         self._refuse_other(lost, plain, where, "dates")

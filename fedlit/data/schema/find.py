@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from fedlit.data.schema.column import FALSE, TRUE, ColumnType, as_floats, is_text, plain_types
+from fedlit.data.schema.column import FALSE, NESTED, TRUE, ColumnType, as_floats, is_text, plain_types
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
-from fedlit.data.schema.missing import blank, plain_text, suspects
-from fedlit.data.schema.numbers import Notation, find_notation, measures, parse, plain_numbers, told
+from fedlit.data.schema.missing import are_days, blank, plain_text, suspects
+from fedlit.data.schema.numbers import Notation, find_notation, is_code, measures, parse, plain_numbers, told
+from fedlit.data.schema.spelling import spellings, told_of_spellings
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
@@ -96,7 +97,7 @@ def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnTy
     values = plain_types(values)
     if is_text(values):
         if values.dtype == object:
-            nested = values[values.map(lambda cell: isinstance(cell, list | dict | set | tuple | np.ndarray))]
+            nested = values[values.map(lambda cell: isinstance(cell, NESTED))]
             if len(nested):
                 return _out("nested values", f"holds nested values such as {_short(nested.iloc[0])}")
             if values.map(lambda cell: isinstance(cell, bytes)).any():
@@ -161,21 +162,13 @@ def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequen
         shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in asked)
         values = ", ".join(f"{value:g}" for value in asked)
         notes.append(f"does {shown} mean that there is no value? Then write missing: {{{name}: [{values}]}}")
-    if whole and len(own) > _MANY and (own >= 19000101).all() and (own <= 21001231).all() and _days(own):
+    if whole and len(own) > _MANY and are_days(own):
         notes.append(f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}")
     return Found(type_, tuple(notes))
 
 
 def _whole(numbers: np.ndarray) -> bool:
     return bool(np.isfinite(numbers).all() and (numbers % 1 == 0).all())
-
-
-def _days(numbers: np.ndarray) -> bool:
-    return bool(
-        pd.to_datetime(pd.Series(numbers[:1000]).astype(int).astype(str), format="%Y%m%d", errors="coerce")
-        .notna()
-        .all()
-    )
 
 
 def _identifies(name: str, own: np.ndarray) -> str:
@@ -212,7 +205,7 @@ def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> 
     plain = plain_text(values)
     signs = ("-", "--", "---") if plain.isin(["+", "++", "+++"]).any() else ()
     held = plain[~blank(plain, missing) | plain.isin(signs)]
-    found = _of_held(name, held, habits, missing, declared)
+    found = _of_held(name, held, habits) if declared is None else _as_declared(declared, held, habits)
     if signs:
         found = replace(found, type=replace(found.type, kept=signs))
     if found.type.why == "constant" and 0.05 < len(held) / len(plain) < 0.95:  # such as yes, or nothing
@@ -222,19 +215,15 @@ def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> 
     return replace(found, gaps=_gaps(plain, held)) if len(held) < len(plain) else found
 
 
-def _of_held(
-    name: str, held: pd.Series, habits: Habits, missing: tuple[str | float, ...], declared: ColumnType | None
-) -> Found:
-    notes: list[str] = []
-    if declared is not None:
-        return _as_declared(declared, held, habits, missing, notes)
-    counts = held.value_counts()
+def _of_held(name: str, held: pd.Series, habits: Habits) -> Found:
+    """What texts without those that are missing hold."""
+    missing, notes, counts = habits.missing, list[str](), held.value_counts()
     texts = [str(text) for text in counts.index]
     if not texts:
         return _out("empty", "has no value")
     words = {text.casefold() for text in texts}
     if words & TRUE and words & FALSE and words <= TRUE | FALSE | {"0", "1", "0.0", "1.0"}:
-        return Found(ColumnType("boolean", missing=missing), tuple(notes))
+        return Found(ColumnType("boolean", missing=missing))
     form, guess = find_format(texts)
     if form is not None:
         times = parse_dates(held, form)
@@ -250,17 +239,14 @@ def _of_held(
         )
         type_ = ColumnType("date", missing=missing, form=form, parts=parts)
         return Found(type_, (*notes, *said, *([guess.replace("…", name)] if guess else [])))
-    found = _numeric(name, held, texts, counts, habits, missing)
+    found = _numeric(name, held, texts, counts, habits)
     if found is not None:
-        return Found(found.type, (*notes, *found.notes))
+        return found
     if len(words) == 1:
         return _constant(held)
     if look_like_dates(texts):
         notes.append("looks like dates of several formats, and is taken for categories; write them in one")
-    out = _is_unusable(name, held, texts)
-    if out is not None:
-        return out
-    return _categories(held, counts, missing, notes)
+    return _is_unusable(name, held, texts) or _categories(counts, missing, notes)
 
 
 def _gaps(plain: pd.Series, held: pd.Series) -> dict[str, int]:
@@ -268,14 +254,12 @@ def _gaps(plain: pd.Series, held: pd.Series) -> dict[str, int]:
     return {str(word): int(count) for word, count in words[words != ""].value_counts().items()}
 
 
-def _as_declared(
-    declared: ColumnType, held: pd.Series, habits: Habits, missing: tuple[str | float, ...], notes: list[str]
-) -> Found:
+def _as_declared(declared: ColumnType, held: pd.Series, habits: Habits) -> Found:
     texts = [str(text) for text in held.unique()]
-    type_ = replace(declared, missing=missing)
+    type_ = replace(declared, missing=habits.missing)
     if declared.kind == "numeric":
         notation, guess = find_notation(texts, habits.decimal, habits.thousands)
-        return Found(replace(type_, notation=notation), (*notes, *([guess] if guess else [])))
+        return Found(replace(type_, notation=notation), (guess,) if guess else ())
     if declared.kind == "date":
         form, guess = (declared.form, "") if declared.form else find_format(texts, 0.5)
         if form is None:
@@ -284,17 +268,16 @@ def _as_declared(
                 f"format: {{date: '%d/%m/%Y'}}"
             )
         parts = _parts(parse_dates(held, form)) or PARTS
-        return Found(replace(type_, form=form, parts=parts), (*notes, *([guess] if guess else [])))
+        return Found(replace(type_, form=form, parts=parts), (guess,) if guess else ())
     if declared.kind == "categorical":
-        if texts and not _are_codes(texts) and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
-            return Found(replace(type_, coded=True), tuple(notes))
-        return _categories(held, held.value_counts(), missing, notes)
-    return Found(type_, tuple(notes))
+        if texts and not any(map(is_code, texts)) and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
+            return Found(replace(type_, coded=True))
+        return _categories(held.value_counts(), habits.missing)
+    return Found(type_)
 
 
-def _numeric(
-    name: str, held: pd.Series, texts: list[str], counts: pd.Series, habits: Habits, missing: tuple[str | float, ...]
-) -> Found | None:
+def _numeric(name: str, held: pd.Series, texts: list[str], counts: pd.Series, habits: Habits) -> Found | None:
+    """What texts hold of which some are numbers; None where they are something else."""
     plain = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").notna().to_numpy()
     odd = [text for text, own in zip(texts, plain, strict=True) if not own][:_SAMPLE]
     sample = [*odd, *texts[:_SAMPLE]] if odd or habits.decimal == "," or habits.thousands == "." else []
@@ -310,8 +293,8 @@ def _numeric(
         return None
     if len(units := measures(odd)) > 1:
         return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
-    if _are_codes(texts):
-        return None  # 007 and 7 differ
+    if any(map(is_code, texts)):
+        return None
     different = len(texts) - len(found.failed)
     share = read / (read + lost)
     few = len(found.failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(found.failed) == 1))
@@ -319,9 +302,7 @@ def _numeric(
         if share < 0.5:
             return None
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
-        kept = _categories(held, counts, missing, [])
-        if (out := _is_unusable(name, held, texts)) is not None:
-            kept = out
+        kept = _is_unusable(name, held, texts) or _categories(counts, habits.missing)
         note = (
             f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {others} are not. If they "
             f"mean that there is no value, write missing: {{{name}: [...]}}"
@@ -331,13 +312,9 @@ def _numeric(
     if found.failed:
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
         notes.append(f"{lost:,} cells are no numbers and count as missing: {others}")
-    gaps = (*missing, *(text.casefold() for text in found.failed))
+    gaps = (*habits.missing, *(text.casefold() for text in found.failed))
     type_ = ColumnType("numeric", missing=gaps, notation=notation)
     return _of_numbers(name, found.values, type_, notes)
-
-
-def _are_codes(texts: Sequence[str]) -> bool:
-    return any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
@@ -362,14 +339,10 @@ def _is_unusable(name: str, held: pd.Series, texts: Sequence[str]) -> Found | No
     return None
 
 
-def _categories(held: pd.Series, counts: pd.Series, missing: tuple[str | float, ...], notes: Sequence[str]) -> Found:
-    spelt: dict[str, list[str]] = {}
-    for text in map(str, counts.index):  # the most frequent spelling first
-        spelt.setdefault(text.casefold(), []).append(text)
-    several = {low: own for low, own in spelt.items() if len(own) > 1}
-    said = list(notes)
-    if several:
-        shown = shorten([" = ".join(map(repr, own)) for own in several.values()])
-        said.append(f"spellings that are taken for one value: {shown}")
+def _categories(counts: pd.Series, missing: tuple[str | float, ...], notes: Sequence[str] = ()) -> Found:
+    """Values and how often, the most frequent spelling first, as categories."""
+    spelt = spellings(counts.index)
+    several = told_of_spellings(spelt)
+    said = [*notes, *([f"spellings that are taken for one value: {several}"] if several else [])]
     spelling = {low: own[0] for low, own in spelt.items()} if several else {}
     return Found(ColumnType("categorical", missing=missing, spelling=spelling), tuple(said))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["LABEL_TOKENS", "TOKENS", "as_text", "blank", "plain_text", "suspects"]
+__all__ = ["LABEL_TOKENS", "TOKENS", "are_days", "as_text", "blank", "plain_text", "suspects"]
 
 LABEL_TOKENS = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -98,6 +98,19 @@ def blank(values: pd.Series, further: Iterable[str | float] = (), tokens: frozen
     codes, texts = pd.factorize(values)
     found = np.array([*(str(text).casefold() in known for text in texts), True])
     return pd.Series(found[codes], index=values.index)
+
+
+def are_days(numbers: np.ndarray) -> bool:
+    """Whether all numbers (n,) are days such as 20240131.
+
+    Example:
+        >>> are_days(np.array([20240131.0, 20240229.0])), are_days(np.array([20240231.0]))
+        (True, False)
+    """
+    if not ((numbers >= 19000101) & (numbers <= 21001231) & (numbers % 1 == 0)).all():
+        return False
+    days = pd.Series(numbers[:1000]).astype(np.int64).astype(str)
+    return bool(pd.to_datetime(days, format="%Y%m%d", errors="coerce").notna().all())
 
 
 _ODD = frozenset(float(sign * own) for own in (9, 99, 999, 9999, 99999, 999999, 88, 888, 8888) for sign in (-1, 1)) | {

@@ -24,89 +24,12 @@ _CORE = re.compile(
 _CURRENCIES = frozenset(
     {"eur", "usd", "chf", "gbp", "jpy", "cny", "inr", "rs", "kr", "sek", "nok", "dkk", "zł", "fr", "fr."}
 )
-_MEASURES = frozenset(
-    [
-        "kg",
-        "g",
-        "mg",
-        "µg",
-        "μg",
-        "ug",
-        "mcg",
-        "ng",
-        "pg",
-        "t",
-        "l",
-        "dl",
-        "cl",
-        "ml",
-        "µl",
-        "mol",
-        "mmol",
-        "µmol",
-        "m",
-        "cm",
-        "mm",
-        "km",
-        "µm",
-        "nm",
-        "in",
-        "inch",
-        "ft",
-        "yd",
-        "mi",
-        "lb",
-        "lbs",
-        "oz",
-        "st",
-        "h",
-        "hr",
-        "hrs",
-        "min",
-        "s",
-        "sec",
-        "ms",
-        "d",
-        "day",
-        "days",
-        "w",
-        "week",
-        "weeks",
-        "mo",
-        "month",
-        "months",
-        "y",
-        "yr",
-        "yrs",
-        "year",
-        "years",
-        "%",
-        "‰",
-        "°c",
-        "°f",
-        "c",
-        "f",
-        "k",
-        "m",
-        "w",
-        "kw",
-        "v",
-        "a",
-        "hz",
-        "bpm",
-        "mmhg",
-        "kpa",
-        "iu",
-        "u",
-        "mg/dl",
-        "mmol/l",
-        "g/dl",
-        "g/l",
-        "ng/ml",
-        "kj",
-        "kcal",
-    ]
-)
+_MEASURE_WORDS = """
+    kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol m cm mm km µm nm in inch ft yd mi lb lbs oz st h hr
+    hrs min s sec ms d day days w week weeks mo month months y yr yrs year years % ‰ °c °f c f k m w kw v a hz bpm
+    mmhg kpa iu u mg/dl mmol/l g/dl g/l ng/ml kj kcal
+"""
+_MEASURES = frozenset(_MEASURE_WORDS.split())
 _GROUPS = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",."}
 
 
@@ -247,6 +170,11 @@ class Parsed:
     ways: Mapping[str, tuple[int, str]]
 
 
+def is_code(text: str) -> bool:
+    """Whether digits are a name: 007 and 7 differ."""
+    return len(text) > 1 and text[0] == "0" and text.isdecimal()
+
+
 def plain_numbers(values: pd.Series) -> np.ndarray | None:
     """Texts (n,) as float64, NaN where missing, if all are numbers as programs write them and none has a leading zero,
     which would be a code: the quick way, for most columns. Else None.
@@ -265,19 +193,19 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     except ValueError:
         return None
     for cell in cells:
-        if isinstance(cell, str) and (
-            not cell[:1].isascii()
-            or cell[-1:].isalpha()
-            or "_" in cell
-            or (cell[:1] == "0" and cell.isdecimal() and len(cell) > 1)
-        ):
+        if isinstance(cell, str) and (not cell[:1].isascii() or cell[-1:].isalpha() or "_" in cell or is_code(cell)):
             return None
     return numbers
 
 
+def told_of_ways(found: Parsed) -> list[str]:
+    """How numbers were written that are not plain, for a person."""
+    return [f"{count:,} cells {way}, such as {text!r}, read as numbers" for way, (count, text) in found.ways.items()]
+
+
 def told(found: Parsed, notation: Notation, guess: str = "") -> list[str]:
     """What a person should know of numbers that were read."""
-    notes = [f"{count:,} cells {way}, such as {text!r}, read as numbers" for way, (count, text) in found.ways.items()]
+    notes = told_of_ways(found)
     own = sum(count for way, (count, _) in found.ways.items() if notation.unit and f"with {notation.unit}" in way)
     bare = int((~np.isnan(found.values)).sum()) - own
     if notation.unit and bare:
@@ -324,8 +252,8 @@ def find_notation(
         (Notation(decimal='.', thousands=',', unit=''), ',')
     """
     parts = [own for text in texts if (own := split(text)) is not None]
-    unit = "" if not parts else Counter(own.unit for own in parts if own.unit).most_common(1)
-    found = unit[0][0] if unit else ""
+    units = Counter(own.unit for own in parts if own.unit).most_common(1)
+    found = units[0][0] if units else ""
     digits = [own.digits for own in parts]
     guess = ""
     if decimal is None and thousands is None:

@@ -101,8 +101,8 @@ class Tables(Source):
     ) -> None:
         self.given, self.client_column, self.root = files, client_column, root
         self.read = {**({"encoding": encoding} if encoding else {}), **(read or {})}
-        if isinstance(files, Mapping):
-            self._check_clients(list(files))
+        if isinstance(files, Mapping) and client_column is not None and len(files) != 1:
+            raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
         for column, said in (types or {}).items():
             check_declared(column, said)
         if unlabelled not in ("refuse", "drop"):
@@ -114,17 +114,12 @@ class Tables(Source):
         self.split, self.test, self.validation = split, test, validation
         self.unlabelled, self.positive, self.task = unlabelled, positive, task
         if isinstance(files, Mapping):
-            self._check_keys(list(files) if client_column is None else None)
+            if client_column is None:
+                self._check_keys(list(files))
             places_of(files, self.read, root)
 
-    def _check_clients(self, clients: Sequence[str]) -> None:
-        if self.client_column is not None and len(clients) != 1:
-            raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
-
-    def _check_keys(self, clients: Sequence[str] | None) -> None:
+    def _check_keys(self, clients: Sequence[str]) -> None:
         """Refuse what is said of clients that are not there."""
-        if clients is None:
-            return
         for key in ("target", "categorical", "drop"):
             _check_clients(key, getattr(self, key), clients)
         if isinstance(self.target, dict) and (without := [own for own in clients if own not in self.target]):
@@ -183,6 +178,10 @@ class Tables(Source):
         """The column or columns that a client predicts."""
         return self.target[client] if isinstance(self.target, dict) else self.target
 
+    def _targets(self, client: str) -> list[str]:
+        target = self.target_of(client)
+        return [target] if isinstance(target, str) else list(target)
+
     def _check_columns(self, columns: Mapping[str, Sequence[str]]) -> None:
         """Refuse columns that are said to be there and are nowhere."""
         everywhere = dict.fromkeys(name for own in columns.values() for name in own)
@@ -200,30 +199,14 @@ class Tables(Source):
         from fedlit.data.labels import read_target
         from fedlit.data.schema.schema import words_by_column
 
-        target, frame = self.target_of(client), raw.frame
-        targets = [target] if isinstance(target, str) else list(target)
-        by = split_column(self.split)
-        for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
-            if column not in frame:
-                found = ", ".join(_names(raw)[:20])
-                raise DataError(
-                    f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
-                    f"{did_you_mean(column, _names(raw))} Correct the name or the file."
-                )
-        drop, categorical = self.listed("drop", client), self.listed("categorical", client)
-        for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):
-            for own in targets:
-                if own in columns:
-                    raise ConfigError(f"tables: {key}: names {own!r}, which is the target of {client!r}. Take it out.")
-        if both := set(drop) & set(categorical):
-            raise ConfigError(f"tables: {sorted(both)[0]!r} is under drop and under categorical. Keep one.")
-        if by in targets:
-            raise ConfigError(f"tables: split: names {by!r}, which is the target of {client!r}. Name another column.")
+        targets, by, frame = self._targets(client), split_column(self.split), raw.frame
+        self._check_table(client, raw, place, by)
         options, notes = place.options, [place.note] if place.note else []
         words = words_by_column(options.missing)
+        several = isinstance(self.target_of(client), list)
         labels = read_target(
             client,
-            frame[targets[0]] if isinstance(target, str) else frame[targets],
+            frame[targets] if several else frame[targets[0]],
             self.task,
             self.unlabelled,
             options.decimal,
@@ -232,11 +215,9 @@ class Tables(Source):
             {own: (*words.get("*", ()), *words.get(own, ())) for own in targets},
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
-        left = {*targets, *(own for own in drop if own in frame)}
-        features, schema, said = self._features(
-            client, rows.drop(columns=[own for own in rows if own in left]), place, categorical
-        )
-        classes = isinstance(target, str) and is_classification(own_task(self.task, client))
+        left = [own for own in (*targets, *self.listed("drop", client)) if own in rows]
+        features, schema, said = self._features(client, rows.drop(columns=left), place)
+        classes = not several and is_classification(own_task(self.task, client))
         splits, how = split_rows(
             client,
             self.split,
@@ -260,38 +241,47 @@ class Tables(Source):
         )
         return replace(table, notes=(*notes, *raw.notes, *said, *labels.notes, *how, *_notes(table)))
 
-    def _features(
-        self, client: str, rows: pd.DataFrame, place: Place, categorical: Sequence[str]
-    ) -> tuple[pd.DataFrame, Schema, list[str]]:
+    def _check_table(self, client: str, raw: Raw, place: Place, by: str | None) -> None:
+        """Refuse a table without its target or what it is split by, and columns of which two things are said."""
+        targets = self._targets(client)
+        for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
+            if column not in raw.frame:
+                found = ", ".join(_names(raw)[:20])
+                raise DataError(
+                    f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
+                    f"{did_you_mean(column, _names(raw))} Correct the name or the file."
+                )
+        drop, categorical = self.listed("drop", client), self.listed("categorical", client)
+        for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):
+            for own in targets:
+                if own in columns:
+                    raise ConfigError(f"tables: {key}: names {own!r}, which is the target of {client!r}. Take it out.")
+        if both := set(drop) & set(categorical):
+            raise ConfigError(f"tables: {sorted(both)[0]!r} is under drop and under categorical. Keep one.")
+        if by in targets:
+            raise ConfigError(f"tables: split: names {by!r}, which is the target of {client!r}. Name another column.")
+
+    def _features(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[pd.DataFrame, Schema, list[str]]:
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
-        types |= dict.fromkeys((own for own in categorical if own in rows), "categorical")
+        types |= dict.fromkeys((own for own in self.listed("categorical", client) if own in rows), "categorical")
         if isinstance(self.split, dict) and "time" not in self.split:  # who a row is of says nothing of tomorrow's
             (way, by), *_ = self.split.items()
             types |= {by: "identifier" if way == "group" else "drop"} if by in rows else {}
-        options = place.options
-        missing = options.missing
-        if isinstance(missing, dict):
-            targets = self.target_of(client)
-            missing = {
-                own: words
-                for own, words in missing.items()
-                if own not in ([targets] if isinstance(targets, str) else targets)
-            }
-        if isinstance(missing, dict) and place.options == self._common_options():  # of all clients: those it has
-            missing = {own: words for own, words in missing.items() if own == "*" or own in rows}
+        options, missing = place.options, place.options.missing
+        if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each
+            common = options == ReadOptions.from_dict(self.read, "read")
+            known = {"*", *rows} if common else {*missing} - {*self._targets(client)}
+            missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
         schema, notes = Schema.find(
             rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading
         )
         features, more = schema.apply(rows, f"client {client!r}")
-        known = set(notes)
-        notes += [note for note in more if note not in known]
+        known_notes = set(notes)
+        notes += [note for note in more if note not in known_notes]
         return features, schema, [f"{client}: {note}" for note in notes]
-
-    def _common_options(self) -> ReadOptions:
-        return ReadOptions.from_dict(self.read, "read")
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive

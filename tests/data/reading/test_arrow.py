@@ -12,20 +12,9 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from read_files import read, refused
 
-from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.errors import DataError
-
-
-def read(path: Path, **options: object) -> Raw:
-    return read_table(path, ReadOptions(**options), "north")  # type: ignore[arg-type]
-
-
-def refused(path: Path, **options: object) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path, **options)
-    assert str(caught.value).startswith("client 'north', file ")
-    return str(caught.value)
 
 
 def written(table: pa.Table, tmp_path: Path, kind: str) -> Path:

@@ -11,16 +11,12 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from read_files import read, refused
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.reading import Raw, ReadOptions, read_table
+from fedlit.data.reading import Raw
 from fedlit.data.reading.quotes import regular_quotes
 from fedlit.data.sources.heart import Heart
-from fedlit.errors import DataError
-
-
-def read(path: Path, **options: object) -> Raw:
-    return read_table(path, ReadOptions(**options), "north")  # type: ignore[arg-type]
 
 
 def made(tmp_path: Path, content: str | bytes, name: str = "north.csv") -> Path:
@@ -32,14 +28,6 @@ def made(tmp_path: Path, content: str | bytes, name: str = "north.csv") -> Path:
 def cells(raw: Raw) -> list[list[str | None]]:
     """Rows, None where a cell is missing."""
     return [[None if pd.isna(own) else own for own in row] for row in raw.frame.itertuples(index=False)]
-
-
-def refused(path: Path, **options: object) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path, **options)
-    message = str(caught.value)
-    assert message.startswith("client 'north', file ") and "\n" not in message
-    return message
 
 
 def noted(raw: Raw) -> str:

@@ -10,20 +10,9 @@ from typing import Any
 
 import pytest
 from openpyxl import Workbook
+from read_files import read, refused
 
-from fedlit.data.reading import Raw, ReadOptions, read_table
-from fedlit.errors import ConfigError, DataError
-
-
-def read(path: Path, **options: object) -> Raw:
-    return read_table(path, ReadOptions(**options), "north")  # type: ignore[arg-type]
-
-
-def refused(path: Path, **options: object) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path, **options)
-    assert str(caught.value).startswith("client 'north', file ")
-    return str(caught.value)
+from fedlit.errors import ConfigError
 
 
 def made(tmp_path: Path, *sheets: list[list[Any]], merge: str = "") -> Path:

@@ -16,23 +16,12 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from read_files import read, refused
 
-from fedlit.data.reading import Raw, ReadOptions, read_table
-from fedlit.errors import ConfigError, DataError
+from fedlit.data.reading import ReadOptions
+from fedlit.errors import ConfigError
 
 CONTENT = b"id,x\n007,1\n008,\n"
-
-
-def read(path: str | Path, **options: object) -> Raw:
-    return read_table(path, ReadOptions(**options), "north")  # type: ignore[arg-type]
-
-
-def refused(path: str | Path, **options: object) -> str:
-    with pytest.raises(DataError) as caught:
-        read(path, **options)
-    message = str(caught.value)
-    assert message.startswith("client 'north', file ") and "\n" not in message and len(message) < 1500
-    return message
 
 
 def zipped(**files: bytes) -> bytes:

@@ -7,13 +7,10 @@ import traceback
 from pathlib import Path
 
 import pytest
+from read_files import read
 
-from fedlit.data.reading import Raw, ReadOptions, check_url, read_table
+from fedlit.data.reading import check_url
 from fedlit.errors import ConfigError, DataError
-
-
-def read(url: str, **options: object) -> Raw:
-    return read_table(url, ReadOptions(**options), "north")  # type: ignore[arg-type]
 
 
 @pytest.fixture
