@@ -49,6 +49,7 @@ HOMES = {
     "IFedAvg": "fedlit.methods",
     "Iid": "fedlit.data.shaping.dealing",
     "MLP": "fedlit.nn",
+    "FedAvgM": "fedlit.exchange.rules",
     "Mean": "fedlit.exchange.rules",
     "Method": "fedlit.study.method",
     "Mutation": "fedlit.data.shaping.mutations",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from fedlit.by_name import named_axes, slice_name
 from fedlit.errors import ConfigError, did_you_mean
 
 __all__ = [
@@ -144,12 +145,14 @@ def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
     return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
 
-def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers) -> dict[str, Any]:
+def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()) -> dict[str, Any]:
     """What a client says of itself so that all know what is federated; JSON.
 
     Returns:
-        ``tensors``: name → (dtype, shape) of its federated tensors, parameters first; ``parameters``: how many of them
-        are; ``matched``: pattern → the first name that it matches; ``travel``: patterns that match something that can.
+        ``tensors``: name → (dtype, shape) of its federated tensors, parameters first, slices in the place of those that
+        ``by_name`` chooses; ``parameters``: how many of them are; ``matched``: pattern → the first name that it
+        matches; ``travel``: patterns that match something that can; ``named``: patterns of ``by_name`` that match a
+        tensor whose slices have names.
     """
     state, private = named_tensors(module), kept_private(module)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -166,17 +169,32 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers) -> dict[
         for name, value in state.items()
         if name not in private and (name in parameters or (buffers == "average" and value.is_floating_point()))
     }
+    axes = named_axes(module) if by_name else {}
+    cut = set(select(axes, by_name))
+    tensors: dict[str, Any] = {}
+    for name in mine:
+        tensors |= _slices(name, state[name], *axes[name]) if name in cut else {name: form_of(state[name])}
     return {
-        "tensors": {name: form_of(state[name]) for name in mine},
-        "parameters": sum(name in parameters for name in mine),
+        "tensors": tensors,
+        "parameters": sum(len(axes[name][1]) if name in cut else 1 for name in mine if name in parameters),
+        "named": [pattern for pattern in by_name if select(axes, [pattern.removeprefix("!")])],
         "matched": {pattern: names[0] for pattern, names in of_pattern.items() if names},
         "travel": [pattern for pattern, names in of_pattern.items() if can.intersection(names)],
         "chosen": bool(select(state, patterns)),
     }
 
 
+def _slices(name: str, value: Tensor, axis: int, labels: Sequence[str]) -> dict[str, Any]:
+    form = form_of(value.select(axis, 0)) if labels else form_of(value)
+    return {slice_name(name, label): form for label in labels}
+
+
 def resolve(
-    clients: Mapping[str, nn.Module], patterns: Sequence[str], buffers: Buffers = "private", share: Share = all_here
+    clients: Mapping[str, nn.Module],
+    patterns: Sequence[str],
+    buffers: Buffers = "private",
+    share: Share = all_here,
+    by_name: Sequence[str] = (),
 ) -> Sharing:
     """Apply the patterns to every client and check that the result can be averaged.
 
@@ -186,13 +204,19 @@ def resolve(
         buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are federated too
             (``average``) or not (``private``). Integer buffers never are.
         share: tells clients elsewhere names, dtypes and shapes of federated tensors.
+        by_name: patterns of those federated tensors that travel slice by slice, each by the name of its column,
+            category or class (see :mod:`fedlit.by_name`).
 
     Raises:
         ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
             problems in one message.
     """
-    offers = share("federated", {client: offer(module, patterns, buffers) for client, module in clients.items()})
+    own_offers = {client: offer(module, patterns, buffers, by_name) for client, module in clients.items()}
+    offers = share("federated", own_offers)
     problems = []
+    for pattern in by_name:
+        if not any(pattern in own["named"] for own in offers.values()):
+            problems.append(_no_names(pattern, clients))
     for pattern in patterns:
         matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]
         if not matched:
@@ -212,8 +236,8 @@ def resolve(
             if here != there:
                 problems.append(
                     f"{name}: expected one shape on all clients that federate it, found {there} on {first!r} and "
-                    f"{here} on {client!r}; federate only parts of equal shape (for Global Layers: core), or give the "
-                    "clients a common space with data.align: both"
+                    f"{here} on {client!r}; federate only parts of equal shape (for Global Layers: core), give the "
+                    "clients a common space with data.align: both, or share what is named alike (exchange.by_name)"
                 )
                 break  # one of a client's many shapes says enough
     if patterns and not problems and not any(own["chosen"] for own in offers.values()):
@@ -231,6 +255,15 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
     parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
     forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
     return Sharing(names, parameters, forms)
+
+
+def _no_names(pattern: str, clients: Mapping[str, nn.Module]) -> str:
+    known = sorted({name for module in clients.values() for name in named_axes(module)})
+    return (
+        f"exchange.by_name: pattern {pattern!r}: expected a tensor whose slices have names of columns or classes, "
+        f"found none; the networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers and MLP do)'}."
+        + did_you_mean(pattern, known)
+    )
 
 
 def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:

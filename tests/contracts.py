@@ -28,7 +28,11 @@ AT_ONCE = [name for name in FEDERATED if METHODS[name]["exchange"].get("rate", 1
 ALONE = ["local", "two optimizers", "fedprox", "apfl", "ifedavg", "chfl"]
 AXES: dict[str, dict[str, Any]] = {
     "1": {"method": list(ALL), "engine": ENGINES},
-    "3, after an epoch": {"method": list(ALL), "engine": ENGINES},
+    # what ends with its best epochs cannot be trained further
+    "3, after an epoch": {
+        "method": [name for name in ALL if "then" not in ALL[name].get("loop", {})],
+        "engine": ENGINES,
+    },
     "3, in an epoch": {"method": list(ALL), "engine": ENGINES, "step": (3, 4, 6)},
     # a stack agrees with its clients on their own to float32 tolerance only
     "2": {"method": ALONE, "engine": ("plain", "threads"), "pace": tuple(PACES)},

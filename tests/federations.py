@@ -20,7 +20,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC
 from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
 from fedlit.nn import Network
 from fedlit.run.run import Run
@@ -28,6 +28,7 @@ from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.personal import FineTune, Then
 
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
 ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
@@ -76,6 +77,19 @@ class Dry(Network):
             nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU()),
             nn.Linear(8, num_outputs),
         )
+
+
+class Named(Network):
+    """A network whose first layer has a name for each column, and whose last has one for each class."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(
+            nn.Sequential(nn.Linear(num_features, 8), nn.ReLU()), nn.Linear(8, 8), nn.Linear(8, num_outputs)
+        )
+        first, last = self.encoder[0], self.head  # type: ignore[index]
+        labels = tuple(map(str, range(num_outputs))) if num_outputs > 1 else ("0|1",)
+        first.axes = {"weight": (1, tuple(f"x{place}" for place in range(num_features)))}
+        last.axes = {"weight": (0, labels), "bias": (0, labels)}  # type: ignore[assignment]
 
 
 class TwoOptimizers(FederatedClient):
@@ -148,6 +162,14 @@ METHODS: dict[str, dict[str, Any]] = {
         "loop": {"client": partial(FedProx, network=SmallNet, mu=0.1)},
         "exchange": {"federated": ["core"], "every": {"epochs": 2}},
     },
+    "by name, momentum at the server": {
+        "loop": {"client": partial(FederatedClient, network=Named)},
+        "exchange": {"federated": ["*"], "by_name": ["*"], "rule": partial(FedAvgM, 0.6)},
+    },
+    "averages, then fine-tuned": {
+        "exchange": {"federated": ["core"]},
+        "loop": {"average": 0.5, "keep": "auroc", "then": Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))},
+    },
     "two optimizers": {"client": TwoOptimizers, "exchange": {"federated": ["core"]}},
     "ifedavg": {
         "client": IFedAvg,
@@ -205,6 +227,8 @@ FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
 def client_around(method: dict[str, Any], network: Any) -> Any:
     """What makes a method's clients, with another network where they are around one."""
     client = method.get("loop", {}).get("client", method.get("client", FederatedClient))
+    if isinstance(client, partial) and client.keywords.get("network") is Named:  # as dry as the other
+        return client
     return partial(client, network=network) if "network" in inspect.signature(client).parameters else client
 
 

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedlit.by_name import Live
 from fedlit.client.settings import settings_of
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
@@ -111,7 +112,7 @@ class FederatedClient(LightningModule):
         self._optimizers: list[Optimizer] = []
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
-        self._federated: dict[str, Tensor] = {}
+        self._federated = Live()
         # Set by the federation: optimizer steps since the last exchange, and whether the last batch was skipped.
         self.steps_taken, self.skipped = 0, False
         self.stacked = False  # whether it is stepped with others as one; set by the stack

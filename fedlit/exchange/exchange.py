@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import say_misspelt
 from fedlit.errors import ConfigError, RunError
@@ -29,7 +30,7 @@ from fedlit.exchange.sending import collect, federated_tensors, planned
 from fedlit.exchange.transport import InProcess, Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve, split
+from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
 
@@ -57,6 +58,9 @@ class Exchange(Callback):
             exchange. The others are not stepped and send nothing; they receive what the exchange gives, as they would
             when they are drawn next.
         minimum: the run fails when fewer clients than this have a finite state.
+        by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
+            the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
+            name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
 
     Attributes:
         rounds: exchanges so far.
@@ -86,6 +90,7 @@ class Exchange(Callback):
         optimizer_state: OptimizerState = "keep",
         participation: float = 1.0,
         minimum: int = 1,
+        by_name: list[str] | None = None,
     ) -> None:
         problems = [wrong] if (wrong := wrong_every(every)) else []
         if not 0 < rate <= 1:
@@ -105,6 +110,7 @@ class Exchange(Callback):
         if problems:
             raise ConfigError("\n".join(problems))
         self.federated, self.rate, self.buffers, self.minimum = list(federated or []), rate, buffers, minimum
+        self.by_name = list(by_name or [])
         self.optimizer_state: OptimizerState = optimizer_state
         self.participation, self.rule = participation, rule if rule is not None else Mean()
         self.every: Every = every
@@ -130,7 +136,7 @@ class Exchange(Callback):
         :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share)
+        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         if self.minimum > taking_part:
             raise ConfigError(
@@ -150,7 +156,7 @@ class Exchange(Callback):
     def _take_hold(self, members: Members) -> None:
         """Let clients know their federated tensors, as they are on this device."""
         for name, client in members.clients.items():
-            client._federated, _ = split(named_tensors(client), self.sharing.names[name])
+            client._federated = live_of(client, named_tensors(client), self.sharing.names[name])
 
     def _blueprint(self, members: Members, name: str) -> Blueprint:
         spec = members.clients[name].spec
@@ -181,12 +187,13 @@ class Exchange(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Exchange if it is time."""
-        last = trainer.is_last_batch
-        if self.due(trainer.global_step - 1, last, trainer.current_epoch):
-            members = self._members(pl_module)
+        last, members = trainer.is_last_batch, self._members(pl_module)
+        if self.due(trainer.global_step - 1, last, trainer.current_epoch) and not members.tuning:
             # Drift costs as much as an exchange, so not at every step.
             self.exchange(members, measure=last or self.every != "step")
             self._draw_cohort(members)
+        if last:  # here, and not in a hook of the loop: a checkpoint may be written right behind
+            members.end_exchange()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report what an accelerator has counted."""

@@ -92,6 +92,11 @@ class FederatedFunction:
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
     """From which part of the chain to which one there are federated parameters."""
+    if sliced := next((key for key in federated if key.endswith("]")), None):
+        raise ConfigError(
+            "exchange.rule: this rule calls the federated part as a function, expected whole tensors, found "
+            f"{sliced}; choose another rule, or set exchange.by_name: []"
+        )
     held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
     elsewhere = [key for key in federated if key.partition(".")[0] not in CHAIN]
     if not held or elsewhere:

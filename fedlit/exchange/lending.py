@@ -31,7 +31,7 @@ class Lending:
         """
         kept = {}
         for name, value in received.items():
-            own = client._federated.get(name)
+            own = None if client._federated.is_slice(name) else client._federated.get(name)
             if own is None or value.dtype != own.dtype or value.data_ptr() in sent or not value.is_contiguous():
                 kept[name] = value
             else:

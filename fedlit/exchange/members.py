@@ -23,6 +23,7 @@ class Members(Protocol):
         device: where its clients are.
         clients: those here, by name.
         cohort: names of all that take part in the coming round; None for everybody.
+        tuning: whether they train by themselves, behind the federation.
     """
 
     seed: int
@@ -34,8 +35,15 @@ class Members(Protocol):
         """See the class."""
 
     @property
+    def tuning(self) -> bool:
+        """See the class."""
+
+    @property
     def active(self) -> Mapping[str, FederatedClient]:
         """The clients here that take part in this round."""
+
+    def end_exchange(self) -> None:
+        """What follows an epoch's last step and its exchange, before anything is scored or saved."""
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
         """A client as it was before training, or as it would be with another seed."""

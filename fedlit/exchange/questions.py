@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.exchange.function import FederatedFunction, entering, function_of
@@ -76,7 +77,8 @@ class Blueprint:
 
     def fresh(self, seed: int) -> State:
         """Initial values of the federated tensors, drawn by another seed."""
-        drawn = named_tensors(self._build(seed))
+        client = self._build(seed)
+        drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
 
 
@@ -106,8 +108,9 @@ class Answerer:
     def _losses(self, states: Sequence[State]) -> Tensor:
         federated, total = self.client.federated, []
         for state in ({name: value for name, value in own.items() if name in federated} for own in states):
+            whole = self.client._federated.whole(state)
             parts = [
-                self.client.loss(functional_call(self.client, state, (x,)), y).double() * len(y)
+                self.client.loss(functional_call(self.client, whole, (x,)), y).double() * len(y)
                 for x, y in self._batches()
             ]
             total.append(torch.stack(parts).sum() / len(self.rows))

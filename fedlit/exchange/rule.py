@@ -78,10 +78,12 @@ class Rule(ABC):
     Attributes:
         takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
         streams: whether it can add updates one after another and keep none: a transport may then sum on the way.
+        leaves_start: whether its ``begin``, if it has one, looks on and changes nothing.
     """
 
     takes_masks: ClassVar[bool] = False
     streams: ClassVar[bool] = False
+    leaves_start: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -22,13 +22,14 @@ def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: b
         optimizer: whether those of its optimizers that belong to federated parameters and have their shape come too, as
             ``<parameter>@<name>``.
     """
-    found = dict(client.federated)
+    found, live = dict(client.federated), client._federated
     parameters = dict(client.named_parameters()) if optimizer else {}
     for name in sharing.parameters[client.spec.name] if optimizer else ():
+        parameter = parameters[live.tensor_of(name)]
         for own in client._optimizers:
-            for key, value in own.state.get(parameters[name], {}).items():
-                if isinstance(value, Tensor) and value.shape == parameters[name].shape:
-                    found[f"{name}@{key}"] = value
+            for key, value in own.state.get(parameter, {}).items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    found[f"{name}@{key}"] = live.pick({live.tensor_of(name): value}, name)
     return found
 
 

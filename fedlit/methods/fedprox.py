@@ -57,18 +57,23 @@ class FedProx(FederatedClient):
 
     def on_receive(self, received: State) -> None:
         """Remember it; what was not received stays where it was."""
-        for name in self.federated:
-            if name in received and hasattr(self.received, _as_buffer(name)):
-                self.received.get_buffer(_as_buffer(name)).copy_(received[name])
+        live, buffers = self._federated, self._buffers_by_name()
+        for name in live:
+            if name in received and live.tensor_of(name) in buffers:
+                live.pick(buffers, name).copy_(received[name])
+
+    def _buffers_by_name(self) -> dict[str, Tensor]:
+        return {name.replace("/", "."): value for name, value in self.received.named_buffers()}
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss and the proximal term."""
         loss = super().objective(x, y)
         parameters = dict(self.named_parameters())
-        names = [name for name in self._federated if name in parameters] if self.mu else []
+        live, received = self._federated, self._buffers_by_name()
+        names = [name for name in live if live.tensor_of(name) in parameters] if self.mu else []
         if not names:
             return loss
-        away = [(parameters[name] - self.received.get_buffer(_as_buffer(name))).square().sum() for name in names]
+        away = [(live.pick(parameters, name) - live.pick(received, name)).square().sum() for name in names]
         return loss + self.mu / 2 * torch.stack(away).sum()
 
 

@@ -180,6 +180,8 @@ def to_score(
                 "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
             )
         best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
+        if ckpt_path == "best" and not best and _kept_best(folder / CHECKPOINTS / LAST):
+            ckpt_path = LAST  # each client has the best of its epochs there
         if ckpt_path == "best" and not best:
             raise ConfigError(
                 f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set checkpoint.best"
@@ -192,3 +194,10 @@ def to_score(
     if not checkpoint.is_file():
         raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
     return checkpoint, folder
+
+
+def _kept_best(last: Path) -> bool:
+    """Whether a run ended with each client's best epoch (``model.keep``)."""
+    from fedlit.train.manifest import read_checkpoint
+
+    return last.is_file() and bool(read_checkpoint(last, resumable=False)["fedlit"].get("personal", {}).get("done"))

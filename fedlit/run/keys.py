@@ -27,9 +27,9 @@ _NAMES = {
     """,
     "model": """
         client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
-        start
+        start average keep then
     """,
-    "exchange": "federated every rule rate buffers optimizer_state participation minimum",
+    "exchange": "federated every rule rate buffers optimizer_state participation minimum by_name",
     "checkpoint": "every seconds best monitor mode best_weights_only",
     "board": "clients chosen corrections confusion_matrices curves",
     "trainer": """

@@ -125,7 +125,7 @@ def make_plan(federation: Federation) -> Plan:
     assert exchange is not None
     sharing, described = exchange.sharing, dict[str, dict[str, Any]]()
     for name, client in federation.clients.items():
-        state = client.state_dict()
+        state = client.federated
         sizes = {key: value.numel() for key, value in client.named_parameters()}
         published = exchange.published[name]
         sent = bytes_of({key: state[key] for key in sharing.names[name]}) + bytes_of(published)
@@ -139,7 +139,7 @@ def make_plan(federation: Federation) -> Plan:
             "batch_size": loader.batch_size,
             "steps": loader.range,
             "parameters": sum(sizes.values()),
-            "federated": sum(sizes[key] for key in sharing.parameters[name]),
+            "federated": sum(state[key].numel() for key in sharing.parameters[name]),
             "bytes_per_exchange": sent,
             **({"published": sorted(published)} if published else {}),
         }
@@ -158,7 +158,12 @@ def make_plan(federation: Federation) -> Plan:
             "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
-        (*_heads_of_different_classes(federation, sharing), *federation.notes, *federation.data.notes),
+        (
+            *_heads_of_different_classes(federation, sharing),
+            *federation.personal.told,
+            *federation.notes,
+            *federation.data.notes,
+        ),
         tuple(federation.data.told_before),
     )
 
@@ -178,7 +183,7 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
     met: dict[str, dict[tuple[str, ...], str]] = {}
     for name, client in federation.clients.items():
         for tensor in sharing.names[name]:
-            if "head" in tensor.split("."):
+            if "head" in tensor.split(".") and not tensor.endswith("]"):
                 met.setdefault(tensor, {}).setdefault(client.spec.task.meaning, name)
     classes = next((own for own in met.values() if len(own) > 1), None)
     if classes is None:

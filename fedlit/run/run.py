@@ -211,7 +211,9 @@ class Run(Shown):
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
             others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation)
-            callbacks += self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
+            kept = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
+            # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
+            callbacks += kept[-1:] if self.loop.federation.personal.wanted else kept
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:
@@ -226,6 +228,14 @@ class Run(Shown):
             for key in ("max_epochs", "max_steps"):
                 if getattr(trainer, key) == 0:
                     print(f"Nothing is trained: trainer.{key} is 0; the scores are those of untrained clients")
+        if header.get("fedlit", {}).get("personal", {}).get("done"):
+            if not quiet:
+                print("Nothing is left to train: each client ended with the best of its epochs (model.keep)")
+            with without_hints():
+                trainer.validate(
+                    self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
+                )
+            return self.loop.results["validation"]
         with without_hints():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -238,9 +248,9 @@ class Run(Shown):
                 if told is None:
                     raise
                 raise told from error
-            scored = self.loop.results.get("validation")
-            if scored is None or scored.step != trainer.global_step:
-                if 0 < trainer.max_steps <= trainer.global_step and not quiet:
+            scored, done = self.loop.results.get("validation"), self.loop.federation.personal.done
+            if scored is None or scored.step != trainer.global_step or done:
+                if not done and 0 < trainer.max_steps <= trainer.global_step and not quiet:
                     best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
                     print(
                         f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
@@ -359,6 +369,8 @@ class Run(Shown):
         }
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
+        if (tune := self.loop.federation.training.tune) is not None and given.get("max_epochs", -1) > 0:
+            given["max_epochs"] += tune.epochs
         with without_hints():
             try:
                 return Trainer(

@@ -30,6 +30,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.train.lightning import parse_optimizers
+from fedlit.train.personal import FineTune, Personal
 from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
 from fedlit.train.watch import Watch
@@ -53,6 +54,9 @@ class Training:
     accumulate: int = 1
     seed: int = 0
     overrides: Mapping[str, ClientOverride] = field(default_factory=dict)
+    average: float = 0.0
+    keep: str | None = None
+    tune: FineTune | None = None
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
@@ -96,6 +100,7 @@ class Federation(Mapping[str, FederatedClient]):
         results: split → the last scores.
         history: what was logged, epoch by epoch.
         notes: what a person should know of what clients start from.
+        personal: what each client makes its own of it.
         frozen: newcomer → tensors of a run that it keeps as they are.
         step: aligned steps behind them.
         device: where they are.
@@ -119,6 +124,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
         self.watch = Watch()
+        self.personal = Personal(training.average, training.keep, training.tune)
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
 
@@ -137,6 +143,11 @@ class Federation(Mapping[str, FederatedClient]):
     def active(self) -> dict[str, FederatedClient]:
         """The clients here that take part in this round."""
         return {name: own for name, own in self.clients.items() if self.cohort is None or name in self.cohort}
+
+    @property
+    def tuning(self) -> bool:
+        """Whether clients train by themselves, behind the federation."""
+        return self.personal.tuning
 
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once, and fix what is federated."""
@@ -157,6 +168,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
             self._check_batch_size(name, client)
         self.clients = made
+        self.personal.check(made)
         if self.exchange is not None:
             self.exchange.plan(self)
 
@@ -280,7 +292,7 @@ class Federation(Mapping[str, FederatedClient]):
                 self.watch.after(name, client)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
-            for config in client._scheduler_configs:
+            for config in () if self.tuning else client._scheduler_configs:
                 if not config.reduce_on_plateau and (updated if config.interval == "step" else moment.last):
                     count = moment.step if config.interval == "step" else moment.epoch + 1
                     if count % config.frequency == 0:
@@ -290,6 +302,10 @@ class Federation(Mapping[str, FederatedClient]):
                 self.call(client, "on_train_batch_end", None, own, moment.batch)
 
     # ------------------------------------------------------------------ an epoch
+
+    def end_exchange(self) -> None:
+        """Behind an epoch's last step, and its exchange: clients average what they have."""
+        self.personal.end_of_steps(self)
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
@@ -339,7 +355,7 @@ class Federation(Mapping[str, FederatedClient]):
         Args:
             logged: scores by name, the latest.
         """
-        for client in self.clients.values():
+        for client in () if self.tuning else self.clients.values():
             for config in client._scheduler_configs:
                 if config.reduce_on_plateau:
                     cast(ReduceLROnPlateau, config.scheduler).step(_monitored(client, config, logged))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
@@ -27,6 +27,7 @@ from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
+from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
 
@@ -63,6 +64,12 @@ class FederatedLoop(LightningModule):
         seed: the run's seed.
         overrides: client name or glob → what is different there.
         start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); drawn values if None.
+        average: the share of each client's average over epochs that stays with every epoch; it is what is scored then.
+            0 for no average. See :class:`fedlit.train.personal.Personal`, of the next two too.
+        keep: the score of its own validation rows (``loss``, ``auroc``, …) by which each client ends with the best of
+            its epochs; None for the last one. It is ``loss`` where there is an average or fine-tuning.
+        then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
+            (see :class:`fedlit.train.personal.FineTune`).
 
     Raises:
         ConfigError: values out of range.
@@ -82,6 +89,9 @@ class FederatedLoop(LightningModule):
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
         start: Start | None = None,
+        average: float = 0.0,
+        keep: str | None = None,
+        then: Then | Literal["fine_tune"] | None = None,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__()
@@ -90,8 +100,9 @@ class FederatedLoop(LightningModule):
             raise ConfigError(f"model.threads: expected at least 1, found {threads}")
         self.automatic_optimization = False
         training = Training(
-            client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {}
-        )
+            client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {},
+            average, keep, then_of(then),
+        )  # fmt: skip
         self.threads, self.seed, self.start = threads, seed, start
         self.engine_name: EngineName = engine
         self.kernels: Kernels = kernels
@@ -291,6 +302,7 @@ class FederatedLoop(LightningModule):
             own.forward_hook(f"on_{split}_epoch_end")
             if split == "validation" and self.trainer.state.fn == "fit":
                 own.step_plateaus(self.trainer.callback_metrics)
+                own.personal.judge(own, own.results[split], self.current_epoch + 1)
 
     # ------------------------------------------------------------------ hooks
 
@@ -314,12 +326,21 @@ class FederatedLoop(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Log what was recorded during the epoch."""
+        epochs, limits = self.current_epoch + 1, (self.trainer.max_epochs, self.trainer.max_steps)
+        last = self.trainer.should_stop or epochs == limits[0] or self.trainer.global_step == limits[1]
+        over = []
         for own in self.federations:
             own.forward_hook("on_train_epoch_end")
+            over.append(own.personal.end_epoch(own, epochs, last))
             self._log(own, own.end_epoch(self.current_epoch))
+        if all(over):
+            self.trainer.should_stop = True
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""
+        if self.trainer.state.fn == "fit":
+            for own in self.federations:
+                own.personal.show(own)
         self._begin_scoring("validation")
 
     def on_validation_epoch_end(self) -> None:
@@ -353,7 +374,8 @@ class FederatedLoop(LightningModule):
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
         encoders = self.federation.data.encoder_states()
         specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
-        kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs}
+        personal = self.federation.personal.state_dict()
+        kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -364,6 +386,7 @@ class FederatedLoop(LightningModule):
         if fitting:
             self.engine_name, self.threads = saved.engine, saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
+            self.federation.personal.load_state_dict(checkpoint["fedlit"].get("personal", {}))
         self.kernels = saved.kernels
         self._use_kernels()
         self.federation.step = checkpoint["global_step"]
@@ -389,7 +412,31 @@ class FederatedLoop(LightningModule):
 
     def on_train_start(self) -> None:
         """Forwarded to the clients."""
+        for own in self.federations:
+            own.personal.start(own, self.trainer.max_epochs)
+            if own.personal.wanted and own.personal.ended < self.trainer.current_epoch:
+                self._catch_up(own)
         self._forward("on_train_start")
+
+    @torch.no_grad()
+    def _catch_up(self, own: Federation) -> None:
+        """Judge an epoch whose checkpoint was written between its last step and its validation, which Lightning does
+        not make up for.
+        """
+        epochs, training = self.trainer.current_epoch, {module: module.training for module in self.modules()}
+        self.eval()
+        if epochs % (self.trainer.check_val_every_n_epoch or 1) == 0:
+            own.personal.show(own)
+            own.evaluations.begin("validation")
+            for place, loader in enumerate(own.data.val_dataloader()):
+                for batch in loader:
+                    own.evaluations.add("validation", batch, place)
+            self.engine.evaluate(own.evaluations.take())
+            results = own.evaluations.scoring["validation"].results(own.step, own.share)
+            own.personal.judge(own, results, epochs)
+        own.personal.end_epoch(own, epochs, last=False)
+        for module, was in training.items():
+            module.training = was
 
     def on_train_end(self) -> None:
         """Forwarded to the clients."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from fedlit.by_name import Live, live_of, named_axes, slice_name
 from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
 from fedlit.sharing import Buffers, named_tensors, offer
 from fedlit.show.text import shorten
+from fedlit.spec import ClientSpec
 from fedlit.train.manifest import Manifest, read_checkpoint
 
 if TYPE_CHECKING:
@@ -82,10 +84,11 @@ class Begun:
             ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
         """
         exchange = federation.exchange
-        if exchange is not None and exchange.federated and type(exchange.rule).begin is not Rule.begin:
+        rule = None if exchange is None or not exchange.federated else exchange.rule
+        if rule is not None and type(rule).begin is not Rule.begin and not rule.leaves_start:
             raise ConfigError(
                 "model.start: expected a rule that leaves clients what they start from, found "
-                f"{type(exchange.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
+                f"{type(rule).__name__}, which gives them something else; join with a frozen core (fedlit "
                 "add-client without --federated)"
             )
         notes = []
@@ -117,23 +120,29 @@ class Begun:
         start, exchange, name = self.start, federation.exchange, client.spec.name
         patterns = start.core if start.core is not None else (exchange.federated if exchange is not None else [])
         buffers = start.buffers if start.core is not None or exchange is None else exchange.buffers
-        names = list(offer(client, patterns, buffers)["tensors"])
-        taken, differ = core_of(self.header["state_dict"], self.saved.data, names)
+        by_name = exchange.by_name if exchange is not None else []
+        names = list(offer(client, patterns, buffers, by_name)["tensors"])
+        taken, differ = core_of(self._saved(federation, by_name), self.saved.data, names)
         if not taken:
             raise ConfigError(
                 f"client {name!r}: expected tensors that the run's clients share ({', '.join(patterns) or 'nothing'}), "
                 "found none of these names in the run; let it have the run's network"
             )
-        own = named_tensors(client)
-        _check_shapes(name, {key: own[key] for key in taken}, taken)
+        own = live_of(client, named_tensors(client), names)
+        _check_shapes(name, own, taken)
         with torch.no_grad():
             for key, value in taken.items():
                 own[key].copy_(value)
-        if start.frozen:
-            _freeze(client, list(taken))
-            federation.frozen[name] = taken
         notes = []
         if start.frozen:
+            whole, apart = _whole(own, taken)
+            _freeze(client, list(whole))
+            federation.frozen[name] = whole
+            if apart:
+                notes.append(
+                    f"{name}: has more columns or classes than the run knows, and trains further: {shorten(apart)}"
+                )
+            taken = whole
             size = sum(value.numel() for value in taken.values())
             notes.append(f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}")
         if missing := [key for key in names if key not in taken]:
@@ -144,6 +153,18 @@ class Begun:
                 "their mean"
             )
         return notes
+
+    def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
+        """``clients.<client>.<tensor>`` → value, of those whose slices have names also the slices."""
+        state = dict(self.header["state_dict"])
+        specs = self.header["fedlit"].get("specs", {}) if by_name else {}
+        for name, described in specs.items():
+            axes = named_axes(federation.fresh(ClientSpec.from_state(described)))
+            for tensor, (axis, labels) in axes.items():
+                whole = state.get(f"clients.{name}.{tensor}")
+                for place, label in enumerate(labels if whole is not None else ()):
+                    state[f"clients.{name}.{slice_name(tensor, label)}"] = whole.select(axis, place)
+        return state
 
 
 def core_of(
@@ -195,6 +216,15 @@ def _check_shapes(client: str, own: Mapping[str, Tensor], theirs: Mapping[str, T
                 "keep it private (exchange.federated: [core] for Global Layers), or let the client have the columns "
                 "and classes that are common in the run"
             )
+
+
+def _whole(live: Live, taken: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Of what was taken the whole tensors, those whose slices were all taken among them, and names of the others."""
+    tensors = dict.fromkeys(live.tensor_of(name) for name in taken)
+    counts = {tensor: live.size_of(tensor) for tensor in tensors}
+    have = {tensor: sum(live.tensor_of(name) == tensor for name in taken) for tensor in tensors}
+    apart = [tensor for tensor in tensors if have[tensor] < counts[tensor]]
+    return {tensor: live.tensor(tensor).detach().clone() for tensor in tensors if tensor not in apart}, apart
 
 
 def _freeze(client: FederatedClient, names: list[str]) -> None:

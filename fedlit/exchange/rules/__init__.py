@@ -6,6 +6,7 @@ from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.fedgmcc import FedGMCC
 from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.mean import Mean, mean
+from fedlit.exchange.rules.momentum import FedAvgM
 from fedlit.names import Clustering
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Agglomerative",
     "Clustered",
     "Clustering",
+    "FedAvgM",
     "FedGMCC",
     "Mean",
     "Round",

@@ -1,0 +1,146 @@
+"""Tensors whose rows or columns have names: shared slice by slice among the clients that have the name.
+
+A network says of a tensor that one of its axes has names (``axes``): embedding rows those of columns or categories, an
+output layer's rows those of classes. Where ``exchange.by_name`` chooses such a tensor, its slices travel by themselves,
+as ``<tensor>[<name>]``. So each is averaged over the clients that have the name, whatever else they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedlit.errors import ConfigError
+
+__all__ = ["Axes", "Live", "live_of", "named_axes", "slice_name"]
+
+Axes = Mapping[str, tuple[int, tuple[str, ...]]]
+"""Tensor → (axis, names along it)."""
+
+
+def slice_name(tensor: str, label: str) -> str:
+    """How a slice is called.
+
+    Example:
+        >>> slice_name("head.weight", "Spruce")
+        'head.weight[Spruce]'
+    """
+    return f"{tensor}[{label}]"
+
+
+def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """The tensors of a module's parts that say what one of their axes names.
+
+    Raises:
+        ConfigError: two slices of a tensor have one name, or there are more names than slices, or fewer.
+
+    Example:
+        >>> linear = nn.Linear(2, 3)
+        >>> linear.axes = {"weight": (0, ("a", "b", "c"))}
+        >>> named_axes(nn.Sequential(linear))
+        {'0.weight': (0, ('a', 'b', 'c'))}
+    """
+    found = {}
+    for path, part in module.named_modules():
+        axes: Any = getattr(part, "axes", None)
+        if not isinstance(axes, Mapping):
+            continue
+        for tensor, (axis, labels) in axes.items():
+            name = f"{path}.{tensor}" if path else tensor
+            size = getattr(part, tensor).shape[axis]
+            twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < size else []
+            if twice or len(labels) != size:
+                wrong = f"{twice[0]!r} twice" if twice else f"{len(labels)} names"
+                raise ConfigError(
+                    f"{name}: expected a name of its own for each of {size} slices along axis {axis}, found {wrong}; "
+                    f"mend {type(part).__name__}.axes, or rename the column or class"
+                )
+            found[name] = (axis, tuple(labels))
+    return found
+
+
+class Live(Mapping[str, Tensor]):
+    """Some of a module's tensors by name, slices as views: what is written into them is the module's.
+
+    Args:
+        tensors: whole ones, by name.
+        names: of tensors, or of slices.
+        axes: what the slices are of.
+
+    Example:
+        >>> weight = torch.arange(6.0).view(2, 3)
+        >>> live = Live({"head": weight}, ["head[a]", "head[c]"], {"head": (1, ("a", "b", "c"))})
+        >>> live["head[c]"].zero_()
+        tensor([0., 0.])
+        >>> weight
+        tensor([[0., 1., 0.],
+                [3., 4., 0.]])
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor] | None = None, names: Sequence[str] = (), axes: Axes | None = None
+    ) -> None:
+        self._tensors = tensors or {}
+        places = {
+            slice_name(tensor, label): (tensor, axis, place)
+            for tensor, (axis, labels) in (axes or {}).items()
+            for place, label in enumerate(labels)
+        }
+        self._slices = {name: places[name] for name in names if name not in self._tensors}
+        self._names, self._known = tuple(names), frozenset(names)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.pick(self._tensors, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
+        """What a name means in other tensors of the same names and shapes, such as gradients."""
+        if name not in self._slices:
+            return tensors[name]
+        tensor, axis, place = self._slices[name]
+        return tensors[tensor].select(axis, place)
+
+    def is_slice(self, name: str) -> bool:
+        """Whether a name is that of a slice."""
+        return name in self._slices
+
+    def tensor_of(self, name: str) -> str:
+        """The tensor that a name belongs to."""
+        return self._slices[name][0] if name in self._slices else name
+
+    def tensor(self, name: str) -> Tensor:
+        """A whole tensor."""
+        return self._tensors[name]
+
+    def size_of(self, tensor: str) -> int:
+        """How many names a tensor's values have: its number of slices where it is cut, else one."""
+        return next((self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1)
+
+    def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Named values as whole tensors: those that slices are of are copies of these, with the slices put in."""
+        found: dict[str, Tensor] = {}
+        for name, value in state.items():
+            if name not in self._slices:
+                found[name] = value
+                continue
+            tensor, axis, place = self._slices[name]
+            if tensor not in found:
+                found[tensor] = self._tensors[tensor].detach().clone()
+            found[tensor].select(axis, place).copy_(value)
+        return found
+
+
+def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
+    """Of a module's tensors those that names choose."""
+    sliced = any(name not in tensors for name in names)
+    return Live(tensors, names, named_axes(module) if sliced else None)

@@ -1,0 +1,333 @@
+"""What each client makes its own of a federation: an average over epochs, its best epoch, a private last phase.
+
+The federation averages what clients share; none of this does. Each client's averages are scored in the place of its
+tensors, the best of them by its own validation rows are kept, and training ends with these.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.sharing import named_tensors
+from fedlit.tasks.base import LOSS, Score
+
+if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
+    from fedlit.train.federation import Federation
+    from fedlit.train.results import Results
+
+__all__ = ["FineTune", "Personal", "Then", "then_of"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class FineTune:
+    """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
+
+    Attributes:
+        epochs: at most; they come behind ``trainer.max_epochs``.
+        patience: a client stops after so many scored epochs that are no better on its validation rows.
+        lr: the learning rate; that of ``model.optimizer`` if None. A schedule has no say in it.
+        average: the share of the average over epochs that stays (see ``model.average``).
+    """
+
+    epochs: int = 25
+    patience: int = 5
+    lr: float | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        wrong = [f"{name} {getattr(self, name)}" for name in ("epochs", "patience") if getattr(self, name) < 1]
+        wrong += [f"lr {self.lr}"] if self.lr is not None and not self.lr > 0 else []
+        if wrong:
+            raise ConfigError(
+                "model.then.fine_tune: expected epochs and patience of at least 1 and lr above 0, found "
+                f"{', '.join(wrong)}"
+            )
+        _check_share("model.then.fine_tune.average", self.average)
+
+
+@dataclass
+class Then:
+    """What follows the federation.
+
+    Attributes:
+        fine_tune: how clients train on by themselves; not at all if None.
+    """
+
+    fine_tune: FineTune | None = None
+
+
+def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
+    """The fine-tuning that a configuration asks for."""
+    return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
+
+
+def _check_share(key: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ConfigError(f"{key}: expected a share in [0, 1), found {value}; 0 for no average")
+
+
+@dataclass
+class _Own:
+    """Of one client.
+
+    Attributes:
+        average: of its tensors over epochs.
+        best: its averages, or its tensors, in the best of its epochs.
+        value: the score by which these were best.
+        epoch: which one, from 1.
+        waited: scored epochs since then.
+        stopped: whether it waits for others to end.
+    """
+
+    average: dict[str, Tensor] = field(default_factory=dict)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    value: float = math.nan
+    epoch: int = 0
+    waited: int = 0
+    stopped: bool = False
+
+
+class Personal:
+    """Keeps what is each client's own, over a federation and the fine-tuning behind it.
+
+    Args:
+        average: the share of a client's average that stays with each epoch; the rest is what the client has after the
+            epoch's exchange. 0 for no average.
+        keep: the score of validation rows by which a client's best epoch is kept, such as ``loss`` or ``auroc``; none
+            is kept if None, unless there is an average or fine-tuning: then it is the loss.
+        tune: what follows the federation.
+
+    Attributes:
+        ended: epochs that :meth:`end_epoch` has seen.
+        tuning: whether fine-tuning has begun.
+        done: whether clients have the best of their epochs.
+
+    Raises:
+        ConfigError: a share out of range.
+    """
+
+    def __init__(self, average: float = 0.0, keep: str | None = None, tune: FineTune | None = None) -> None:
+        _check_share("model.average", average)
+        self.average, self.tune = average, tune
+        self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
+        self.after, self.ended, self.tuning, self.done = 0, 0, False, False
+        self._own: dict[str, _Own] = {}
+        self._shown: dict[str, dict[str, Tensor]] = {}
+        self._epochs = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to do."""
+        return self.keep is not None
+
+    @property
+    def told(self) -> list[str]:
+        """What it does, for the plan."""
+        if not self.wanted:
+            return []
+        of = f" of an average over epochs ({self.average} of it stays with each)" if self.average else ""
+        lines = [f"each client ends with its own best epoch{of}, by {self.keep} on its validation rows"]
+        if self.tune is not None:
+            rate = "the same learning rate" if self.tune.lr is None else f"learning rate {self.tune.lr:g}"
+            lines.append(
+                f"then each client trains on by itself, without exchange: at most {self.tune.epochs} epochs, {rate}, "
+                f"until {self.tune.patience} in a row are no better"
+            )
+        return lines
+
+    @property
+    def stopped(self) -> frozenset[str]:
+        """Clients whose fine-tuning has ended."""
+        return frozenset(name for name, own in self._own.items() if own.stopped)
+
+    def check(self, clients: Mapping[str, FederatedClient]) -> None:
+        """Refuse a score that clients do not have."""
+        for name, client in clients.items() if self.wanted else ():
+            known = [score.name for score in (*client.scores, LOSS) if not score.test_only]
+            if self.keep not in known:
+                raise ConfigError(
+                    f"model.keep: expected a score of each client ({', '.join(dict.fromkeys(known))} at {name}), found "
+                    f"{self.keep!r}." + did_you_mean(str(self.keep), known)
+                )
+
+    # ------------------------------------------------------------------ epochs
+
+    def start(self, federation: Federation, max_epochs: int | None) -> None:
+        """Before the first epoch, or the next one of a resumed run."""
+        if not self.wanted:
+            return
+        self._own = {name: self._own.get(name, _Own()) for name in federation}
+        for own in self._own.values():
+            for kept in (own.average, own.best):  # a checkpoint's are on the CPU
+                kept |= {key: value.to(federation.device) for key, value in kept.items()}
+        if self.tune is not None and not self.after:
+            if max_epochs is None or max_epochs <= self.tune.epochs:
+                raise ConfigError(
+                    f"model.then.fine_tune: expected trainer.max_epochs above its {self.tune.epochs} epochs, found "
+                    f"{max_epochs}; a Trainer's max_epochs counts both phases"
+                )
+            self.after = max_epochs - self.tune.epochs
+        self._draw(federation)
+
+    def _draw(self, federation: Federation) -> None:
+        """Step those who have not stopped."""
+        if self.tuning:
+            federation.cohort = frozenset(federation.names) - self.stopped
+
+    @torch.no_grad()
+    def end_of_steps(self, federation: Federation) -> None:
+        """Average what clients have after an epoch's steps and its exchange."""
+        share = self.tune.average if self.tuning and self.tune is not None else self.average
+        if not (self.wanted and share):
+            return
+        self._epochs += 1
+        share = min(share, (self._epochs - 1) / self._epochs)  # what came first does not weigh for ever
+        for name, client in federation.items():
+            if self._own[name].stopped:
+                continue
+            average = self._own[name].average
+            for key, value in named_tensors(client).items():
+                if key not in average or not value.is_floating_point():
+                    average[key] = value.detach().clone()
+                else:
+                    average[key].lerp_(value.detach(), 1 - share)
+
+    @torch.no_grad()
+    def show(self, federation: Federation) -> None:
+        """Let averages be scored: they stand in the clients until :meth:`judge`."""
+        for name, client in federation.items() if self.wanted else ():
+            average = self._own[name].average
+            if average and not self._own[name].stopped:
+                self._shown[name] = {key: value.detach().clone() for key, value in named_tensors(client).items()}
+                _put(client, average)
+
+    @torch.no_grad()
+    def judge(self, federation: Federation, results: Results, epoch: int) -> None:
+        """Keep what is better than before, and give clients back what they had before :meth:`show`.
+
+        Args:
+            federation: whose clients were scored.
+            results: their scores on validation rows.
+            epoch: that they come behind, from 1.
+        """
+        if not self.wanted:
+            return
+        for name, client in federation.items():
+            own = self._own[name]
+            if not own.stopped:
+                self._judge(own, client, _score_of(client, results, str(self.keep)), epoch)
+            if name in self._shown:
+                _put(client, self._shown.pop(name))
+        best = {f"{name}/kept/epoch": float(own.epoch) for name, own in self._own.items()}
+        federation.record(best)
+
+    def _judge(self, own: _Own, client: FederatedClient, found: tuple[Score, float], epoch: int) -> None:
+        score, value = found
+        better = not own.best or (score.gain(value, own.value) > 0 if math.isfinite(own.value) else True)
+        if better:
+            now = named_tensors(client)
+            own.best = {key: tensor.detach().clone() for key, tensor in now.items()}
+            own.value, own.epoch, own.waited = value, epoch, 0
+        else:
+            own.waited += 1
+        if self.tuning and self.tune is not None:
+            own.stopped = own.waited >= self.tune.patience
+
+    def end_epoch(self, federation: Federation, epochs: int, last: bool) -> bool:
+        """Begin to fine-tune, or end, if it is time.
+
+        Args:
+            federation: whose clients.
+            epochs: that are done.
+            last: whether the Trainer will end behind this one.
+
+        Returns:
+            Whether training is over.
+        """
+        self.ended = epochs
+        if not self.wanted:
+            return False
+        if self.tune is not None and not self.tuning and epochs >= self.after:
+            self._begin_tuning(federation)
+        self._draw(federation)
+        told = federation.share("fine-tuned", {name: own.stopped for name, own in self._own.items()})
+        over = last or (self.tuning and all(told.values()))
+        if over:
+            self._finish(federation)
+        return over
+
+    @torch.no_grad()
+    def _begin_tuning(self, federation: Federation) -> None:
+        self.tuning, self._epochs = True, 0
+        for name, client in federation.items():
+            own = self._own[name]
+            own.waited = 0
+            if not own.best:
+                _log.warning(
+                    "client %r: no epoch was scored before fine-tuning, so it goes on from the last one; set "
+                    "trainer.check_val_every_n_epoch to at most trainer.max_epochs",
+                    name,
+                )
+            _put(client, own.best)
+            own.average = {key: value.detach().clone() for key, value in named_tensors(client).items()}
+            for optimizer in client._optimizers:
+                optimizer.state.clear()
+                rates = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]
+                for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                    assert self.tune is not None
+                    group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
+
+    @torch.no_grad()
+    def _finish(self, federation: Federation) -> None:
+        for name, client in federation.items():
+            _put(client, self._own[name].best)
+        self.done = True
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint; empty where there is nothing to remember."""
+        if not self.wanted:
+            return {}
+        own = {name: dict(vars(value)) for name, value in self._own.items()}
+        kept = {} if self.done else own
+        plain = {name: getattr(self, name) for name in ("after", "ended", "tuning", "done")}
+        return {**plain, "epochs": self._epochs, "own": kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        if not state:
+            return
+        for name in ("after", "ended", "tuning", "done"):
+            setattr(self, name, state[name])
+        self._epochs = state["epochs"]
+        self._own = {name: _Own(**own) for name, own in state["own"].items()}
+
+
+def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:
+    tensors = named_tensors(client)
+    for name, value in values.items():
+        tensors[name].detach().copy_(value)
+
+
+def _score_of(client: FederatedClient, results: Results, name: str) -> tuple[Score, float]:
+    """A client's score, the mean over its sites where rows are pooled."""
+    score = next(own for own in (*client.scores, LOSS) if own.name == name)
+    values = []
+    for site in client.spec.sites:
+        with suppress(KeyError):
+            values.append(results.scores[site.name][name])
+    finite = [value for value in values if math.isfinite(value)]
+    return score, sum(finite) / len(finite) if finite else math.nan

@@ -1,0 +1,120 @@
+"""Averages, best epochs and fine-tuning: values by hand, kills in each phase, nothing sent behind the federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import METHODS, StopAfter, different, make_run, weights
+from lightning.pytorch import Callback, Trainer
+
+from fedlit.errors import ConfigError
+from fedlit.train.personal import FineTune, Then
+
+TUNED = METHODS["averages, then fine-tuned"]
+CORE = {"federated": ["core"]}
+
+
+class Epochs(Callback):
+    """Remembers each epoch's tensors behind its exchange, and its scores."""
+
+    def __init__(self) -> None:
+        self.live: list[dict[str, torch.Tensor]] = []
+        self.scores: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.is_last_batch:
+            self.live.append({name: value.clone() for name, value in pl_module.state_dict().items()})
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        if trainer.state.fn == "fit":
+            self.scores.append({name: own["loss"] for name, own in pl_module.results["validation"].scores.items()})
+
+
+def test_each_client_ends_with_its_own_best_epoch(tmp_path: Path) -> None:
+    watch = Epochs()
+    run = make_run(tmp_path, exchange=CORE, loop={"keep": "loss"}, epochs=6, callbacks=[watch])
+    last = run.fit(quiet=True)
+    best = {name: min(range(6), key=lambda epoch: watch.scores[epoch][name]) for name in last.scores}
+    assert len(set(best.values())) > 1  # or the test would not tell clients apart
+    for name, epoch in best.items():
+        mine = {key: value for key, value in weights(run).items() if key.startswith(f"clients.{name}.")}
+        assert not different(mine, {key: watch.live[epoch][key] for key in mine})
+        assert last.scores[name]["loss"] == watch.scores[epoch][name]
+    # the checkpoint has them, by either name
+    for path in ("last", "best"):
+        assert run.validate(path, quiet=True).scores == last.scores
+
+
+def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
+    watch = Epochs()
+    run = make_run(tmp_path, exchange=CORE, loop={"average": 0.8, "keep": "loss"}, epochs=4, callbacks=[watch])
+    run.loop.federation.personal.check = lambda clients: None  # type: ignore[method-assign]
+    kept: list[torch.Tensor] = []
+    personal = run.loop.federation.personal
+    judge = personal.judge
+
+    def seen(federation: Any, *args: Any) -> None:
+        kept.append(federation["ash"].state_dict()["core.0.weight"].clone())
+        judge(federation, *args)
+
+    personal.judge = seen  # type: ignore[method-assign]
+    run.fit(quiet=True)
+    expected = watch.live[0]["clients.ash.core.0.weight"]
+    for epoch, live in enumerate(watch.live):
+        share = min(0.8, epoch / (epoch + 1))
+        expected = share * expected + (1 - share) * live["clients.ash.core.0.weight"]
+        assert torch.allclose(kept[epoch], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [4, 8, 12, 13, 16])  # 3 epochs of 4 steps, then 2 of fine-tuning
+def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
+    options = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
+    whole = make_run(tmp_path / "whole", **options)
+    expected = whole.fit(quiet=True)
+    stopped = make_run(tmp_path / "part", callbacks=[StopAfter(step, tmp_path / "middle.ckpt")], **options)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        stopped.fit(quiet=True)
+    resumed = make_run(tmp_path / "part", **options)
+    scores = resumed.fit(tmp_path / "middle.ckpt", quiet=True).scores
+    assert different(weights(whole), weights(resumed)) == [] and scores == expected.scores
+    assert whole.exchange.rounds == resumed.exchange.rounds == 3 and whole.exchange.bytes == resumed.exchange.bytes
+
+
+def test_who_waits_too_long_stops_and_nothing_more_is_left_to_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune = Then(FineTune(epochs=50, patience=2, lr=0.5))
+    run = make_run(tmp_path, exchange=CORE, loop={"then": tune}, epochs=2)
+    expected = run.fit(quiet=True)
+    assert run.trainer is not None and 2 * 4 < run.trainer.global_step < 52 * 4
+    again = make_run(tmp_path, exchange=CORE, loop={"then": tune}, epochs=2)
+    assert again.fit("last").scores == expected.scores
+    assert "Nothing is left to train" in capsys.readouterr().out
+    assert different(weights(run), weights(again)) == []
+
+
+def test_fine_tuning_never_gives_worse_validation_scores_than_the_federation(tmp_path: Path) -> None:
+    before = make_run(tmp_path / "a", exchange=CORE, loop={"keep": "loss"}, epochs=3).fit(quiet=True).scores
+    options = {"keep": "loss", "then": Then(FineTune(epochs=4, patience=2, lr=1.0))}
+    after = make_run(tmp_path / "b", exchange=CORE, loop=options, epochs=3).fit(quiet=True).scores
+    assert all(after[name]["loss"] <= before[name]["loss"] for name in before)
+
+
+def test_the_plan_says_what_follows(tmp_path: Path) -> None:
+    plan = str(make_run(tmp_path, **TUNED).describe())
+    assert "each client ends with its own best epoch of an average over epochs (0.5 of it stays" in plan
+    assert "then each client trains on by itself, without exchange: at most 2 epochs, learning rate 0.005" in plan
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model.average: expected a share in \[0, 1\), found 1"):
+        make_run(tmp_path, loop={"average": 1.0})
+    with pytest.raises(ConfigError, match=r"fine_tune: expected epochs and patience of at least 1 .* found patience 0"):
+        FineTune(patience=0)
+    with pytest.raises(
+        ConfigError, match=r"model.keep: expected a score of each client .*auroc.*, found 'aurok'.*auroc"
+    ):
+        make_run(tmp_path, loop={"keep": "aurok"}).describe()
