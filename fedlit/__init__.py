@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         Update,
     )
     from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
-    from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory
+    from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
     from fedlit.run.run import Run
@@ -85,6 +85,7 @@ __all__ = [
     "Run",
     "Shards",
     "Study",
+    "TabM",
     "Tables",
     "Update",
     "compare",

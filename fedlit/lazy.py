@@ -61,6 +61,7 @@ HOMES = {
     "Run": "fedlit.run.run",
     "Shards": "fedlit.data.shaping.dealing",
     "Study": "fedlit.study.study",
+    "TabM": "fedlit.nn",
     "Tables": "fedlit.data.sources",
     "Update": "fedlit.exchange.rules",
     "compare": "fedlit.study.compare",

@@ -100,6 +100,10 @@ def initialise(module: nn.Module, seed: int) -> None:
     NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width). Clients whose input
     widths differ could then not start equal; here these biases start at zero.
 
+    A submodule with a method ``draw(tensor's name, part)`` has the tensors with named axes (its ``axes``) drawn place by
+    place, each as a function of (seed, its name, the place's name): two clients that share some columns start equal in
+    these.
+
     A submodule with an attribute ``initialised_as`` starts equal to the one of that name (the empty name is the module
     itself): a second copy of a network, say.
 
@@ -122,6 +126,11 @@ def initialise(module: nn.Module, seed: int) -> None:
             continue
         with isolated_rng(derive_seed(seed, "initial", _initial_name(module, name))):
             reset()
+        if callable(draw := getattr(child, "draw", None)):
+            for tensor, (axis, labels) in child.axes.items():
+                for label, part in zip(labels, getattr(child, tensor).unbind(axis), strict=True):
+                    with isolated_rng(derive_seed(seed, "initial", _initial_name(module, name), tensor, label)):
+                        draw(tensor, part)
         if isinstance(child, nn.Linear | nn.modules.conv._ConvNd) and child.bias is not None:
             child.bias.zero_()
 

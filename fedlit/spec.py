@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.errors import ConfigError
+from fedlit.inputs import Input
 from fedlit.tasks import Classification, Task, task_from, task_state
 from fedlit.tasks.metrics import Site
 
@@ -33,6 +34,7 @@ class ClientSpec:
             at all of them, of the groups that this client is in; None if ``data.common`` does not ask for any.
         concept: which of several concepts its labels follow, where an experiment knows; only to judge by.
         task: what is predicted; classification into ``classes`` if None is given.
+        inputs: what is known of each input, in the order of ``features``; empty where nothing is.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -52,6 +54,7 @@ class ClientSpec:
     common: Mapping[str, tuple[str, ...]] | None = None
     concept: str | None = None
     task: Task = None  # type: ignore[assignment]  # never None once made
+    inputs: tuple[Input, ...] = ()
 
     def __post_init__(self) -> None:
         if self.task is None:
@@ -62,7 +65,7 @@ class ClientSpec:
         state = {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in vars(self).items()
-            if key not in ("rows", "sites", "common", "task")
+            if key not in ("rows", "sites", "common", "task", "inputs")
         }
         return {
             **state,
@@ -70,6 +73,7 @@ class ClientSpec:
             "sites": [{**vars(site), "classes": list(site.classes), "rows": dict(site.rows)} for site in self.sites],
             "common": None if self.common is None else {group: list(own) for group, own in self.common.items()},
             "task": task_state(self.task),
+            "inputs": [own.to_dict() for own in self.inputs],
         }
 
     @classmethod
@@ -86,7 +90,20 @@ class ClientSpec:
         own["sites"] = tuple(Site(**{**site, "classes": tuple(site["classes"])}) for site in own["sites"])
         own["common"] = None if common is None else {group: tuple(names) for group, names in common.items()}
         own["task"] = task_from(own["task"])
+        own["inputs"] = tuple(map(Input.of, own.get("inputs", ())))  # there are none in files of version 0.3 and before
         return cls(**own)
+
+    @property
+    def output_labels(self) -> tuple[str, ...]:
+        """What each output stands for, by which outputs of clients are the same: a class, both classes where one
+        output tells them apart, or the target.
+
+        Example:
+            >>> ClientSpec("cleveland", ("age", "sex"), ("well", "ill"), {}, ()).output_labels
+            ('well|ill',)
+        """
+        names = self.task.output_names
+        return ("|".join(map(str, self.classes)),) if len(names) < len(self.classes) else tuple(map(str, names))
 
     @property
     def unique(self) -> tuple[str, ...]:

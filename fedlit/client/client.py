@@ -17,8 +17,9 @@ from fedlit.by_name import Live
 from fedlit.client.settings import settings_of
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
-from fedlit.nn import NetworkFactory
-from fedlit.sharing import State
+from fedlit.inputs import Input
+from fedlit.nn import Network, NetworkFactory
+from fedlit.sharing import State, select
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks.base import LOSS, Score
 from fedlit.tasks.metrics import SiteMetrics
@@ -71,6 +72,7 @@ class FederatedClient(LightningModule):
     private: tuple[str, ...] = ()
     side_by_side = True
     stackable = True
+    no_decay: tuple[str, ...] = ()
     class_weight: Tensor | None
 
     def __init__(
@@ -79,7 +81,8 @@ class FederatedClient(LightningModule):
         super().__init__()
         self.spec = spec
         if callable(network):
-            built = network(spec.num_features, spec.num_outputs)
+            built = self.make_network(network)
+            self.no_decay = built.no_decay
             self.encoder: nn.Module = built.encoder
             self.core: nn.Module = built.core
             self.head: nn.Module = built.head
@@ -117,6 +120,14 @@ class FederatedClient(LightningModule):
         self.steps_taken, self.skipped = 0, False
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
+    def make_network(self, network: NetworkFactory) -> Network:
+        """A network for this client, which knows its inputs and outputs by name."""
+        built = network(self.spec.num_features, self.spec.num_outputs)
+        if hasattr(built, "meet"):
+            inputs = self.spec.inputs or tuple(Input(name, name) for name in self.spec.features)
+            built.meet(inputs, self.spec.output_labels)
+        return built
+
     @property
     def scores(self) -> tuple[Score, ...]:
         """By what the client is judged, the main score first. One whose ``configure_metrics`` has a score of its own
@@ -129,19 +140,23 @@ class FederatedClient(LightningModule):
 
         Shape:
             - x: (n, d) float32
-            - output: (n, num_outputs)
+            - output: (n, num_outputs), or (n, members, num_outputs) of an ensemble
         """
         outputs: Tensor = self.head(self.core(self.encoder(x)))
         return outputs
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The task's mean loss, weighted by class if ``class_weights`` says so.
+        """The task's mean loss, weighted by class if ``class_weights`` says so; of an ensemble its members' mean.
 
         Shape:
             - logits: as ``forward`` gives them
             - y: the target as the task encodes it: (n,), or (n, labels)
             - output: scalar
         """
+        if logits.dim() == 3:
+            members = logits.shape[1]
+            y = y.unsqueeze(1).expand(-1, members, *y.shape[1:]).flatten(0, 1)
+            logits = logits.flatten(0, 1)
         return self.spec.task.loss(logits, y, self.class_weight)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -159,7 +174,12 @@ class FederatedClient(LightningModule):
         return self.loss(self(x), y)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """What is predicted, (n, width): probabilities, or a number in the user's units."""
+        """What is predicted, (n, width): probabilities, or a number in the user's units; of an ensemble the mean of
+        what its members predict.
+        """
+        if outputs.dim() == 3:
+            rows, members = outputs.shape[:2]
+            return self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -188,8 +208,19 @@ class FederatedClient(LightningModule):
         return SiteMetrics(site, self.spec.task)
 
     def configure_optimizers(self) -> Any:
-        """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one."""
-        return self.optimizer_of(self.parameters())
+        """The optimizer of the configuration over all parameters, with the configuration's schedule if there is one.
+        Parameters that the network's ``no_decay`` names have no weight decay.
+        """
+        named = dict(self.named_parameters())
+        free = set(select(named, self.no_decay))
+        if not free:
+            return self.optimizer_of(self.parameters())
+        return self.optimizer_of(
+            [
+                {"params": [value for name, value in named.items() if name not in free]},
+                {"params": [named[name] for name in named if name in free], "weight_decay": 0.0},
+            ]
+        )
 
     def optimizer_of(self, parameters: Iterable, lr_factors: Sequence[float] = ()) -> Any:
         """The configuration's optimizer and schedule over some parameters.

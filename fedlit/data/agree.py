@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges, check_bins
 from fedlit.data.columns import (
     NUMBERS,
     Categories,
@@ -49,6 +50,10 @@ class Terms:
             inputs by a hash of their names; missing ones have an input of their own where training rows have them.
         missing: whether a missing number becomes the mean (``mean``), or has an indicator beside it too.
         pool: whether all rows go into one client, which can have one task only.
+        bins: where the bins of numbers lie, for networks that have any: at quantiles of the client's own training rows
+            (``own``), at those of all clients that have the column, by a sketch that each tells of its numbers
+            (``agreed``), nowhere (``none``), or evenly in [low, high] by column (others as ``own``).
+        num_bins: of each column, at most.
         common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
             alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
 
@@ -62,8 +67,11 @@ class Terms:
     common: Common | None = None
     pool: bool = False
     missing: Missing = "mean"
+    bins: Bins = "own"
+    num_bins: int = 32
 
     def __post_init__(self) -> None:
+        check_bins(self.bins, self.num_bins)
         if self.common is not None:
             check_common(self.common)
 
@@ -87,9 +95,15 @@ class Terms:
         """Whether numbers are standardised together."""
         return self.scaling == "pooled"
 
+    @property
+    def sketched(self) -> bool:
+        """Whether clients tell sketches of their numbers."""
+        return self.bins == "agreed" and not self.pool
+
     def tells(self, column: str) -> bool:
         """Whether a client that has a column tells its name and kind."""
-        every = self.features or isinstance(self.common, str) or (self.pooled and self.common is None)
+        alone = self.common is None and (self.pooled or self.sketched)
+        every = self.features or isinstance(self.common, str) or alone
         return every or is_listed(self.common, column)
 
 
@@ -102,6 +116,7 @@ class AgreedColumn:
         kind: the one that it has at all of them; None where no training row has a value.
         categories: of all of them, sorted; None where each has its own.
         moments: of the numbers of all of them; None where each has its own.
+        edges: of the bins of all of them, in the column's own units; none where each has its own.
         tail: what becomes of other categories, where coding is ``auto``.
     """
 
@@ -110,6 +125,7 @@ class AgreedColumn:
     categories: tuple[Any, ...] | None = None
     moments: Moments | None = None
     tail: Tail = ""
+    edges: tuple[float, ...] = ()
 
     def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
         """What all of them encode such a column with."""
@@ -151,6 +167,11 @@ class Agreement:
         needed = len(agreed.clients) > 1 or (terms.features and terms.categories != "codes")
         return "categories" if terms.alike and needed else None
 
+    def sketches(self, column: str) -> bool:
+        """Whether the clients that meet in a column tell a sketch of its numbers."""
+        agreed = self.columns[column]
+        return self.terms.sketched and agreed.kind == NUMBERS and len(agreed.clients) > 1
+
     @property
     def features(self) -> tuple[str, ...] | None:
         """The inputs of all clients, sorted; None where each has its own."""
@@ -180,9 +201,8 @@ class Agreement:
             what = "names, kinds and categories of columns"
             told.append({"what": what, "key": f"data.align: {terms.align}", "columns": list(self.names)})
         elif self.names and self.groups is None:
-            told.append(
-                {"what": "names and kinds of columns", "key": "data.scaling: pooled", "columns": list(self.names)}
-            )
+            key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
+            told.append({"what": "names and kinds of columns", "key": key, "columns": list(self.names)})
         told += told_of_targets(self.targets, terms.align)
         if self.groups is not None:
             shared = sorted({column for group in self.groups for column in group.columns})
@@ -204,6 +224,17 @@ class Agreement:
                     },
                 }
             )
+        if sketched := [column for column in self.columns if self.sketches(column)]:
+            own = {client: sum(client in self.columns[column].clients for column in sketched) for client in clients}
+            told.append(
+                {
+                    "what": "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their "
+                    "values) and number of rows",
+                    "key": "data.bins: agreed",
+                    "columns": sketched,
+                    "numbers": {client: (SKETCHED + 1) * count for client, count in own.items()},
+                }
+            )
         return told
 
 
@@ -219,7 +250,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     Returns:
         JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` where classes are common
         (labels, the positive one) or a number is pooled (count, mean, variance); and with an agreement ``categories``
-        and ``moments`` (count, mean, variance) by column.
+        and ``moments`` (count, mean, variance) and ``sketches`` (rows, quantiles) by column.
 
     Raises:
         DataError: labels of several types.
@@ -249,6 +280,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     if agreement is not None:
         for column in names:
             met = agreement.met(table.name, column)
+            if met is not None and agreement.sketches(column):
+                sketch = Sketch.of(plain_values(train[column], NUMBERS, column))
+                told.setdefault("sketches", {})[column] = sketch.to_list()
             if met is not None and met.kind is not None and (asked := agreement.asks(column)):
                 if asked == "moments":
                     own = Moments.of(plain_values(train[column], NUMBERS, column)) or Moments(0, 0.0, 0.0)
@@ -283,35 +317,38 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
     names = sorted({column for own in kinds.values() for column in own})
     columns = {}
     for column in names:
-        if terms.features or (terms.pooled and groups is None):
-            if problem := two_kinds(kinds, column):
+        if terms.features or ((terms.pooled or terms.sketched) and groups is None):
+            problem = two_kinds(kinds, column)
+            if problem and (terms.features or terms.pooled):
                 raise DataError(problem)
-            clients = tuple(client for client, own in kinds.items() if column in own)
+            clients = () if problem else tuple(client for client, own in kinds.items() if column in own)
         else:
             clients = tuple(sorted({own for g in groups or () if column in g.columns for own in g.clients}))
         if clients:
-            columns[column] = _agree_on(column, {client: told[client] for client in clients})
+            columns[column] = _agree_on(column, {client: told[client] for client in clients}, terms)
     return Agreement(
         terms,
         tuple(names),
         columns,
         groups,
-        tuple(of_several_kinds(kinds)) if isinstance(terms.common, str) else (),
+        tuple(of_several_kinds(kinds)) if isinstance(terms.common, str) or terms.sketched else (),
         targets,
     )
 
 
-def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]]) -> AgreedColumn:
+def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) -> AgreedColumn:
     kind = next((kind for own in told.values() if (kind := own["columns"][column]) is not None), None)
     categories = [own["categories"][column] for own in told.values() if column in own.get("categories", ())]
     tails = [own["tails"][column] for own in told.values() if column in own.get("tails", ())]
     moments = [Moments(*own["moments"][column]) for own in told.values() if column in own.get("moments", ())]
+    sketches = [Sketch.from_list(own["sketches"][column]) for own in told.values() if column in own.get("sketches", ())]
     return AgreedColumn(
         tuple(told),
         kind,
         tuple(sorted({category for own in categories for category in own})) if categories else None,
         Moments.pooled([own for own in moments if own.count]),
         ("hashed" if "hashed" in tails else "other") if tails else "",
+        agreed_edges(sketches, terms.num_bins),
     )
 
 
@@ -329,6 +366,6 @@ def negotiate(tables: Sequence[ClientTable], terms: Terms, share: Share = all_he
     """
     here = {str(column) for table in tables for column in table.features}
     agreement = agree(share("columns", {table.name: facts(table, terms) for table in tables}), terms, here)
-    if any(map(agreement.asks, agreement.columns)):
+    if any(agreement.asks(column) or agreement.sketches(column) for column in agreement.columns):
         agreement = agree(share("values", {table.name: facts(table, terms, agreement) for table in tables}), terms)
     return agreement

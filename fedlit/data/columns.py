@@ -141,6 +141,7 @@ class ColumnEncoder:
             hash of their names (``hashed``), or have none.
         rare: those known that are among the others.
         gap: whether a missing value has an input of its own.
+        edges: of bins that were agreed on or declared, in the column's own units; none where they are the client's own.
 
     Example:
         >>> town = ColumnEncoder("town", "text categories", None, ("Aachen", "Bonn", "Köln"))
@@ -157,6 +158,7 @@ class ColumnEncoder:
     tail: Tail = ""
     rare: tuple[Any, ...] = ()
     gap: bool = False
+    edges: tuple[float, ...] = ()
 
     def inputs(self, categories: Categories) -> list[str]:
         """Names of the inputs that the column becomes."""
@@ -213,9 +215,25 @@ class ColumnEncoder:
             return np.where(np.isnan(values), self.moments.mean, values)
         return np.where(np.isnan(values), 0.0, self.moments.standardise(values))
 
+    def describe(self, categories: Categories) -> list[tuple[str, tuple[str, ...]]]:
+        """The inputs: name, and what its codes stand for (empty for a number)."""
+        names = self.inputs(categories)
+        codes = categories == "codes" and self.kind != NUMBERS
+        return [
+            (name, tuple(map(_text, self.categories)) if codes and not place else ())
+            for place, name in enumerate(names)
+        ]
+
+    def encoded_edges(self, scaling: Scaling) -> tuple[float, ...]:
+        """The edges, as numbers of the column are encoded."""
+        if self.moments is None or not self.edges:
+            return ()
+        return tuple(self._numbers(np.array(self.edges), scaling).tolist())
+
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
         gap = {"gap": True} if self.gap else {}
+        gap |= {"edges": list(self.edges)} if self.edges else {}
         if self.kind == NUMBERS:
             return {"kind": self.kind, "moments": None if self.moments is None else self.moments.to_list(), **gap}
         tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail else {}
@@ -233,4 +251,5 @@ class ColumnEncoder:
             state.get("tail", ""),
             tuple(state.get("rare", ())),
             bool(state.get("gap")),
+            tuple(state.get("edges", ())),
         )

@@ -13,6 +13,7 @@ from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.data.agree import Agreement, Terms
+from fedlit.data.bins import declared_edges, own_edges
 from fedlit.data.columns import (
     NUMBERS,
     Categories,
@@ -29,6 +30,7 @@ from fedlit.data.schema.schema import Schema
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
+from fedlit.inputs import Input
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks import MultiLabel, Task, task_from, task_state
 
@@ -50,6 +52,7 @@ class TableEncoder:
         columns: what was learnt of each, in the order of the table.
         features: names of the inputs.
         common: group of clients → the columns that this one shares in it; None if no columns are common.
+        edges: input → edges of its bins, as it is encoded; None until rows are encoded.
         schema: how raw rows become those that are encoded; None where a source gives them typed.
 
     Example:
@@ -74,6 +77,7 @@ class TableEncoder:
         self.columns: dict[str, ColumnEncoder] = {}
         self.features: tuple[str, ...] = ()
         self.common: dict[str, list[str]] | None = None
+        self.edges: dict[str, tuple[float, ...]] | None = None
         self.schema: Schema | None = None
 
     def fit(self, table: ClientTable) -> TableEncoder:
@@ -107,6 +111,11 @@ class TableEncoder:
         if kind is None:
             kind = "text categories" if categorical else NUMBERS
         if kind != NUMBERS:
+            if declared_edges(agreement.terms.bins, name, 1):
+                raise DataError(
+                    f"client {self.client!r}: data.bins: {name}: expected a column of numbers, found {kind}; "
+                    "leave it out"
+                )
             if agreed is not None and agreed.categories is not None:
                 own = set(categories_of(train, kind)) if self.categories == "auto" else set()
                 rare = tuple(sorted(own - set(agreed.categories)))
@@ -117,9 +126,31 @@ class TableEncoder:
             return ColumnEncoder(name, kind, None, tuple(categories_of(train, kind)))
         common = None if agreed is None else agreed.moments
         moments = Moments.of(plain_values(train, kind, name)) if common is None else common
-        aligned = agreement.terms.features
+        aligned, terms = agreement.terms.features, agreement.terms
         gap = agreement.terms.missing == "indicator" and (aligned or bool(train.isna().any()))
-        return ColumnEncoder(name, kind, moments, gap=gap)
+        edges = declared_edges(terms.bins, name, terms.num_bins) or (agreed.edges if agreed is not None else ())
+        return ColumnEncoder(name, kind, moments, gap=gap, edges=edges)
+
+    def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
+        """Input of numbers → edges of its bins; ``x`` are training rows as they are encoded."""
+        terms, found, place = self._agreement.terms, dict[str, tuple[float, ...]](), {}
+        place = {name: own for own, name in enumerate(self.features)}
+        for column in self.columns.values() if terms.bins != "none" else ():
+            for name, values in column.describe(self.categories):
+                if not values:
+                    given = column.encoded_edges(self.scaling) if name == column.name else ()
+                    found[name] = given or own_edges(x[:, place[name]], terms.num_bins)
+        return found
+
+    def _described(self) -> tuple[Input, ...]:
+        """What is known of each input; of one that the table does not have, its name."""
+        edges = self.edges or {}
+        own = {
+            name: Input(name, column.name, values, edges.get(name, ()))
+            for column in self.columns.values()
+            for name, values in column.describe(self.categories)
+        }
+        return tuple(own.get(name) or Input(name, name) for name in self.features)
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
@@ -189,6 +220,8 @@ class TableEncoder:
             for rows in [table.splits[split]]
         }
         sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
+        if self.edges is None:
+            self.edges = self._edges(x[table.splits["train"]])
         task, inputs = self.task.fit(splits["train"].y), self._inputs()
         own = {name for names in inputs.values() for name in names}
         spec = ClientSpec(
@@ -205,6 +238,7 @@ class TableEncoder:
             else {group: tuple(n for column in names for n in inputs[column]) for group, names in self.common.items()},
             concept=table.concept,
             task=task,
+            inputs=self._described(),
         )
         notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
@@ -229,6 +263,7 @@ class TableEncoder:
             "categories": self.categories,
             "columns": {name: column.state_dict() for name, column in self.columns.items()},
             "features": list(self.features),
+            "edges": None if self.edges is None else {name: list(own) for name, own in self.edges.items()},
             "common": self.common,
             "task": task_state(self.task),
             "seen": list(self.seen),
@@ -241,6 +276,8 @@ class TableEncoder:
         self.scaling, self.categories, self.common = state["scaling"], state["categories"], state["common"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
         self.features = tuple(state["features"])
+        edges = state.get("edges")  # there are none in files of version 0.3 and before
+        self.edges = None if edges is None else {name: tuple(own) for name, own in edges.items()}
         self.task, self.seen = task_from(state["task"]), tuple(state["seen"])
         self.target_name = state["target"]
         self.schema = Schema.of(state["schema"]) if "schema" in state else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedlit.data.bins import own_edges
 from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError
 from fedlit.spec import ClientSpec, Site
@@ -78,8 +79,12 @@ def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
 
 
-def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:
+def pool_clients(clients: Sequence[EncodedClient], num_bins: int) -> EncodedClient:
     """All rows in one client that is scored on each of the former clients and on all.
+
+    Args:
+        clients: over the same inputs.
+        num_bins: of an input of numbers, at most.
 
     Raises:
         DataError: a client has a name that this one needs.
@@ -109,6 +114,11 @@ def pool_clients(clients: Sequence[EncodedClient]) -> EncodedClient:
         task.class_rows,
         *moments_of(train.x),
         task=task,
+        inputs=tuple(
+            # clients' own bins differ, declared ones do not
+            replace(own[0], edges=own_edges(train.x[:, place].numpy(), num_bins)) if len(set(own)) > 1 else own[0]
+            for place, own in enumerate(zip(*(client.spec.inputs for client in clients), strict=True))
+        ),
     )
     notes = tuple(note for client in clients for note in client.notes)
     sites = {client.spec.name: client.sites[client.spec.name] for client in clients}

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.agree import Agreement, Align, Terms, negotiate
+from fedlit.data.bins import Bins, check_ranges
 from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
@@ -45,6 +46,11 @@ class FederatedData(LightningDataModule):
             (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto`` for your own tables, whose types were
             found, and ``codes`` for others, as the papers have it.
         missing: whether missing numbers become the ``mean``, or have an ``indicator`` beside it too.
+        bins: where the bins of numbers lie, for networks that have any (TabM): at quantiles of the client's own
+            training rows (``own``), at those of all clients that have the column, by a sketch that each tells of its
+            numbers (``agreed``), nowhere (``none``), or evenly in [low, high] by column, such as ``{age: [0, 100]}``
+            (others as ``own``).
+        num_bins: of each column, at most; the network's ``num_bins`` is to be the same.
         common: which columns clients have in common, for methods that treat these apart (CHFL): ``all`` for those that
             every client has, ``groups`` for those of every set of clients, or listed ones (see
             :func:`fedlit.data.common.find_groups`).
@@ -87,6 +93,8 @@ class FederatedData(LightningDataModule):
         scaling: Scaling = "client",
         categories: Categories | None = None,
         missing: Missing = "mean",
+        bins: Bins = "own",
+        num_bins: int = 32,
         common: Common | None = None,
         pool: bool = False,
         columns: list[str] | None = None,
@@ -105,6 +113,8 @@ class FederatedData(LightningDataModule):
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
         self.categories: Categories | None = categories
         self.missing: Missing = missing
+        self.bins: Bins = bins
+        self.num_bins = num_bins
         self.common, self.columns = common, columns
         self.mutations, self.leave_out = list(mutations or []), list(leave_out or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
@@ -172,7 +182,7 @@ class FederatedData(LightningDataModule):
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
-        self.clients = [pool_clients(clients)] if self.pool else clients
+        self.clients = [pool_clients(clients, self.num_bins)] if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names
         known = self.names if self.pool else known
         self.batching.check({client.spec.name: len(client.train) for client in self.clients}, known)
@@ -204,7 +214,9 @@ class FederatedData(LightningDataModule):
         found = any(table.schema is not None for table in tables)
         categories = self.categories or ("auto" if found else "codes")
         common = None if self.pool else self.common
-        terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing)
+        columns = (str(column) for table in tables for column in table.features)
+        check_ranges(self.bins, columns, complete=self.pool or len(tables) == len(self.names))
+        terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._run:
             for place, table in enumerate(tables):
                 if table.name in self._run:

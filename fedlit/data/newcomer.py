@@ -57,7 +57,10 @@ def newcomer(table: ClientTable, terms: Terms, states: States) -> tuple[TableEnc
                 )
         alike = own.kind != NUMBERS and terms.alike
         moments = own.moments if terms.pooled else None
-        columns[name] = AgreedColumn((table.name,), own.kind, own.categories if alike else None, moments, own.tail)
+        edges = own.edges if terms.sketched else ()
+        columns[name] = AgreedColumn(
+            (table.name,), own.kind, own.categories if alike else None, moments, own.tail, edges
+        )
     encoder = TableEncoder(table.name, Agreement(terms, tuple(columns), columns, groups)).fit(table)
     if terms.features and (expected := tuple(next(iter(states.values()))["features"])) != encoder.features:
         missing = sorted(set(expected) ^ set(encoder.features))
@@ -97,7 +100,8 @@ def _known(
         return dict(sorted(all_.items())), groups
     if groups is not None:
         return {name: all_[name] for group in groups for name in group.columns}, groups
-    return {name: own for name, own in all_.items() if terms.pooled and own.kind == NUMBERS}, groups
+    common = {name: own for name, own in all_.items() if own.kind == NUMBERS}
+    return {name: own for name, own in common.items() if terms.pooled or (terms.sketched and own.edges)}, groups
 
 
 def _without_strange(table: ClientTable, known: Mapping[str, ColumnEncoder], clients: str) -> ClientTable:

@@ -32,6 +32,7 @@ ELEMENTWISE = frozenset(
 """Optimizers that treat each number by itself, so that one of them serves stacked parameters."""
 
 _MODULE = frozenset(vars(nn.Module()))
+_SAME = _MODULE | {"axes"}
 _STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
 
 
@@ -62,7 +63,8 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
         if any(hooks):
             return None
         if module is not client:
-            settings = {key: value for key, value in vars(module).items() if key not in _MODULE or key == "training"}
+            # names of columns and classes change nothing that is computed
+            settings = {key: value for key, value in vars(module).items() if key not in _SAME or key == "training"}
             structure.append((name, type(module), tuple((key, _plain(value)) for key, value in settings.items())))
     for parameter in client.parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):

@@ -57,7 +57,7 @@ class APFL(FederatedClient):
         class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__(spec, network, class_weights)
-        self.personal = network(spec.num_features, spec.num_outputs)
+        self.personal = self.make_network(network)
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
         value = torch.tensor(own_share(alpha, spec.name, "alpha"))
         self.learn_alpha = learn_alpha

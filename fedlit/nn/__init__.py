@@ -4,5 +4,6 @@ from fedlit.nn.cnn import CNN
 from fedlit.nn.global_layers import GlobalLayers
 from fedlit.nn.mlp import MLP
 from fedlit.nn.network import Network, NetworkFactory
+from fedlit.nn.tabm import TabM
 
-__all__ = ["CNN", "MLP", "GlobalLayers", "Network", "NetworkFactory"]
+__all__ = ["CNN", "MLP", "GlobalLayers", "Network", "NetworkFactory", "TabM"]

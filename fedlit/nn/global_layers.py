@@ -5,11 +5,13 @@ shared.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from fedlit.inputs import Input
 from fedlit.nn.blocks import (
     FC,
     FeatureEmbedding,
@@ -23,7 +25,7 @@ from fedlit.nn.blocks import (
 )
 from fedlit.nn.native import Fusable
 from fedlit.nn.native.tokens import MAX_TOKENS, TokenKernel
-from fedlit.nn.network import Network
+from fedlit.nn.network import Network, name_axes
 
 __all__ = ["GlobalLayers"]
 
@@ -174,3 +176,10 @@ class GlobalLayers(Network):
                 OrderedDict(fc=FC(2 * z, z, norm), norm=make_norm(z, norm), linear=nn.Linear(z, num_outputs))
             ),
         )
+
+    def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
+        """Rows of the embedding and of the last layer have names."""
+        names = [own.name for own in inputs]
+        encoder, last = cast(Encoder, self.encoder), cast(nn.Linear, self.head.linear)
+        name_axes(encoder.embedding, {"weight": (0, names), "bias": (0, names)})
+        name_axes(last, {"weight": (0, labels), "bias": (0, labels)})

@@ -8,7 +8,8 @@ from typing import Literal
 
 from torch import nn
 
-from fedlit.nn.network import Network
+from fedlit.inputs import Input
+from fedlit.nn.network import Network, name_axes
 from fedlit.nn.progressive import ACTIVATIONS
 
 __all__ = ["MLP"]
@@ -54,3 +55,9 @@ class MLP(Network):
             core=nn.Sequential(*(part for inputs, outputs in pairwise(hidden) for part in layer(inputs, outputs))),
             head=nn.Linear(hidden[-1], num_outputs),
         )
+
+    def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
+        """Columns of the first layer and rows of the last one have names."""
+        first = next(part for part in self.encoder.modules() if isinstance(part, nn.Linear))
+        name_axes(first, {"weight": (1, [own.name for own in inputs])})
+        name_axes(self.head, {"weight": (0, labels), "bias": (0, labels)})

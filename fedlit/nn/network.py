@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["Network", "NetworkFactory"]
+from fedlit.errors import ConfigError
+from fedlit.inputs import Input
+
+__all__ = ["Network", "NetworkFactory", "name_axes"]
 
 
 class Network(nn.Module):
@@ -15,23 +19,63 @@ class Network(nn.Module):
     A subclass builds the three from the number of features and outputs. Their names are what patterns of federated
     tensors refer to: ``core.*`` is the core.
 
+    A module may have an attribute ``axes``, tensor's name → (axis, a name for each place along it): columns, values or
+    classes, by which clients find what they share where shapes differ. ``meet`` is the place to set it.
+
+    Attributes:
+        no_decay: patterns of parameters without weight decay (see :func:`fedlit.sharing.select`).
+
     Shape:
         - input: (rows, num_features), float32
-        - output: logits, (rows, num_outputs), float32
+        - output: logits, (rows, num_outputs) or, of an ensemble, (rows, members, num_outputs), float32
     """
 
     encoder: nn.Module
     core: nn.Module
     head: nn.Module
+    no_decay: tuple[str, ...] = ()
 
     def __init__(self, encoder: nn.Module, core: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.encoder, self.core, self.head = encoder, core, head
 
+    def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
+        """Called once, before initial values are drawn; a network that does not care does nothing.
+
+        Args:
+            inputs: one for each feature.
+            labels: what each output stands for, see :attr:`fedlit.spec.ClientSpec.output_labels`.
+        """
+
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
         logits: Tensor = self.head(self.core(self.encoder(x)))
         return logits
+
+
+def name_axes(module: nn.Module, axes: Mapping[str, tuple[int, Sequence[str]]]) -> None:
+    """Say what the places along an axis of a module's tensors are called (its ``axes``).
+
+    Args:
+        module: that has the tensors.
+        axes: tensor's name → (axis, a name for each place along it).
+
+    Raises:
+        ConfigError: two places of one name.
+
+    Example:
+        >>> layer = nn.Linear(2, 3)
+        >>> name_axes(layer, {"weight": (1, ["age", "sex"])})
+        >>> layer.axes
+        {'weight': (1, ('age', 'sex'))}
+    """
+    for _, names in axes.values():
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise ConfigError(
+                f"expected names of columns, values and classes that tell them apart, found {twice[0]!r} twice; rename "
+                "the column or the value"
+            )
+    module.axes = {name: (axis, tuple(names)) for name, (axis, names) in axes.items()}  # type: ignore[assignment]
 
 
 NetworkFactory = Callable[[int, int], Network]

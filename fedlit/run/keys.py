@@ -22,7 +22,7 @@ _ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
 
 _NAMES = {
     "data": """
-        source batches batch_size steps align scaling categories missing common pool columns mutations leave_out
+        source batches batch_size steps align scaling categories missing bins num_bins common pool columns mutations leave_out
         eval_batch_size predict
     """,
     "model": """
