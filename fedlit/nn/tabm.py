@@ -233,7 +233,7 @@ class ColumnLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(x · input scale) W · scale + bias, each member's own but for W."""
-        members, width = self.scale.shape
+        members = len(self.scale)
         h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(0, 1) @ self.weight.flatten(0, 1)
         return torch.addcmul(self.bias, h.unflatten(0, (-1, members)), self.scale)
 
