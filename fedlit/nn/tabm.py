@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
+from fedlit.nn.dropout import ByteDropout
 from fedlit.nn.network import Network, name_axes
 
 __all__ = ["TabM"]
@@ -173,7 +174,7 @@ class Columns(nn.Module):
         # a column that is numbers at one client and categories at another is not one that both have
         names = [*(own.name for own in numbers), *(f"{own.name}=" for own in categories)]
         self.first = ColumnLayer(names, members, embedding, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed the columns, and mix them."""
@@ -252,7 +253,7 @@ class Layer(nn.Module):
         self.input_scale = nn.Parameter(torch.empty(members, width))
         self.scale = nn.Parameter(torch.empty(members, width))
         self.bias = nn.Parameter(torch.empty(members, width))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
         self.reset_parameters()
 
     @torch.no_grad()
