@@ -99,7 +99,7 @@ def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     slope, shift, low, high = (torch.zeros(bins) for _ in range(4))
     slope[:number], shift[:number] = 1 / width, -edges[:-1] / width
     low[0], high[:number] = -FURTHEST, 1
-    high[number - 1] = FURTHEST
+    high[number - 1] = 1 + FURTHEST
     return slope, shift, low, high
 
 
