@@ -1,4 +1,4 @@
-"""Networks that put out several predictions a row: their loss is the members' mean, their prediction the mean of theirs."""
+"""Networks that put out several predictions a row: the loss is the members' mean, what is predicted is theirs averaged."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
         "town is not taken for common, for it is of several kinds: text categories at b, numbers at c",
     )
     run = make_run(tmp_path, data={"bins": "agreed"})
-    text = str(run.plan())
+    text = str(run.describe())
     assert "each client tells smallest and largest value" in text and "(1032 to 1548 numbers per client)" in text
 
 
