@@ -1,4 +1,4 @@
-"""Networks that put out several predictions a row: the loss is the members' mean, what is predicted is theirs averaged."""
+"""Networks that put out several predictions a row: the loss is the members' mean, and so is what is predicted."""
 
 from __future__ import annotations
 
