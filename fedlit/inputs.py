@@ -1,4 +1,4 @@
-"""What a network may know of its inputs by name: which values their codes stand for, and where the bins of numbers lie."""
+"""What a network may know of its inputs by name: what their codes stand for, and where the bins of numbers lie."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ def initialise(module: nn.Module, seed: int) -> None:
     NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width). Clients whose input
     widths differ could then not start equal; here these biases start at zero.
 
-    A submodule with a method ``draw(tensor's name, part)`` has the tensors with named axes (its ``axes``) drawn place by
-    place, each as a function of (seed, its name, the place's name): two clients that share some columns start equal in
-    these.
+    A submodule with a method ``draw(tensor's name, part)`` has the tensors with named axes (its ``axes``) drawn place
+    by place, each as a function of (seed, its name, the place's name): two clients that share some columns start equal
+    in these.
 
     A submodule with an attribute ``initialised_as`` starts equal to the one of that name (the empty name is the module
     itself): a second copy of a network, say.

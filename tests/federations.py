@@ -22,7 +22,7 @@ from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC
 from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
-from fedlit.nn import Network
+from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
@@ -196,6 +196,11 @@ METHODS: dict[str, dict[str, Any]] = {
         "loop": {"client": partial(CHFL, hidden=[8], unique="concatenation")},
         "data": {"common": "groups"},
         "exchange": {"federated": ["common", "!common.*.head"], "optimizer_state": "average"},
+    },
+    "tabm": {
+        "loop": {"client": partial(FederatedClient, network=partial(TabM, k=2, width=8, embedding=3, num_bins=4))},
+        "exchange": {"federated": ["core"]},
+        "data": {"num_bins": 4},
     },
     "global layers, batches of 8": {
         "exchange": {"federated": ["core"]},

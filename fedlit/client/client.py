@@ -82,7 +82,7 @@ class FederatedClient(LightningModule):
         self.spec = spec
         if callable(network):
             built = self.make_network(network)
-            self.no_decay = built.no_decay
+            self.no_decay = getattr(built, "no_decay", ())
             self.encoder: nn.Module = built.encoder
             self.core: nn.Module = built.core
             self.head: nn.Module = built.head
@@ -179,7 +179,8 @@ class FederatedClient(LightningModule):
         """
         if outputs.dim() == 3:
             rows, members = outputs.shape[:2]
-            return self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
+            predicted: Tensor = self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
+            return predicted
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:

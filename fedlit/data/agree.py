@@ -225,14 +225,14 @@ class Agreement:
                 }
             )
         if sketched := [column for column in self.columns if self.sketches(column)]:
-            own = {client: sum(client in self.columns[column].clients for column in sketched) for client in clients}
+            counts = {client: sum(client in self.columns[column].clients for column in sketched) for client in clients}
             told.append(
                 {
                     "what": "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their "
                     "values) and number of rows",
                     "key": "data.bins: agreed",
                     "columns": sketched,
-                    "numbers": {client: (SKETCHED + 1) * count for client, count in own.items()},
+                    "numbers": {client: (SKETCHED + 1) * count for client, count in counts.items()},
                 }
             )
         return told

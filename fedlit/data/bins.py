@@ -75,7 +75,8 @@ def declared_edges(bins: Bins, column: str, number: int) -> tuple[float, ...]:
     """
     if not isinstance(bins, Mapping) or column not in bins:
         return ()
-    return tuple(np.linspace(*bins[column], number + 1).tolist())
+    low, high = bins[column]
+    return tuple(np.linspace(low, high, number + 1).tolist())
 
 
 def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:

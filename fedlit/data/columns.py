@@ -232,7 +232,7 @@ class ColumnEncoder:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data."""
-        gap = {"gap": True} if self.gap else {}
+        gap: dict[str, Any] = {"gap": True} if self.gap else {}
         gap |= {"edges": list(self.edges)} if self.edges else {}
         if self.kind == NUMBERS:
             return {"kind": self.kind, "moments": None if self.moments is None else self.moments.to_list(), **gap}

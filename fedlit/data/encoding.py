@@ -79,7 +79,7 @@ def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(torch.where(scale > 0, scale, 1.0).tolist())
 
 
-def pool_clients(clients: Sequence[EncodedClient], num_bins: int) -> EncodedClient:
+def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> EncodedClient:
     """All rows in one client that is scored on each of the former clients and on all.
 
     Args:

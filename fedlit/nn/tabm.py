@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
+from fedlit.nn.dropout import ByteDropout
 from fedlit.nn.network import Network, name_axes
 
 __all__ = ["TabM"]
@@ -98,7 +99,7 @@ def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     slope, shift, low, high = (torch.zeros(bins) for _ in range(4))
     slope[:number], shift[:number] = 1 / width, -edges[:-1] / width
     low[0], high[:number] = -FURTHEST, 1
-    high[number - 1] = FURTHEST
+    high[number - 1] = 1 + FURTHEST
     return slope, shift, low, high
 
 
@@ -173,7 +174,7 @@ class Columns(nn.Module):
         # a column that is numbers at one client and categories at another is not one that both have
         names = [*(own.name for own in numbers), *(f"{own.name}=" for own in categories)]
         self.first = ColumnLayer(names, members, embedding, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed the columns, and mix them."""
@@ -233,7 +234,7 @@ class ColumnLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(x · input scale) W · scale + bias, each member's own but for W."""
-        members, width = self.scale.shape
+        members = len(self.scale)
         h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(0, 1) @ self.weight.flatten(0, 1)
         return torch.addcmul(self.bias, h.unflatten(0, (-1, members)), self.scale)
 
@@ -252,7 +253,7 @@ class Layer(nn.Module):
         self.input_scale = nn.Parameter(torch.empty(members, width))
         self.scale = nn.Parameter(torch.empty(members, width))
         self.bias = nn.Parameter(torch.empty(members, width))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = ByteDropout(dropout)
         self.reset_parameters()
 
     @torch.no_grad()

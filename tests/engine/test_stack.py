@@ -24,7 +24,7 @@ from fedlit.engine.alike import stack_key
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.engine.stack import Stack
 from fedlit.methods import APFL, FedProx, IFedAvg
-from fedlit.nn import MLP, GlobalLayers, Network
+from fedlit.nn import MLP, GlobalLayers, Network, TabM
 from fedlit.spec import ClientSpec
 from fedlit.train.callbacks import Checkpoints
 
@@ -53,6 +53,16 @@ def test_a_stack_agrees_with_one_after_another(method: str, tmp_path: Path) -> N
     for name, scores in expected.scores.items():
         assert scores["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)
     assert stacked.loop.federation.step == plain.loop.federation.step
+
+
+def test_an_ensemble_with_dropout_and_bins_is_stacked(tmp_path: Path) -> None:
+    """Whose clients have other bins, other names along their axes, and draw as they would alone."""
+    network, spy = partial(TabM, k=3, width=8, embedding=3, dropout=0.3), Spy()
+    plain = alike(tmp_path / "plain", "plain", network=network)
+    plain.fit(quiet=True)
+    stacked = alike(tmp_path / "stacked", network=network, callbacks=[spy])
+    stacked.fit(quiet=True)
+    assert spy.stacks == [[f"site{number}" for number in range(6)]] and close(plain, stacked)
 
 
 def test_only_alike_clients_are_stacked(tmp_path: Path) -> None:

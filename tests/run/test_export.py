@@ -19,7 +19,7 @@ from torch import Tensor
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError, RunError
-from fedlit.nn import CNN, MLP, GlobalLayers
+from fedlit.nn import CNN, MLP, GlobalLayers, TabM
 from fedlit.run.export import Exported, export_scorer, random_rows
 from fedlit.run.run import Run
 from fedlit.score import load
@@ -29,6 +29,7 @@ NETWORKS: dict[str, Any] = {
     "mlp": partial(MLP, hidden=[8, 8], dropout=0.2),
     "global layers, small": partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2),
     "cnn": CNN,
+    "tabm": partial(TabM, k=3, width=8, embedding=3),
 }
 # what is exported is the same for all that differ in the exchange alone
 APART = ("local", "centralized", "fedprox", "two optimizers", "apfl", "apfl, alpha learnt", "ifedavg", "chfl")

@@ -1,0 +1,64 @@
+"""Networks that put out several predictions a row: the loss is the members' mean, and so is what is predicted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.encoding import Rows
+from fedlit.data.loader import Batch
+from fedlit.exchange.questions import Answerer, Losses
+from fedlit.nn import TabM
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Classification, MultiLabel, Regression, Task
+
+N = 12
+
+
+def task(name: str) -> tuple[Task, Tensor]:
+    if name == "number":
+        target = pd.Series([float(place) for place in range(N)], name="y")
+        kind: type[Task] = Regression
+    elif name == "labels":
+        target = pd.Series([("a", "b")[: place % 3] for place in range(N)], name="y")
+        kind = MultiLabel
+    else:
+        target = pd.Series([place % (2 if name == "two" else 3) if place < 9 else 0 for place in range(N)], name="y")
+        kind = Classification
+    own = kind.agree("a", {"a": kind.facts(target, {})})
+    y = own.encode(target)
+    return own.fit(y), y
+
+
+@pytest.mark.parametrize("weights", ["none", "balanced"])
+@pytest.mark.parametrize("name", ["two", "three", "number"])
+def test_members_are_averaged(name: str, weights: Literal["none", "balanced"]) -> None:
+    torch.manual_seed(8)
+    own, y = task(name)
+    client = FederatedClient(
+        ClientSpec("a", ("x", "z"), own.classes, {}, (), own.class_rows, task=own),
+        lambda features, outputs: TabM(features, outputs, k=3, width=5, embedding=2, num_bins=4),
+        weights,
+    )
+    x = torch.randn(N, 2)
+    outputs = client.eval()(x)
+    assert outputs.shape == (N, 3, own.outputs)
+    losses = torch.stack([client.loss(outputs[:, member], y) for member in range(3)])
+    torch.testing.assert_close(client.loss(outputs, y), losses.mean())
+    predicted = torch.stack([own.predict(outputs[:, member]) for member in range(3)]).mean(0)
+    torch.testing.assert_close(client.predict(outputs), predicted)
+    assert not torch.allclose(predicted, own.predict(outputs.mean(1))) or name == "number"
+    made, loss = client.evaluate(Batch(x, y))
+    torch.testing.assert_close(made, predicted)
+    torch.testing.assert_close(loss, torch.stack([own.loss(outputs[:, member], y) for member in range(3)]).mean())
+    answer: Any = Answerer(client, [], Rows(x, y, torch.arange(N).numpy()))(Losses([{}]))
+    torch.testing.assert_close(answer, client.loss(outputs, y).reshape(1))
+    if own.classes:  # a label that nobody knows
+        unknown = client.evaluate(Batch(x, torch.full_like(y, -1)))
+        assert math.isnan(unknown[1])

@@ -1,0 +1,158 @@
+"""Bins of numbers: clients' own, agreed ones, and declared ranges; what is told for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import make_run
+from made_tables import Given, encode, mixed, numbers, table
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.agree import Terms, agree, facts, negotiate
+from fedlit.data.bins import SKETCHED, Sketch, agreed_edges
+from fedlit.data.encoder import TableEncoder
+from fedlit.data.module import FederatedData
+from fedlit.data.newcomer import newcomer
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
+from fedlit.inputs import Input
+from fedlit.nn import TabM
+from fedlit.nn.tabm import PiecewiseLinear
+from fedlit.spec import ClientSpec
+
+
+def input_of(client: Any, name: str) -> Input:
+    return next(own for own in client.spec.inputs if own.name == name)
+
+
+def far_apart(n: int = 1000) -> list[ClientTable]:
+    """Two clients whose ages differ, and so their own scaling; a third that has other columns."""
+    return [
+        table("a", {"age": 20 + 0.03 * np.arange(n), "own": numbers(1, n)}),
+        table("b", {"age": 45 + 0.05 * np.arange(n) ** 1.01, "town": ["x", "y"] * (n // 2)}, categorical=["town"]),
+        table("c", {"bmi": numbers(2, n), "town": np.arange(n) % 7}),
+    ]
+
+
+@pytest.mark.parametrize("scaling", ["client", "pooled", "none"])
+def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> None:
+    tables = [own for own in far_apart() if scaling != "pooled" or own.name != "c"]  # whose town is of another kind
+    terms = Terms(scaling=scaling, bins="agreed", num_bins=8)
+    agreement = negotiate(tables, terms)
+    ages, places = np.array([-5.0, 21.0, 33.3, 47.0, 60.0, 95.0, 200.0]), []
+    for own in tables[:2]:
+        encoder = TableEncoder(own.name, agreement).fit(own)
+        client = encoder.encode(own)
+        new = own.features.head(len(ages)).assign(age=ages)
+        embedding = PiecewiseLinear([input_of(client, "age")], bins=8, width=1)
+        places.append(embedding.encode(torch.from_numpy(encoder.transform(new))[:, :1]))
+        raw = np.concatenate([each.features["age"].iloc[each.splits["train"]] for each in tables[:2]])
+        met = agreement.met(own.name, "age")
+        assert met is not None and len(met.edges) == 9
+        shares = np.searchsorted(np.sort(raw), met.edges) / len(raw)
+        np.testing.assert_allclose(shares, np.linspace(0, 1, 9), atol=0.01)
+        assert (met.edges[0], met.edges[-1]) == (raw.min(), raw.max())
+    torch.testing.assert_close(places[0], places[1], rtol=1e-4, atol=1e-4)
+
+
+def test_own_bins_are_at_quantiles_of_training_rows() -> None:
+    (client,) = encode([mixed("a")], num_bins=4)
+    place = client.spec.features.index("age")
+    expected = np.quantile(client.train.x[:, place].numpy(), [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(input_of(client, "age").edges, expected, rtol=1e-6)
+    assert input_of(client, "town").values == ("Aachen", "Bonn", "Köln") and not input_of(client, "town").edges
+    assert input_of(client, "ward").values == ("1", "2", "7")
+    assert [own.name for own in client.spec.inputs] == list(client.spec.features)
+    (none,) = encode([mixed("a")], bins="none")
+    assert not any(own.edges for own in none.spec.inputs)
+
+
+def test_declared_ranges_are_cut_evenly_in_the_columns_own_units() -> None:
+    (client,) = encode([mixed("a")], scaling="none", bins={"age": [0, 100]}, num_bins=4)
+    assert input_of(client, "age").edges == (0, 25, 50, 75, 100) and len(input_of(client, "dose").edges) == 5
+
+
+@pytest.mark.parametrize(
+    ("bins", "error", "message"),
+    [
+        ({"agee": [0, 1]}, ConfigError, "'agee', which no client has. Did you mean 'age'?"),
+        ({"town": [0, 1]}, DataError, "client 'a': data.bins: town: expected a column of numbers"),
+        ({"age": [1, 1]}, ConfigError, r"age: expected \[low, high\] with low < high"),
+    ],
+)
+def test_a_range_of_nothing(bins: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        FederatedData(Given([mixed("a"), mixed("b")]), batches=2, bins=bins).setup()
+
+
+def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
+    terms = Terms(bins="agreed")
+    tables = far_apart(20)
+    first = {own.name: facts(own, terms) for own in tables}
+    agreement = agree(first, terms)
+    told = {own.name: json.loads(json.dumps(facts(own, terms, agreement))) for own in tables}
+    assert {name: list(own.get("sketches", ())) for name, own in told.items()} == {"a": ["age"], "b": ["age"], "c": []}
+    assert told["a"]["sketches"]["age"][:2] == [12, tables[0].features["age"].iloc[tables[0].splits["train"]].min()]
+    names, sketches = agreement.told(first)
+    assert names == {
+        "what": "names and kinds of columns", "key": "data.bins: agreed", "columns": ["age", "bmi", "own", "town"]
+    }  # fmt: skip
+    sent = {name: sum(map(len, own.get("sketches", {}).values())) for name, own in told.items()}
+    assert sketches["numbers"] == sent == {"a": SKETCHED + 1, "b": SKETCHED + 1, "c": 0}
+    assert agreement.apart == (
+        "town is not taken for common, for it is of several kinds: text categories at b, numbers at c",
+    )
+    run = make_run(tmp_path, data={"bins": "agreed"})
+    text = str(run.describe())
+    assert "each client tells smallest and largest value" in text and "(1032 to 1548 numbers per client)" in text
+
+
+def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> None:
+    nothing, one = Sketch.of(np.array([np.nan])), Sketch.of(np.array([5.0, 5.0, np.nan]))
+    assert nothing.to_list() == [0] and Sketch.from_list(one.to_list()) == one
+    assert agreed_edges([nothing], 4) == () and agreed_edges([nothing, one], 4) == (5.0,)
+    edges = agreed_edges([Sketch.of(np.array([0.0, 1.0, 1.0 + 1e-9])), Sketch.of(np.array([1e9]))], 32)
+    assert np.diff(edges).min() > 1e-6 * 1e9 and (edges[0], edges[-1]) == (0.0, 1e9)
+
+
+@pytest.mark.parametrize("bins", ["own", "agreed"])
+def test_states_have_the_bins(bins: Any) -> None:
+    tables = far_apart(40)
+    agreement = negotiate(tables, Terms(bins=bins))
+    encoders = {own.name: TableEncoder(own.name, agreement).fit(own) for own in tables}
+    specs = {own.name: encoders[own.name].encode(own).spec for own in tables}
+    assert all(ClientSpec.from_state(json.loads(json.dumps(spec.state_dict()))) == spec for spec in specs.values())
+    before = {key: value for key, value in specs["a"].state_dict().items() if key != "inputs"}
+    assert ClientSpec.from_state(before) == replace(specs["a"], inputs=())
+    shipped = TableEncoder("a")
+    shipped.load_state_dict(json.loads(json.dumps(encoders["a"].state_dict())))
+    assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == specs["a"].inputs
+    later, own = newcomer(replace(tables[0], name="d"), Terms(bins=bins), {"b": encoders["b"].state_dict()})
+    found, run = later.encode(own), agreement.met("b", "age")
+    given = run is not None and later.columns["age"].edges == run.edges
+    assert given == (bins == "agreed") and input_of(found, "age").edges
+
+
+def test_a_pooled_client_has_bins_of_all_rows() -> None:
+    tables = [mixed("a", 1), mixed("b", 2)]
+    (pooled,) = encode(tables, pool=True, align="both", scaling="pooled", bins="agreed")
+    place = pooled.spec.features.index("age")
+    edges = input_of(pooled, "age").edges
+    assert (edges[0], edges[-1]) == (float(pooled.train.x[:, place].min()), float(pooled.train.x[:, place].max()))
+
+
+def test_a_run_of_tabm_over_categories_and_gaps(tmp_path: Path) -> None:
+    network = partial(TabM, k=2, width=6, embedding=3, num_bins=4)
+    made = make_run(
+        tmp_path, loop={"client": partial(FederatedClient, network=network)}, data={"num_bins": 4}, epochs=1
+    )
+    made.data.source = Given([mixed("ash", 1), mixed("birch", 2)])
+    made.fit(quiet=True)
+    assert all(torch.isfinite(value).all() for value in made.loop.state_dict().values())

@@ -1,0 +1,178 @@
+"""TabM beside the authors' own modules, and what clients with other columns and classes start from."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import rtdl_num_embeddings
+import tabm
+import torch
+from torch import Tensor, nn
+
+from fedlit.client.build import build_client
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.inputs import Input
+from fedlit.nn import MLP, GlobalLayers, TabM
+from fedlit.nn.dropout import ByteDropout
+from fedlit.nn.tabm import PiecewiseLinear, Values
+from fedlit.spec import ClientSpec
+
+EDGES = ((-2.0, -0.5, 0.0, 0.25, 3.0), (-1.0, 1.5), (-0.1, 0.0, 0.1))
+INPUTS = tuple(Input(f"x{place}", f"x{place}", edges=own) for place, own in enumerate(EDGES))
+
+
+def theirs() -> rtdl_num_embeddings.PiecewiseLinearEmbeddings:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one bin
+        bins = list(map(torch.tensor, EDGES))
+        return rtdl_num_embeddings.PiecewiseLinearEmbeddings(bins, 5, activation=False, version="A")
+
+
+def rows() -> Tensor:
+    """Within the bins, at their edges, and up to three widths outside."""
+    torch.manual_seed(8)
+    low = torch.tensor([own[0] - 3 * (own[1] - own[0]) for own in EDGES])
+    high = torch.tensor([own[-1] + 3 * (own[-1] - own[-2]) for own in EDGES])
+    edges = torch.tensor([[own[place % len(own)] for own in EDGES] for place in range(5)])
+    return torch.cat([low + (high - low) * torch.rand(200, 3), edges])
+
+
+def test_places_among_bins_are_those_of_the_authors_encoding() -> None:
+    own = PiecewiseLinear(INPUTS, bins=4, width=5)
+    encoded = theirs().impl
+    expected = encoded(rows())
+    assert encoded.mask is not None
+    for column, edges in enumerate(EDGES):  # theirs have the last bin at the end, and empty ones before it
+        bins = len(edges) - 1
+        found = own.encode(rows())[:, column]
+        assert torch.equal(found[:, :bins], expected[:, column, encoded.mask[column]]) and not found[:, bins:].any()
+
+
+def test_outputs_are_those_of_the_authors_modules() -> None:
+    network = TabM(3, 2, k=4, width=7, layers=3, dropout=0.0, embedding=5, num_bins=4)
+    network.meet(INPUTS, ["no", "yes"])
+    embeddings, encoder = theirs(), network.encoder
+    backbone = tabm.make_tabm_backbone(
+        d_in=15,
+        n_blocks=3,
+        d_block=7,
+        dropout=0.0,
+        k=4,
+        start_scaling_init="random-signs",
+        start_scaling_init_chunks=[5] * 3,
+    )
+    output = tabm.LinearEnsemble(7, 2, k=4)
+    with torch.no_grad():
+        for value in network.parameters():
+            value.copy_(torch.randn_like(value))
+        embeddings.linear.weight.zero_()
+        for column, edges in enumerate(EDGES):
+            embeddings.linear.weight[column, embeddings.impl.mask[column]] = encoder.numbers.weight[
+                column, : len(edges) - 1
+            ]
+        embeddings.linear.bias.copy_(encoder.numbers.offset)
+        first: Any = encoder.first
+        for layer, (theirs_, *_) in zip([first, *network.core], backbone.blocks, strict=True):
+            theirs_.weight.copy_(layer.weight.flatten(0, 1).T if layer is first else layer.weight)
+            for name, other in (("r", "input_scale"), ("s", "scale"), ("bias", "bias")):
+                getattr(theirs_, name).copy_(getattr(layer, other).flatten(1))
+        output.weight.copy_(network.head.weight)
+        output.bias.copy_(network.head.bias)
+        embedded = embeddings(rows()).flatten(1) * first.gain
+        expected = output(backbone(tabm.ensemble_view(embedded, 4, training=False)))
+        torch.testing.assert_close(network.eval()(rows()), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_codes_have_embeddings_by_value_and_one_for_what_is_missing_or_unseen() -> None:
+    values = Values([Input("a", "a", ("x", "y")), Input("b", "b", ("u", "v", "w"))], width=2)
+    place = {name: row for row, name in enumerate(values.axes["weight"][1])}
+    found = values(torch.tensor([[0.0, 2.0], [-1.0, -1.0], [1.0, 0.0], [2.0, 3.0]]))
+    named = [["a=x", "b=w"], ["a=", "b="], ["a=y", "b=u"], ["a=", "b="]]
+    assert torch.equal(found, values.weight[torch.tensor([[place[name] for name in row] for row in named])])
+
+
+NETWORKS = {
+    "tabm": lambda features, outputs: TabM(features, outputs, k=2, width=6, embedding=3, num_bins=4),
+    "mlp": MLP,
+    "global layers": lambda features, outputs: GlobalLayers(
+        features, outputs, global_features=2, width=4, blocks=1, heads=2
+    ),
+}
+
+
+def client(network: str, name: str, columns: dict[str, tuple[str, ...]], classes: tuple[Any, ...]) -> FederatedClient:
+    inputs = tuple(Input(own, own, values, () if values else (-1.0, 0.0, 2.0)) for own, values in columns.items())
+    spec = ClientSpec(name, tuple(columns), classes, {}, (), inputs=inputs)
+    return build_client(lambda spec: FederatedClient(spec, NETWORKS[network]), spec, seed=8)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_axes_have_a_name_for_each_place(network: str) -> None:
+    own = client(network, "a", {"age": (), "soil": ("clay", "sand")}, ("low", "mid", "high"))
+    named = {
+        f"{name}.{tensor}": (axis, labels)
+        for name, part in own.named_modules()
+        if hasattr(part, "axes")
+        for tensor, (axis, labels) in part.axes.items()
+    }
+    tensors = dict(own.named_parameters())
+    assert any(set(labels) == {"low", "mid", "high"} for _, labels in named.values())
+    for name, (axis, labels) in named.items():
+        assert tensors[name].shape[axis] == len(labels) == len(set(labels))
+
+
+def test_what_has_one_name_starts_equal_whatever_else_a_client_has() -> None:
+    first = client("tabm", "a", {"age": (), "soil": ("clay", "sand"), "bmi": ()}, ("low", "mid", "high"))
+    second = client("tabm", "b", {"soil": ("loam", "sand"), "age": ()}, ("high", "none", "low"))
+    compared = set()
+    for name, part in first.named_modules():
+        for tensor, (axis, labels) in getattr(part, "axes", {}).items():
+            other = second.get_submodule(name)
+            theirs_ = other.axes[tensor][1]
+            for label in set(labels) & set(theirs_):
+                one = getattr(part, tensor).select(axis, labels.index(label))
+                assert torch.equal(one, getattr(other, tensor).select(axis, theirs_.index(label))), (name, label)
+                compared.add(label)
+    assert compared == {"age", "soil=", "soil=sand", "low", "high"}
+    equal = {name for name, value in first.state_dict().items() if value.shape == second.state_dict()[name].shape}
+    assert all(
+        torch.equal(first.state_dict()[name], second.state_dict()[name]) for name in equal if name.startswith("core")
+    )
+
+
+def test_two_outputs_in_one_and_names_that_are_one() -> None:
+    own = client("mlp", "a", {"age": ()}, ("well", "ill"))
+    assert own.head.axes == {"weight": (0, ("well|ill",)), "bias": (0, ("well|ill",))}
+    with pytest.raises(ConfigError, match="'a=b=c' twice"):
+        Values([Input("a=b", "a=b", ("c",)), Input("a", "a", ("b=c",))], width=2)
+    with pytest.raises(ConfigError, match="at most 2 bins, found 4; set num_bins"):
+        PiecewiseLinear(INPUTS, bins=2, width=1)
+
+
+def test_weights_alone_decay() -> None:
+    own = client("tabm", "a", {"age": (), "soil": ("clay", "sand")}, ("low", "mid", "high"))
+    own.optimizer_factory = lambda groups: torch.optim.AdamW(groups, weight_decay=0.5)
+    decayed, free = own.configure_optimizers().param_groups
+    names = {id(value): name for name, value in own.named_parameters()}
+    assert decayed["weight_decay"] == 0.5 and free["weight_decay"] == 0
+    assert {names[id(value)] for value in decayed["params"]} == {
+        "encoder.numbers.weight", "encoder.first.weight", "core.0.weight", "head.weight"
+    }  # fmt: skip
+    assert len(decayed["params"]) + len(free["params"]) == len(names)
+
+
+def test_dropout_by_bytes() -> None:
+    torch.manual_seed(8)
+    x = torch.randn(1000, 203, requires_grad=True)
+    drop: nn.Module = ByteDropout(0.1)
+    out = drop(x)
+    kept = out != 0
+    assert torch.allclose(out[kept], x[kept] * 256 / 230) and abs(float((~kept).float().mean()) - 26 / 256) < 0.003
+    out.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad != 0, kept)
+    torch.manual_seed(8)
+    torch.randn(1000, 203)
+    assert torch.equal(drop(x), out) and not torch.equal(drop(x), out)
