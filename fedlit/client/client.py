@@ -194,15 +194,18 @@ class FederatedClient(LightningModule):
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What ``evaluate`` returns, from the batch's outputs; the loss without class weights."""
-        known = self.spec.task.known(batch.y)
+        """What ``evaluate`` returns, from the batch's outputs; the loss without class weights, and of an ensemble that
+        of its mean prediction.
+        """
+        known, predicted = self.spec.task.known(batch.y), self.probabilities(logits)
+        logits = self.spec.task.of_members(logits) if logits.dim() == 3 else logits
         # rows count alike in a score, whatever they count in training
         weight, self.class_weight = self.class_weight, None
         try:
             loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
         finally:
             self.class_weight = weight
-        return self.probabilities(logits), loss
+        return predicted, loss
 
     def configure_metrics(self, site: Site) -> SiteMetrics:
         """The metric that collects (predictions, y, loss) and computes named scalars for one site and split."""

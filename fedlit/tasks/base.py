@@ -191,6 +191,12 @@ class Task(ABC):
     def predict(self, outputs: Tensor) -> Tensor:
         """What is predicted, (n, width) of float32 or float64, in the units people read: probabilities, or a number."""
 
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """Outputs (n, outputs) of which :meth:`predict` makes the mean of what an ensemble's members predict, from
+        theirs (n, members, outputs).
+        """
+        return outputs.mean(1)
+
     def as_input(self, outputs: Tensor) -> Tensor:
         """What another network takes in of these outputs, (n, :attr:`input_width`)."""
         return self.predict(outputs)

@@ -175,6 +175,13 @@ class Classification(Task):
             return torch.stack([1 - positive, positive], 1)
         return outputs.softmax(1)
 
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        outputs, members = outputs.float(), math.log(outputs.shape[1])
+        if outputs.shape[2] == 1:  # log of the mean σ(z), less that of the mean σ(−z)
+            return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+        return outputs.log_softmax(2).logsumexp(1) - members
+
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Its probabilities."""
         return torch.from_numpy(model.predict_proba(x)).float()

@@ -113,6 +113,10 @@ class Counts(Number):
         """(n, 1) float64: the rate, in the user's units."""
         return outputs.double().exp() * self.mean
 
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return outputs.logsumexp(1) - math.log(outputs.shape[1])
+
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Its rate, at least a thousandth of the mean: trees say 0 where none of a leaf's rows has a count, and a count
         there would have no finite deviance.

@@ -186,6 +186,12 @@ class MultiLabel(Task):
         """Probabilities (n, labels) float32, each by itself."""
         return outputs.float().sigmoid()
 
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(-outputs.float()).logsumexp(
+            1
+        )
+
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Its probabilities: (n, labels), or scikit-learn's list of (n, 2), one for each label."""
         made = model.predict_proba(x)
