@@ -69,8 +69,8 @@ def probabilities(name: str, predictions: np.ndarray, *, each: bool = False) -> 
 def calibrated(predictions: np.ndarray, temperature: float, *, each: bool = False) -> Array:
     """Probabilities at a temperature T: p^(1/T), scaled to sum to 1 in each row.
 
-    At 1 they are returned as they are; else those below 1e-6 count as 1e-6 before, so that a forest's 0 is no certainty.
-    The order of classes within a row stays, and of two classes the order of rows.
+    At 1 they are returned as they are; else those below 1e-6 count as 1e-6, so that a forest's 0 is no certainty. The
+    order of classes within a row stays, and of two classes the order of rows.
 
     Args:
         predictions: (n, width) probabilities: of classes, or width 1: of the second of two.
@@ -163,10 +163,11 @@ def _truth(y: np.ndarray, logs: Array, loss: RowLoss) -> Array:
     """Of each logarithm, the share of its row's loss that is its own: (n, groups, classes), 0 where not known."""
     if y.ndim == 2:
         known = ~np.isnan(y)
-        hot = np.stack([y == 0, y == 1], axis=2).astype(float)
-        return hot / np.maximum(known.sum(axis=1), 1)[:, None, None]
-    hot = np.eye(logs.shape[2])[np.where(loss.known, y, 0).astype(int)] * loss.known[:, None]
-    return hot[:, None, :]
+        both: Array = np.stack([y == 0, y == 1], axis=2).astype(float)
+        shared: Array = both / np.maximum(known.sum(axis=1), 1)[:, None, None]
+        return shared
+    hot: Array = (np.eye(logs.shape[2])[np.where(loss.known, y, 0).astype(int)] * loss.known[:, None])[:, None, :]
+    return hot
 
 
 def _least(logs: Array, truth: Array) -> tuple[float, str]:

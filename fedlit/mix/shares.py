@@ -1,9 +1,9 @@
 """Shares of classes among new rows, estimated without their labels (Saerens, Latinne and Decaestecker 2002).
 
-A classifier that was trained where a class is common expects it everywhere. Where only the shares of classes differ, its
-probabilities p(class | x) times (new share / training share), scaled to sum to 1, are those of the new rows. The new
-shares are those that make the rows most likely: the maximum that the paper climbs to by expectation and maximisation.
-The problem is convex; here Newton's method solves it, to the same maximum.
+A classifier that was trained where a class is common expects it everywhere. Where only the shares of classes differ,
+its probabilities p(class | x) times (new share / training share), scaled to sum to 1, are those of the new rows. The
+new shares are those that make the rows most likely: the maximum that the paper climbs to by expectation and
+maximisation. The problem is convex; here Newton's method solves it, to the same maximum.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def shares_of(
         why = f"no change was found (p = {p:.2g})"
     elif absent:
         why = (
-            f"{_listed(absent)} would count as absent and hardly ever be predicted again; with pseudo_rows: 1 it keeps a "
-            "small share"
+            f"{_listed(absent)} would count as absent and hardly ever be predicted again; with pseudo_rows=1 a class "
+            "keeps a small share"
         )
     if why:
         return _unchanged(predictions, before, after, errors, p, iterations, why)
@@ -233,7 +233,7 @@ def _errors(likelihoods: Array, shares: Array) -> Array:
 
 
 def _unlikely(likelihoods: Array, shares: Array, before: Array) -> float:
-    """p of the likelihood ratio test of the training shares."""
+    """The p of the likelihood ratio test of the training shares."""
     from scipy import stats
 
     ratio = 2 * (np.log(shares @ likelihoods) - np.log(before @ likelihoods)).sum()

@@ -30,16 +30,16 @@ def test_it_finds_the_temperature_that_was_planted(planted: float) -> None:
     assert found.after == pytest.approx(log_loss(y, 4).mean(true), abs=1e-3)
 
 
-def test_it_is_the_optimum_and_never_worse_on_its_rows() -> None:
-    for seed in range(5):
-        true, y = drawn(120, 3, seed)
-        given = calibrated(true, 0.4 + 0.3 * seed)
-        found, loss = temperature_of(given, y), log_loss(y, 3)
-        best = minimize_scalar(
-            lambda t: loss.mean(calibrated(given, t)), bounds=RANGE, method="bounded", options={"xatol": 1e-9}
-        )
-        assert found.temperature == pytest.approx(best.x, rel=1e-4)
-        assert found.after == loss.mean(calibrated(given, found.temperature)) <= found.before == loss.mean(given)
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_the_optimum_and_never_worse_on_its_rows(seed: int) -> None:
+    true, y = drawn(120, 3, seed)
+    given = calibrated(true, 0.4 + 0.3 * seed)
+    found, loss = temperature_of(given, y), log_loss(y, 3)
+    best = minimize_scalar(
+        lambda t: loss.mean(calibrated(given, t)), bounds=RANGE, method="bounded", options={"xatol": 1e-9}
+    )
+    assert found.temperature == pytest.approx(best.x, rel=1e-4)
+    assert found.after == loss.mean(calibrated(given, found.temperature)) <= found.before == loss.mean(given)
 
 
 def test_one_column_two_columns_and_labels_are_the_same_problem() -> None:

@@ -185,7 +185,7 @@ def test_a_judge_scores_as_the_task_does_whatever_the_counts() -> None:
         judge = Judge(task, target, metric)
         repeated = Judge(task, torch.from_numpy(np.repeat(y, counts)), metric)(np.repeat(predictions, counts, axis=0))
         assert judge.by_counts(predictions)(counts) == pytest.approx(repeated, rel=1e-6)
-    with pytest.raises(ConfigError, match="expected a score of classification .*found 'rmse'"):
+    with pytest.raises(ConfigError, match=r"expected a score of classification .*found 'rmse'"):
         Judge(task, target, "rmse")(predictions)
     with pytest.raises(ConfigError, match="test rows only"):
         Judge(task, target, "auroc_ovo")(predictions)
