@@ -18,7 +18,17 @@ from fedlit.errors import DataError
 from fedlit.mix.calibration import probabilities
 from fedlit.mix.simplex import Array, minimise
 
-__all__ = ["ASSUMPTION", "LARGEST_ERROR", "LEAST_SHARE", "LEVEL", "MIN_ROWS", "Shares", "reweighted", "shares_of"]
+__all__ = [
+    "ASSUMPTION",
+    "LARGEST_ERROR",
+    "LARGEST_MISS",
+    "LEAST_SHARE",
+    "LEVEL",
+    "MIN_ROWS",
+    "Shares",
+    "reweighted",
+    "shares_of",
+]
 
 ASSUMPTION = (
     "this holds where only the shares of classes differ: within each class rows are as in training, and the "
@@ -33,6 +43,9 @@ LEVEL = 0.05
 
 LARGEST_ERROR = 0.1
 """A share whose standard error is larger is not known: the classifier tells its class from others too badly."""
+
+LARGEST_MISS = 0.1
+"""Of rows whose classes are known, an estimate that is further off shows that the probabilities do not fit."""
 
 LEAST_SHARE = 1e-4
 """A class with less counts as absent: it would hardly ever be predicted again."""
@@ -98,12 +111,14 @@ def shares_of(
     training: Sequence[float] | np.ndarray,
     classes: Sequence[object] = (),
     pseudo_rows: float = 0.0,
+    known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Shares:
     """Shares of classes among rows without labels, and probabilities for them.
 
     Nothing is changed, and a warning says why, where there are fewer than 100 rows, a share has a standard error above
-    0.1 (the classifier cannot tell the class from others), a class seems to be absent, or the rows are as likely under
-    the training shares (likelihood ratio test at 5 %). :func:`reweighted` takes the estimate all the same.
+    0.1 (the classifier cannot tell the class from others), a class seems to be absent, the rows are as likely under the
+    training shares (likelihood ratio test at 5 %), or the same estimate of rows whose classes are known misses their
+    shares by more than 0.1. :func:`reweighted` takes the estimate all the same.
 
     Args:
         predictions: (n, classes) probabilities of new rows, or (n, 1): of the second of two classes. They should be
@@ -113,6 +128,9 @@ def shares_of(
         classes: labels, for the warning; positions without them.
         pseudo_rows: of each class, counted as if they had been seen: with 1 a class that seems absent keeps about the
             share of one row. 0 is the paper's estimate.
+        known: predictions of rows that nothing was trained on, and their classes (n,), −1 for none of them: for
+            instance the validation rows. The only check there is of how well the probabilities fit; 100 rows or more,
+            with fewer it is left out.
 
     Raises:
         DataError: no probabilities, or shares that do not fit them.
@@ -135,6 +153,8 @@ def shares_of(
     named = list(classes) or list(range(len(before)))
     if len(named) != len(before):
         raise DataError(f"shares: expected {len(before)} classes, found {len(named)}; give the task's classes")
+    if not pseudo_rows >= 0:
+        raise DataError(f"pseudo_rows: expected a number of at least 0, found {pseudo_rows}")
     held = before > 0
     told = own[own[:, held].sum(axis=1) > 1e-9][:, held]  # a row that is surely of another class says nothing of these
     likelihoods = (told / told.sum(axis=1, keepdims=True) / before[held]).T[:, :, None]
@@ -146,24 +166,47 @@ def shares_of(
     after[held] = found * (1 - after[~held].sum())
     errors[held] = _errors(likelihoods[:, :, 0], found)
     p = _unlikely(likelihoods[:, :, 0], found, before[held])
-    unsure = [label for label, error in zip(named, errors, strict=True) if error > LARGEST_ERROR]
-    absent = [label for label, share, has in zip(named, after, held, strict=True) if has and share < LEAST_SHARE]
-    why = ""
-    if not np.isfinite(errors[held]).all():
-        why = "the predictions do not tell the classes apart"
-    elif unsure:
-        why = f"the predictions tell {_listed(unsure)} from others too badly (standard error above {LARGEST_ERROR:g})"
-    elif p > LEVEL:
-        why = f"no change was found (p = {p:.2g})"
-    elif absent:
-        why = (
-            f"{_listed(absent)} would count as absent and hardly ever be predicted again; with pseudo_rows=1 a class "
-            "keeps a small share"
-        )
+    why = "" if known is None else _missed(known, before, named)
+    why = why or _doubt(named, np.where(held, after, 1.0), np.where(held, errors, 0.0), p)
     if why:
         return _unchanged(predictions, before, after, errors, p, iterations, why)
     adjusted = _narrow(_bayes(own, before, after), predictions)
     return Shares(adjusted, before, after, errors, p, iterations, used=True)
+
+
+def _doubt(named: Sequence[object], shares: Array, errors: Array, p: float) -> str:
+    """Why an estimate should not be used; empty where nothing speaks against it."""
+    if not np.isfinite(errors).all():
+        return "the predictions do not tell the classes apart"
+    if unsure := [label for label, error in zip(named, errors, strict=True) if error > LARGEST_ERROR]:
+        return f"the predictions tell {_listed(unsure)} from others too badly (standard error above {LARGEST_ERROR:g})"
+    if p > LEVEL:
+        return f"no change was found (p = {p:.2g})"
+    if absent := [label for label, share in zip(named, shares, strict=True) if share < LEAST_SHARE]:
+        return (
+            f"{_listed(absent)} would count as absent and hardly ever be predicted again; with pseudo_rows=1 a class "
+            "keeps a small share"
+        )
+    return ""
+
+
+def _missed(known: tuple[np.ndarray, np.ndarray], before: Array, named: Sequence[object]) -> str:
+    """What is wrong with the estimate of rows whose classes are known; empty where it is right, or they are too few."""
+    y = np.asarray(known[1])
+    if len(y) != len(known[0]):
+        raise DataError(f"known rows: expected {len(known[0]):,} classes, one a row, found {len(y):,}")
+    inside = y >= 0
+    if inside.sum() < MIN_ROWS:
+        return ""
+    found = shares_of(np.asarray(known[0])[inside], before)
+    true = np.bincount(y[inside].astype(int), minlength=len(before)) / inside.sum()
+    worst = int(np.abs(found.estimated - true).argmax())
+    if abs(found.estimated[worst] - true[worst]) <= LARGEST_MISS:
+        return ""
+    return (
+        f"of rows whose class is known the same estimate gives {named[worst]!r} {found.estimated[worst]:.0%}, it is "
+        f"{true[worst]:.0%}: the probabilities do not fit; calibrate them, or check the training shares"
+    )
 
 
 def _unchanged(

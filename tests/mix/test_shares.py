@@ -108,6 +108,26 @@ def test_a_class_without_training_rows_keeps_its_probability() -> None:
     np.testing.assert_allclose(found.adjusted[:, :2], 0.9 * inner.adjusted, atol=1e-9)
 
 
+def test_rows_with_known_classes_show_probabilities_that_do_not_fit() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 600, p=TRAINED)
+    known, new = posterior(MEANS[y] + rng.normal(size=600), TRAINED), posterior(rows(600, NEW), TRAINED)
+    assert shares_of(new, TRAINED, known=(known, y)).used
+    wrong = np.array([0.1, 0.1, 0.8])  # not what it was trained with
+    found = shares_of(new, wrong, classes=["a", "b", "c"], known=(known, y))
+    assert (
+        not found.used
+        and "the same estimate gives 'b' 56%, it is 34%" in found.warning
+        and found.adjusted.tobytes() == new.tobytes()
+    )
+    assert shares_of(new, wrong).used  # nothing else shows it
+    assert shares_of(new, wrong, known=(known[:99], y[:99])).used
+    outside = np.where(np.arange(600) < 300, -1, y)
+    assert shares_of(new, TRAINED, known=(known, outside)).used
+    with pytest.raises(DataError, match="known rows: expected 600 classes"):
+        shares_of(new, TRAINED, known=(known, y[:5]))
+
+
 def test_degenerate_predictions() -> None:
     sure = np.eye(2)[np.repeat([0, 1], [150, 50])]
     found = shares_of(sure, [1, 1])  # certain of each row: shares are counts
@@ -129,5 +149,7 @@ def test_what_does_not_fit_is_refused() -> None:
         reweighted(given, [1, 1], [1, 1, 1])
     with pytest.raises(DataError, match="expected 2 classes, found 1"):
         shares_of(given, [1, 1], classes=["a"])
+    with pytest.raises(DataError, match=r"pseudo_rows: .* found -1"):
+        shares_of(given, [1, 1], pseudo_rows=-1)
     with pytest.raises(DataError, match="expected finite"):
         shares_of(np.full((3, 2), np.nan), [1, 1])
