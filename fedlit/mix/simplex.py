@@ -108,7 +108,9 @@ def _newton(parts: Array, terms: Terms, strength: float, weights: Array) -> tupl
         _, slope, curvature = (own.ravel() for own in terms(np.tensordot(weights, parts, 1)))
         # in units of the weights themselves the system stays well conditioned where a weight goes to 0
         gradient = weights * (flat @ slope) - strength
-        hessian = weights[:, None] * ((flat * curvature) @ flat.T) * weights + strength * np.eye(len(weights))
+        hessian = weights[:, None] * ((flat * curvature) @ flat.T) * weights
+        # beside very steep losses the barrier would be lost in rounding, and equal parts make the system singular
+        hessian += (strength + 1e-13 * hessian.diagonal().max()) * np.eye(len(weights))
         solved = np.linalg.solve(hessian, np.stack([gradient, weights], axis=1))
         move = -(solved[:, 0] - solved[:, 1] * (weights @ solved[:, 0]) / (weights @ solved[:, 1]))
         decrement = float(-gradient @ move)
@@ -122,8 +124,12 @@ def _newton(parts: Array, terms: Terms, strength: float, weights: Array) -> tupl
         while (then := value(weights * (1 + size * move))) > now - 0.1 * size * decrement:
             size /= 2
             if size < 1e-12:
-                raise RunError(
-                    "mixture: expected weights of least loss, found none by Newton's method; take weights: equal"
-                )
+                raise _lost()
         weights, now = weights * (1 + size * move), then
+    if decrement > 1e-6 * (1 + abs(now)):  # less is what a kink at the floor of a loss leaves
+        raise _lost()
     return weights, _STEPS
+
+
+def _lost() -> RunError:
+    return RunError("mixture: expected weights of least loss, found none by Newton's method; take weights: equal")
