@@ -164,7 +164,12 @@ def make_plan(federation: Federation) -> Plan:
             "participation": exchange.participation,
             "minimum": exchange.minimum,
         },
-        (*_heads_of_different_classes(federation, sharing), *federation.notes, *federation.data.notes),
+        (
+            *_heads_of_different_classes(federation, sharing),
+            *_inputs_on_scales_of_their_own(federation),
+            *federation.notes,
+            *federation.data.notes,
+        ),
         tuple(federation.data.told_before),
     )
 
@@ -197,6 +202,20 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
         f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
         f"another there; keep them private (!*head)" + (f" or set {key}" if key else "")
     ]
+
+
+def _inputs_on_scales_of_their_own(federation: Federation) -> list[str]:
+    """Where numbers of single inputs are compared that mean something else at each client."""
+    comparing = [type(client).__name__ for client in federation.clients.values() if client.compares_inputs]
+    exchange, scaling = federation.exchange, federation.data.scaling
+    if not comparing or exchange is None or not exchange.on or len(federation.names) < 2 or scaling == "pooled":
+        return []
+    found = {
+        "client": "each client standardises its numbers by its own rows, so that a coefficient means one thing here "
+        "and another there",
+        "none": "numbers are as they are in the tables, so that penalties weigh columns by their units",
+    }
+    return [f"{comparing[0]} compares coefficients: {found[scaling]}; set data.scaling: pooled"]
 
 
 def _moments(client: Any) -> int:

@@ -6,6 +6,7 @@ from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.fedgmcc import FedGMCC
 from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.mean import Mean, mean
+from fedlit.exchange.rules.newton import Newton
 from fedlit.names import Clustering
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Clustering",
     "FedGMCC",
     "Mean",
+    "Newton",
     "Round",
     "Rule",
     "Update",
