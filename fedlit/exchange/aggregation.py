@@ -160,10 +160,10 @@ class _Asked:
         answers = self._ask(questions)
         for name, question in questions.items():
             states = question.states if isinstance(question, Losses) else ()
-            if isinstance(question, Own):
-                states = (question.tensors,)
             answer = answers[name]
             self._bytes += sum(map(bytes_of, states))
+            if isinstance(question, Own):  # what a client of its own makes of it, nobody knows: it has nothing by it
+                self._bytes += bytes_of(question.tensors)
             self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
             self._had.setdefault(name, set()).update(value.data_ptr() for own in states for value in own.values())
         return answers

@@ -34,7 +34,7 @@ class PooledLogistic(FederatedClient):
     of inputs that nobody else has, which a ridge draws to 0. One exchange finds the exact optimum, so that one epoch is
     enough. No gradient step is taken: optimizer, batches and their sizes mean nothing here.
 
-    With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an intercept for each client.
+    With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an intercept for each.
     Without an exchange it is the client's own ridge regression.
 
     With two classes there is one output, the log odds of the positive class, which is shared by those who have that
@@ -47,8 +47,8 @@ class PooledLogistic(FederatedClient):
 
     Args:
         spec: the client's description.
-        strength: the prior's precision, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3, 0 (no prior) by
-            cross-validation (``cross_validated``), or a number. ``.inf`` takes over what others found.
+        strength: the prior's precision, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3 by
+            cross-validation (``cross_validated``), or a number: ``.inf`` takes over what others found, 0 leaves it.
         ridge: precision of the prior around 0, of what nobody else can say anything of: one of 100, 30, …, 0.3 by
             cross-validation, or a number.
 

@@ -24,20 +24,26 @@ STEPS, SMALL = 50, 1e-9
 """At most so many steps; they end where none changes a coefficient by more than this."""
 
 
+_SAID = ("value", "gradient", "curvature")
+
+
 @dataclass
 class _Problem:
     """Coefficients of one output, as the rows of some clients have them.
 
     Attributes:
+        output: it.
         names: of the coefficients, sorted.
-        clients: whose rows are asked, sorted.
+        clients: whose rows are asked, in the order of names → the coefficients that each has.
         at: the best point that is known, (d,) float64.
         step: what is tried from there.
         value: there.
+        done: whether nothing better is to be found.
     """
 
+    output: str
     names: list[str]
-    clients: list[str]
+    clients: dict[str, list[str]]
     at: Tensor
     step: Tensor = field(init=False)
     value: float = float("inf")
@@ -45,19 +51,23 @@ class _Problem:
 
     def __post_init__(self) -> None:
         self.step = torch.zeros_like(self.at)
-        self.done = not (self.names and self.clients)
+        self.done = not self.names
+
+    @property
+    def tried(self) -> Tensor:
+        """The next point."""
+        return self.at + self.step
 
     def take(self, value: Tensor, gradient: Tensor, curvature: Tensor, ridge: float) -> None:
-        """Go on from what clients said of ``at + step``: sums over them."""
-        tried = self.at + self.step
+        """Go on from what clients said of :attr:`tried`: sums over them."""
+        tried = self.tried
         value = value + 0.5 * ridge * tried.square().sum()
         if float(value) > self.value + 1e-12 * abs(self.value):
             self.step = self.step / 2
         else:
             gradient, curvature = gradient + ridge * tried, curvature + ridge * torch.eye(len(tried)).double()
             self.at, self.value, self.step = tried, float(value), -torch.linalg.solve(curvature, gradient)
-        if float(self.step.abs().max()) < SMALL:
-            self.done = True
+        self.done = float(self.step.abs().max()) < SMALL
 
 
 class Newton(Rule):
@@ -164,48 +174,44 @@ class Newton(Rule):
         return client if self.of == "others" else ""
 
     def _problems(self, round: Round) -> list[tuple[str, _Problem]]:
-        """By receiver, or one under the empty name for all."""
+        """By receiver, or all under the empty name."""
         shared, problems = _shared(round.receivers), []
+        held = {client: _by_output(shared.intersection(round.receivers[client])) for client in sorted(round.updates)}
         for whose in sorted({self._whose(client) for client in round.receivers}):
-            others = [client for client in sorted(round.updates) if client != whose]
-            held = {client: shared.intersection(round.receivers[client]) for client in others}
             before = self._found.get(whose, {})
-            # what the receiver does not have matters too: it takes its share of what others' rows say
-            for output, names in _by_output(set().union(*held.values())).items():
-                clients = [client for client in others if held[client].intersection(names)]
+            for output in sorted({output for outputs in held.values() for output in outputs}):
+                if whose and output not in _by_output(round.receivers[whose]):
+                    continue
+                others = {name: own[output] for name, own in held.items() if name != whose and output in own}
+                # those that the receiver does not have matter too: they take their share of what others' rows say
+                names = sorted({name for own in others.values() for name in own})
                 at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
-                mine = whose == "" or output in _by_output(round.receivers[whose])
-                if mine:
-                    problems.append((whose, _Problem(names, clients, at)))
+                problems.append((whose, _Problem(output, names, others, at)))
         return problems
 
     def _ask(self, round: Round, problems: list[_Problem]) -> None:
         """One question to all whose rows matter, and a step of each problem."""
-        shared, questions = _shared(round.receivers), {}
-        mine: dict[str, dict[str, list[_Problem]]] = {}
+        ridge = torch.tensor(self.ridge, dtype=torch.float64)
+        asked: dict[str, dict[str, list[_Problem]]] = {}
         for own in problems:
             for client in own.clients:
-                mine.setdefault(client, {}).setdefault(_output(own.names[0]), []).append(own)
-        for client, outputs in sorted(mine.items()):
-            held = _by_output(shared.intersection(round.receivers[client]))
-            asked: dict[str, Tensor] = {"ridge": torch.tensor(self.ridge, dtype=torch.float64)}
-            for output, some in outputs.items():
-                for name in held[output]:
-                    tried = [(own.at + own.step)[own.names.index(name)] for own in some]
-                    asked[name] = torch.stack(tried)
-            questions[client] = Own("curvature", asked)
-        answers = round.ask(questions)
+                asked.setdefault(client, {}).setdefault(own.output, []).append(own)
+        points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in asked}
+        for client, outputs in asked.items():
+            for some in outputs.values():
+                for name in some[0].clients[client]:
+                    points[client][name] = torch.stack([own.tried[own.names.index(name)] for own in some])
+        answers = round.ask({client: Own("curvature", points[client]) for client in sorted(asked)})
         for own in problems:
-            output, d = _output(own.names[0]), len(own.names)
+            d = len(own.names)
             value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
-            for client in own.clients:
-                place = next(i for i, other in enumerate(mine[client][output]) if other is own)
-                held_names = _by_output(shared.intersection(round.receivers[client]))[output]
-                at = torch.tensor([own.names.index(name) for name in held_names])
-                said = answers[client]
-                value += said[f"value {output}"][place]
-                gradient[at] += said[f"gradient {output}"][place]
-                curvature[at[:, None], at] += said[f"curvature {output}"][place]
+            for client, names in own.clients.items():
+                place = next(i for i, one in enumerate(asked[client][own.output]) if one is own)
+                at = torch.tensor([own.names.index(name) for name in names])
+                said = {what: answers[client][f"{what} {own.output}"][place] for what in _SAID}
+                value += said["value"]
+                gradient[at] += said["gradient"]
+                curvature[at[:, None], at] += said["curvature"]
             own.take(value, gradient, curvature, self.ridge)
 
     def state_dict(self) -> dict[str, Any]:
