@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Rule,
         Update,
     )
-    from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
+    from fedlit.methods import APFL, CHFL, FedProx, IFedAvg, PooledLogistic
     from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
@@ -80,6 +80,7 @@ __all__ = [
     "NetworkFactory",
     "OpenML",
     "Partition",
+    "PooledLogistic",
     "Round",
     "Rule",
     "Run",

@@ -57,6 +57,7 @@ HOMES = {
     "NetworkFactory": "fedlit.nn",
     "OpenML": "fedlit.data.sources",
     "Partition": "fedlit.data.shaping.partition",
+    "PooledLogistic": "fedlit.methods",
     "Rule": "fedlit.exchange.rules",
     "Run": "fedlit.run.run",
     "Shards": "fedlit.data.shaping.dealing",

@@ -20,8 +20,8 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC
-from fedlit.methods import APFL, CHFL, FedProx, IFedAvg
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC, Newton
+from fedlit.methods import APFL, CHFL, FedProx, IFedAvg, PooledLogistic
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -138,7 +138,7 @@ def make_run(
     rows = FederatedData(Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     if not isinstance(exchange, Exchange):
         exchange = dict(exchange or {})
-        if isinstance(exchange.get("rule"), partial):  # one for each run: it remembers
+        if isinstance(exchange.get("rule"), partial | type):  # one for each run: it remembers
             exchange["rule"] = exchange["rule"]()
         exchange = Exchange(**exchange)
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
@@ -225,6 +225,11 @@ CLUSTERED: dict[str, dict[str, Any]] = {
         "align": "both",
     },
     "agglomerative": {"exchange": {"federated": ["core"], "rule": partial(Agglomerative, 2, clusters=2)}},
+    "pooled logistic": {
+        "loop": {"client": PooledLogistic},
+        "data": {"scaling": "pooled"},
+        "exchange": {"federated": ["prior"], "rule": Newton},
+    },
 }
 FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
 

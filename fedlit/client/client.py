@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from fedlit.by_name import Live
 from fedlit.client.settings import settings_of
+from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
@@ -39,6 +40,8 @@ class FederatedClient(LightningModule):
     - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
     - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
+    - ``answer``: what a rule asks beside that;
+    - ``on_rows``: what it does with its training rows before any step;
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
       ``training_step`` call ``descend`` for each;
@@ -55,6 +58,10 @@ class FederatedClient(LightningModule):
     Attributes:
         private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
             ``exchange.federated`` says; set in a class whose method keeps a part at home.
+        takes_steps: set it to False in a class that learns from exchanges alone, or fits its rows as a whole: nobody is
+            then warned that its steps change nothing.
+        compares_inputs: set it to True in a class whose exchange compares numbers of single inputs between clients: the
+            plan then says where ``data.scaling`` makes these mean different things.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.
         stackable: whether alike clients may be stepped as one (:mod:`fedlit.engine.stack`). A subclass has to say so
@@ -70,6 +77,8 @@ class FederatedClient(LightningModule):
     """
 
     private: tuple[str, ...] = ()
+    takes_steps = True
+    compares_inputs = False
     side_by_side = True
     stackable = True
     no_decay: tuple[str, ...] = ()
@@ -291,6 +300,33 @@ class FederatedClient(LightningModule):
         Args:
             steps: optimizer steps that it has taken since the last exchange.
         """
+
+    def on_rows(self, rows: Rows) -> None:
+        """Called when the federation is built, with the client's training rows, for a class that fits them as a whole.
+
+        Args:
+            rows: to be read alone.
+        """
+
+    def answer(self, topic: str, tensors: State, rows: Rows) -> State:
+        """What a rule asks of clients of this class (:class:`fedlit.exchange.questions.Own`), from the client's own
+        rows. What it draws is a function of the run's seed, its name and the round.
+
+        Args:
+            topic: what is asked.
+            tensors: what is said with it; others may be given the same, so they are not changed.
+            rows: its training rows.
+
+        Returns:
+            Named tensors.
+
+        Raises:
+            ConfigError: nobody has taught it to answer.
+        """
+        raise ConfigError(
+            f"client {self.spec.name!r}: expected a client that can answer {topic!r}, found {type(self).__name__}; set "
+            "model.client to the class that exchange.rule is made for"
+        )
 
     def publish(self) -> State:
         """Further float32 tensors by name that travel with the federated ones; none by default.

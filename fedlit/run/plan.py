@@ -74,7 +74,7 @@ class Plan(Shown):
 
     def _sentence(self) -> str:
         exchange = self.exchange
-        if not exchange["patterns"]:
+        if not exchange["patterns"] and not exchange.get("by_questions"):
             return "No exchange: every client trains on its own rows alone."
         every = exchange["every"]
         when = (
@@ -83,8 +83,13 @@ class Plan(Shown):
         part = exchange["participation"]
         who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
         return (
-            f"Exchange {when}{who}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
-            f"rule {exchange['rule']}, "
+            f"Exchange {when}{who}: "
+            + (
+                f"{len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
+                if exchange["patterns"]
+                else "no tensor of a network; "
+            )
+            + f"rule {exchange['rule']}, "
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
@@ -152,6 +157,7 @@ def make_plan(federation: Federation) -> Plan:
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
             **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
+            **({"by_questions": True} if exchange.rule.by_questions else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,
@@ -161,6 +167,7 @@ def make_plan(federation: Federation) -> Plan:
         (
             *_heads_of_different_classes(federation, sharing),
             *federation.personal.told,
+            *_inputs_on_scales_of_their_own(federation),
             *federation.notes,
             *federation.data.notes,
         ),
@@ -196,6 +203,20 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
         f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
         f"another there; keep them private (!*head)" + (f" or set {key}" if key else "")
     ]
+
+
+def _inputs_on_scales_of_their_own(federation: Federation) -> list[str]:
+    """Where numbers of single inputs are compared that mean something else at each client."""
+    comparing = [type(client).__name__ for client in federation.clients.values() if client.compares_inputs]
+    exchange, scaling = federation.exchange, federation.data.scaling
+    if not comparing or exchange is None or not exchange.on or len(federation.names) < 2 or scaling == "pooled":
+        return []
+    found = {
+        "client": "each client standardises its numbers by its own rows, so that a coefficient means one thing here "
+        "and another there",
+        "none": "numbers are as they are in the tables, so that penalties weigh columns by their units",
+    }
+    return [f"{comparing[0]} compares coefficients: {found[scaling]}; set data.scaling: pooled"]
 
 
 def _moments(client: Any) -> int:

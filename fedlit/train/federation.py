@@ -167,6 +167,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.scheduler_interval = default.scheduler_interval
             client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
             self._check_batch_size(name, client)
+            client.on_rows(data.train_loaders[name].rows)
         self.clients = made
         self.personal.check(made)
         if self.exchange is not None:

@@ -84,7 +84,7 @@ class Begun:
             ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
         """
         exchange = federation.exchange
-        rule = None if exchange is None or not exchange.federated else exchange.rule
+        rule = None if exchange is None or not exchange.on else exchange.rule
         if rule is not None and type(rule).begin is not Rule.begin and not rule.leaves_start:
             raise ConfigError(
                 "model.start: expected a rule that leaves clients what they start from, found "

@@ -63,6 +63,8 @@ class Watch:
         self._stepped.clear()
 
     def _problem(self, name: str, client: FederatedClient) -> str:
+        if not client.takes_steps:
+            return ""
         kind = type(client).__name__
         silent, unchanged = name not in self._told, name not in self._changed and any(True for _ in client.parameters())
         if silent and client.automatic_optimization:

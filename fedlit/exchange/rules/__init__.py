@@ -7,6 +7,7 @@ from fedlit.exchange.rules.fedgmcc import FedGMCC
 from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.mean import Mean, mean
 from fedlit.exchange.rules.momentum import FedAvgM
+from fedlit.exchange.rules.newton import Newton
 from fedlit.names import Clustering
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FedAvgM",
     "FedGMCC",
     "Mean",
+    "Newton",
     "Round",
     "Rule",
     "Update",

@@ -1,0 +1,245 @@
+"""Coefficients that clients share by name, found exactly and without moving rows: Newton's method on sums."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.sharing import Sharing, State
+from fedlit.show.text import shorten
+
+__all__ = ["Newton"]
+
+_log = logging.getLogger(__name__)
+
+STEPS, SMALL = 50, 1e-9
+"""At most so many steps; they end where none changes a coefficient by more than this."""
+
+
+_SAID = ("value", "gradient", "curvature")
+
+
+@dataclass
+class _Problem:
+    """Coefficients of one output, as the rows of some clients have them.
+
+    Attributes:
+        output: it.
+        names: of the coefficients, sorted.
+        clients: whose rows are asked, in the order of names → the coefficients that each has.
+        at: the best point that is known, (d,) float64.
+        step: what is tried from there.
+        value: there.
+        done: whether nothing better is to be found.
+    """
+
+    output: str
+    names: list[str]
+    clients: dict[str, list[str]]
+    at: Tensor
+    step: Tensor = field(init=False)
+    value: float = float("inf")
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self.step = torch.zeros_like(self.at)
+        self.done = not self.names
+
+    @property
+    def tried(self) -> Tensor:
+        """The next point."""
+        return self.at + self.step
+
+    def take(self, value: Tensor, gradient: Tensor, curvature: Tensor, ridge: float) -> None:
+        """Go on from what clients said of :attr:`tried`: sums over them."""
+        tried = self.tried
+        value = value + 0.5 * ridge * tried.square().sum()
+        if float(value) > self.value + 1e-12 * abs(self.value):
+            self.step = self.step / 2
+        else:
+            gradient, curvature = gradient + ridge * tried, curvature + ridge * torch.eye(len(tried)).double()
+            self.at, self.value, self.step = tried, float(value), -torch.linalg.solve(curvature, gradient)
+        self.done = float(self.step.abs().max()) < SMALL
+
+
+class Newton(Rule):
+    """Each client receives the coefficients that fit the rows of all others best (or of all, its own included), each
+    with its own intercept and own columns: those of one model on pooled rows, to the last of some nine digits.
+
+    For clients such as :class:`fedlit.PooledLogistic`, whose federated tensors are one number for each pair of output
+    and input, by name: what two clients call alike is one coefficient. All coefficients are drawn to 0 by a ridge.
+
+    An exchange asks questions until the optimum is found, mostly six to eight times: each client gives value, gradient
+    and curvature of its rows' log likelihood at each point. Of these the sums over clients are used alone, so that a
+    sum would do. Clients' own coefficients never leave them. The next exchange begins where this one ended.
+
+    Args:
+        of: whose rows: of the ``others``, as a prior for one's own must be; or of ``all``, which is the model on pooled
+            rows.
+        ridge: precision of the prior around 0, in units of scaled inputs.
+
+    Raises:
+        ConfigError: a ridge that is not above 0.
+    """
+
+    def __init__(self, of: Literal["others", "all"] = "others", ridge: float = 3.0) -> None:
+        if not ridge > 0:
+            raise ConfigError(f"Newton: ridge: expected a number above 0, found {ridge}")
+        self.of: Literal["others", "all"] = of
+        self.ridge = ridge
+        self._found: dict[str, dict[str, float]] = {}
+        self._steps = 0
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Answers alone."""
+        return frozenset({"answers"})
+
+    @property
+    def asks(self) -> str:
+        """Values, gradients, curvatures."""
+        points = "each other client's point" if self.of == "others" else "one point"
+        return (
+            f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
+            f"log likelihood at {points}, until it is found (at most {STEPS} times), its own intercept and columns "
+            "taken out. That tells about as much as weighted sums, squares and products of the shared inputs by class: "
+            "of a category that few rows have, near to these rows"
+        )
+
+    @property
+    def sends(self) -> str:
+        """Beside the coefficients."""
+        return "the number of clients whose rows are behind what it receives"
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """How many questions the last exchange took."""
+        return {"newton_steps": float(self._steps)}
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+        """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
+        if rate != 1:
+            raise ConfigError(f"exchange.rate: Newton finds what clients take over, expected 1, found {rate}")
+        odd = [name for name in sharing.all_names if not name.startswith("prior.") or tuple(sharing.forms[name][1])]
+        if odd:
+            raise ConfigError(
+                f"exchange.rule: Newton finds single coefficients by name, expected exchange.federated: [prior] and "
+                f"clients of fedlit.PooledLogistic, found {odd[0]}"
+            )
+        shared = _shared(sharing.names)
+        nothing = [client for client, names in sharing.names.items() if not shared.intersection(names)]
+        if len(nothing) == len(sharing.names):
+            _log.warning(
+                "nothing to gain: no two clients have an output and a column in common, so that each fits its own "
+                "model; columns and labels meet by their names: see data.columns, or mend the names"
+            )
+        elif nothing:
+            _log.warning(
+                "%s: nothing to gain, for no other client has an output and a column in common with it",
+                shorten(nothing),
+            )
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See the class."""
+        problems = self._problems(round)
+        self._steps = 0
+        while self._steps < STEPS and not all(own.done for _, own in problems):
+            self._ask(round, [own for _, own in problems if not own.done])
+            self._steps += 1
+        if not all(own.done for _, own in problems):
+            _log.warning(
+                "exchange %d: coefficients were not found to %g in %d steps; raise the rule's ridge (%g)",
+                round.number + 1, SMALL, STEPS, self.ridge,
+            )  # fmt: skip
+        self._found = {}
+        for whose, own in problems:
+            self._found.setdefault(whose, {}).update(zip(own.names, own.at.tolist(), strict=True))
+        received = {}
+        for client, names in round.receivers.items():
+            found = self._found.get(self._whose(client), {})
+            behind = len(round.updates.keys() - {self._whose(client)})
+            told: dict[str, Tensor] = {name: torch.tensor(found[name]).float() for name in names if name in found}
+            received[client] = {**told, "down/clients": torch.tensor(float(behind))}
+        return received
+
+    def _whose(self, client: str) -> str:
+        return client if self.of == "others" else ""
+
+    def _problems(self, round: Round) -> list[tuple[str, _Problem]]:
+        """By receiver, or all under the empty name."""
+        shared, problems = _shared(round.receivers), []
+        held = {client: _by_output(shared.intersection(round.receivers[client])) for client in sorted(round.updates)}
+        for whose in sorted({self._whose(client) for client in round.receivers}):
+            before = self._found.get(whose, {})
+            for output in sorted({output for outputs in held.values() for output in outputs}):
+                if whose and output not in _by_output(round.receivers[whose]):
+                    continue
+                others = {name: own[output] for name, own in held.items() if name != whose and output in own}
+                # those that the receiver does not have matter too: they take their share of what others' rows say
+                names = sorted({name for own in others.values() for name in own})
+                at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
+                problems.append((whose, _Problem(output, names, others, at)))
+        return problems
+
+    def _ask(self, round: Round, problems: list[_Problem]) -> None:
+        """One question to all whose rows matter, and a step of each problem."""
+        ridge = torch.tensor(self.ridge, dtype=torch.float64)
+        asked: dict[str, dict[str, list[_Problem]]] = {}
+        for own in problems:
+            for client in own.clients:
+                asked.setdefault(client, {}).setdefault(own.output, []).append(own)
+        points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in asked}
+        for client, outputs in asked.items():
+            for some in outputs.values():
+                for name in some[0].clients[client]:
+                    points[client][name] = torch.stack([own.tried[own.names.index(name)] for own in some])
+        answers = round.ask({client: Own("curvature", points[client]) for client in sorted(asked)})
+        for own in problems:
+            d = len(own.names)
+            value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
+            for client, names in own.clients.items():
+                place = next(i for i, one in enumerate(asked[client][own.output]) if one is own)
+                at = torch.tensor([own.names.index(name) for name in names])
+                said = {what: answers[client][f"{what} {own.output}"][place] for what in _SAID}
+                value += said["value"]
+                gradient[at] += said["gradient"]
+                curvature[at[:, None], at] += said["curvature"]
+            own.take(value, gradient, curvature, self.ridge)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was found, by receiver and name."""
+        return {"found": {whose: dict(own) for whose, own in self._found.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore."""
+        self._found = state["found"]
+
+
+def _output(name: str) -> str:
+    """Of a coefficient's name, which is ``prior.<output>: <input>``."""
+    return name.partition(": ")[0].removeprefix("prior.")
+
+
+def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
+    """Output → names of its coefficients, sorted."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(_output(name), []).append(name)
+    return found
+
+
+def _shared(names: Mapping[str, Iterable[str]]) -> set[str]:
+    """What two clients or more have."""
+    owners: dict[str, int] = {}
+    for own in names.values():
+        for name in own:
+            owners[name] = owners.get(name, 0) + 1
+    return {name for name, number in owners.items() if number > 1}

@@ -1,0 +1,213 @@
+"""Logistic regression for small tables: coefficients of shared columns are drawn to what all others found."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.encoding import Rows
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import DOWN
+from fedlit.methods.penalised import FEW, RIDGES, STRENGTHS, Kind, choose, fit, prior, profile
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Classification, Regression
+
+__all__ = ["PooledLogistic"]
+
+_log = logging.getLogger(__name__)
+
+
+class PooledLogistic(FederatedClient):
+    """Logistic regression whose coefficients of shared inputs have a Gaussian prior around what all other clients
+    found; its strength is chosen by cross-validation on the client's own training rows.
+
+    What others found comes from the rule :class:`fedlit.exchange.rules.Newton`, by names: ``exchange.federated:
+    [prior]``, one number for each pair of output and input. The intercept is the client's own, and so are coefficients
+    of inputs that nobody else has, which a ridge draws to 0. One exchange finds the exact optimum, so that one epoch is
+    enough. No gradient step is taken: optimizer, batches and their sizes mean nothing here.
+
+    With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an intercept for each.
+    Without an exchange it is the client's own ridge regression.
+
+    With two classes there is one output, the log odds of the positive class, which is shared by those who have that
+    label as positive class or among several. With more, each class is set against the rest, each class's
+    coefficients are shared by those who have the label, and probabilities are scaled to sum to 1. A number is
+    predicted by ridge regression on its standardised values, shared where it is called alike.
+
+    Coefficients mean the same at all clients only if inputs do: set ``data.scaling: pooled`` and, where there are
+    categories, ``data.categories: indicators`` (and ``targets: pooled`` of a number).
+
+    Args:
+        spec: the client's description.
+        strength: the prior's precision, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3 by
+            cross-validation (``cross_validated``), or a number: ``.inf`` takes over what others found, 0 leaves it.
+        ridge: precision of the prior around 0, of what nobody else can say anything of: one of 100, 30, …, 0.3 by
+            cross-validation, or a number.
+
+    Raises:
+        ConfigError: another task; a strength below 0, a ridge that is not above it.
+
+    Example:
+        >>> client = PooledLogistic(ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ()))
+        >>> list(dict(client.prior.named_parameters())), client(torch.zeros(5, 2)).shape
+        (['1: age', '1: sex'], torch.Size([5, 1]))
+    """
+
+    private = ("coefficients", "intercept")
+    takes_steps = False
+    compares_inputs = True
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        strength: float | Literal["cross_validated"] = "cross_validated",
+        ridge: float | Literal["cross_validated"] = "cross_validated",
+    ) -> None:
+        super().__init__(spec, None)
+        self.automatic_optimization = False
+        self.kind = _kind(spec)
+        self.strengths = _values("strength", strength, STRENGTHS)
+        self.ridges = _values("ridge", ridge, RIDGES)
+        outputs = [_safe(name, ".:") for name in spec.task.output_names]
+        outputs = [f"{name} (number)" for name in outputs] if self.kind == "gaussian" else outputs
+        known = [(place, _safe(name, ".")) for place, name in enumerate(spec.features) if name not in spec.absent]
+        self.cells = {f"{out}: {name}": (o, i) for o, out in enumerate(outputs) for i, name in known}
+        self.prior = nn.Module()
+        for name in self.cells:
+            self.prior.register_parameter(name, nn.Parameter(torch.zeros(())))
+        self.coefficients = nn.Parameter(torch.zeros(spec.num_outputs, spec.num_features))
+        self.intercept = nn.Parameter(torch.zeros(spec.num_outputs))
+        self._rows: Rows | None = None
+        self._sent = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The log odds of the positive class, a number, or, of several classes, the logarithm of each one's probability
+        against the rest: (n, outputs).
+        """
+        z = functional.linear(x, self.coefficients, self.intercept)
+        return functional.logsigmoid(z) if len(self.intercept) > 1 else z
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
+        """Nothing: it is fitted as a whole."""
+
+    def configure_optimizers(self) -> None:
+        """None is needed."""
+
+    def on_rows(self, rows: Rows) -> None:
+        """Keep them."""
+        self._rows = rows
+
+    def on_send(self, steps: int) -> None:
+        """Expect that the rule says something."""
+        self._sent = True
+
+    def answer(self, topic: str, tensors: State, rows: Rows) -> State:
+        """What its rows say of shared coefficients: see :func:`fedlit.methods.penalised.profile`."""
+        if topic != "curvature":
+            return super().answer(topic, tensors, rows)
+        x, targets = self._design(rows)
+        asked: dict[int, list[str]] = {}
+        for name in sorted(name.removeprefix("prior.") for name in tensors if name != "ridge"):
+            asked.setdefault(self.cells[name][0], []).append(name)
+        said = {}
+        for output, names in asked.items():
+            shared = [self.cells[name][1] for name in names]
+            own = sorted({place for _, place in self.cells.values()}.difference(shared))
+            points = torch.stack([tensors[f"prior.{name}"] for name in names], 1)
+            ridge = float(tensors["ridge"])
+            found = profile(x[:, shared], x[:, own], targets[output], self.kind, points, ridge)
+            label = names[0].partition(": ")[0]
+            said.update(zip((f"value {label}", f"gradient {label}", f"curvature {label}"), found, strict=True))
+        return said
+
+    def on_receive(self, received: State) -> None:
+        """Fit, once it is known what others found."""
+        told = any(name.startswith(DOWN) for name in received)
+        if self._sent and not told:
+            raise ConfigError(
+                f"client {self.spec.name!r}: expected exchange.rule: fedlit.exchange.rules.Newton, which finds the "
+                "coefficients that PooledLogistic is drawn to, found another rule; set it"
+            )
+        self._sent = False
+        if told or not received:
+            self._fit()
+
+    @torch.no_grad()
+    def _fit(self) -> None:
+        means = torch.zeros(self.coefficients.shape, dtype=torch.float64)
+        for name, value in self.prior.named_parameters():
+            means[self.cells[name]] = value.double().cpu()
+        before = self.state.get("means")
+        if self._rows is None or (before is not None and torch.equal(means, before.cpu())):
+            return  # nothing is new
+        x, targets = self._design(self._rows)
+        strengths = self.strengths if bool((means != 0).any()) else (0.0,)
+        if len(x) < FEW and len(strengths) > 1:
+            _log.warning(
+                "client %r: has %d training rows, too few to choose strength and ridge by cross-validation: it takes "
+                "over what others found",
+                self.spec.name, len(x),
+            )  # fmt: skip
+        chosen = choose(x, targets, self.kind, means, self.ridges, strengths)
+        total = 0.0
+        for output, y in enumerate(targets):
+            found = fit(x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength))
+            self.coefficients[output], self.intercept[output] = found[:-1].float(), found[-1].float()
+        self.state = {"means": means, "strength": chosen.strength, "ridge": chosen.ridge}
+        rows = self._rows
+        device = self.coefficients.device
+        total = float(self.loss(self(rows.x.to(device)), rows.y.to(device)))
+        self.log_dict({"loss": total, "held_out": chosen.loss, "strength": chosen.strength, "ridge": chosen.ridge})
+
+    def _design(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
+        """Inputs (n, d) and the target of each output (n,), float64 on the CPU."""
+        known = self.spec.task.known(rows.y)
+        x, y = rows.x[known].double().cpu(), rows.y[known].cpu()
+        if self.kind == "gaussian":
+            return x, [y.double()]
+        places = [1] if len(self.intercept) == 1 else range(len(self.intercept))
+        return x, [(y == place).double() for place in places]
+
+
+def _kind(spec: ClientSpec) -> Kind:
+    task: Any = spec.task
+    if isinstance(task, Classification):
+        return "logistic"
+    if isinstance(task, Regression) and task.kind == "squared":
+        return "gaussian"
+    found = f"{task.name} with loss: {task.kind}" if isinstance(task, Regression) else task.name
+    raise ConfigError(
+        f"client {spec.name!r}: PooledLogistic: expected task classification, or regression with loss: squared (ridge "
+        f"regression then), found {found}; take a network (fedlit.FederatedClient with fedlit.MLP) for it"
+    )
+
+
+def _values(key: str, value: float | str, all_of_them: tuple[float, ...]) -> tuple[float, ...]:
+    if isinstance(value, str):
+        if value != "cross_validated":
+            raise ConfigError(f"PooledLogistic: {key}: expected cross_validated or a number, found {value!r}")
+        return all_of_them
+    if math.isnan(value) or value < 0 or (key == "ridge" and not 0 < value < math.inf):
+        least = "above 0, and finite" if key == "ridge" else "of at least 0"
+        raise ConfigError(f"PooledLogistic: {key}: expected a number {least}, found {value}")
+    return (float(value),)
+
+
+def _safe(name: str, special: str) -> str:
+    """A name that torch takes for a tensor's, and that no other becomes.
+
+    Example:
+        >>> _safe("max. rate", "."), _safe("100%", ".")
+        ('max%2E rate', '100%25')
+    """
+    for sign in "%" + special:
+        name = name.replace(sign, f"%{ord(sign):02X}")
+    return name

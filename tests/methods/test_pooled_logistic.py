@@ -1,0 +1,201 @@
+"""PooledLogistic: what clients find together is the optimum on pooled rows, and what each makes of it its own."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from federations import Made, different, make_run, weights
+from sklearn.linear_model import LogisticRegression, Ridge
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.sources.base import random_split
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+from fedlit.exchange.rules import Mean, Newton
+from fedlit.methods import PooledLogistic
+from fedlit.methods.penalised import INTERCEPT
+from fedlit.nn import MLP
+from fedlit.run.export import export_scorer
+from fedlit.run.run import Run
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Counts
+
+INFINITE = float("inf")
+COLUMNS = {
+    "ash": ["age", "max. rate", "ash's"],
+    "birch": ["age", "max. rate", "salt"],
+    "cedar": ["age", "salt", "cedar's", "sex"],
+}
+
+
+class Sites(Made):
+    """Three clients of different columns; ``labels`` or numbers."""
+
+    def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar"), number: bool = False) -> None:
+        super().__init__(clients)
+        self.number = number
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for place, name in enumerate(self.clients):
+            rng = np.random.default_rng([seed, place])
+            frame = pd.DataFrame(rng.normal(size=(70, len(COLUMNS[name]))), columns=COLUMNS[name])
+            z = frame["age"] - 0.5 * frame.iloc[:, -1] + 0.4 * place + rng.logistic(size=70)
+            y = pd.Series(z if self.number else (z > 0).astype(int), name="died")
+            task = {"name": "regression", "targets": "pooled"} if self.number else None
+            tables.append(ClientTable(name, frame, y, random_split(70, seed, 0.2, 0.2), task=task))
+        return tables
+
+
+def run_of(folder: Path, rule: Any = None, source: Any = None, federated: Any = ("prior",), **options: Any) -> Run:
+    data = {"scaling": "pooled", "batches": 1, **options.pop("data", {})}
+    client, seed = partial(PooledLogistic, **options), 8
+    exchange = {"federated": list(federated), "rule": rule or Newton()}
+    run = make_run(folder, loop={"client": client}, exchange=exchange, data=data, epochs=1, seed=seed)
+    run.data.source = source or Sites()
+    return run
+
+
+def fitted(folder: Path, *arguments: Any, **options: Any) -> Run:
+    run = run_of(folder, *arguments, **options)
+    run.fit(quiet=True)
+    return run
+
+
+def priors(run: Run, client: str) -> dict[str, float]:
+    return {name: value.item() for name, value in run.loop.federation[client].prior.named_parameters()}  # type: ignore[operator, union-attr]
+
+
+def optimum(run: Run, clients: list[str], ridge: float) -> dict[str, float]:
+    """Of one model on the rows of clients, by name, with their own intercepts: L-BFGS on the joint objective."""
+    rows = {name: run.loop.federation.rows(name) for name in clients}
+    names = sorted({column for name in clients for column in run.loop.federation[name].spec.features})
+    b = torch.zeros(len(names) + len(clients), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([b], max_iter=500, tolerance_grad=1e-12, tolerance_change=0.0, history_size=50)
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        loss = 0.5 * ridge * b[: len(names)].square().sum() + 0.5 * INTERCEPT * b[len(names) :].square().sum()
+        for place, name in enumerate(clients):
+            at = [names.index(column) for column in run.loop.federation[name].spec.features]
+            z = rows[name].x.double() @ b[at] + b[len(names) + place]
+            y = rows[name].y.double()
+            number = y.unique().numel() > 2
+            loss = loss + (0.5 * (z - y).square() if number else functional.softplus(z) - y * z).sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(objective)
+    return {name.replace(".", "%2E"): float(value) for name, value in zip(names, b.detach(), strict=False)}
+
+
+@pytest.mark.parametrize("number", [False, True], ids=["labels", "numbers"])
+def test_what_others_found_is_the_optimum_on_their_pooled_rows(number: bool, tmp_path: Path) -> None:
+    run = fitted(tmp_path, Newton(ridge=2.0), Sites(number=number))
+    output = "died (number)" if number else "1"
+    for client in COLUMNS:
+        others = [name for name in COLUMNS if name != client]
+        expected = optimum(run, others, 2.0)
+        found = priors(run, client)
+        shared = {"ash": {"age", "max%2E rate"}, "birch": {"age", "max%2E rate", "salt"}, "cedar": {"age", "salt"}}
+        for name, value in found.items():
+            column = name.removeprefix(f"{output}: ")
+            assert value == pytest.approx(expected[column] if column in shared[client] else 0.0, abs=1e-6)
+    steps = run.exchange.rule.scalars["newton_steps"]
+    assert run.exchange.rounds == 1 and (steps == 2 if number else 4 <= steps <= 10)
+
+
+# .exchange.rule.scalars["newton_steps"] < 12
+
+
+def test_with_all_strength_it_is_the_pooled_model_with_own_intercepts(tmp_path: Path) -> None:
+    run = fitted(tmp_path, Newton("all"), strength=INFINITE, ridge=3.0)
+    expected = optimum(run, list(COLUMNS), 3.0)
+    for name, client in run.loop.federation.items():
+        columns = client.spec.features
+        found = client.coefficients[0].tolist()  # type: ignore[index]
+        assert found == pytest.approx([expected[column.replace(".", "%2E")] for column in columns], abs=1e-5)
+        rows = run.loop.federation.rows(name)
+        residual = client.probabilities(client(rows.x))[:, 1] - rows.y
+        assert residual.sum().abs() < 1e-3  # its intercept is its own optimum
+
+
+def test_without_others_it_is_the_clients_own_ridge_regression(tmp_path: Path) -> None:
+    alone = fitted(tmp_path / "a", federated=(), ridge=3.0)
+    left = fitted(tmp_path / "b", strength=0.0, ridge=3.0)
+    for name, client in alone.loop.federation.items():
+        rows = alone.loop.federation.rows(name)
+        model = LogisticRegression(C=1 / 3.0, tol=1e-10, max_iter=1000).fit(rows.x.double().numpy(), rows.y.numpy())
+        assert client.coefficients[0].tolist() == pytest.approx(model.coef_[0].tolist(), abs=1e-4)  # type: ignore[index]
+        assert torch.equal(client.coefficients, left.loop.federation[name].coefficients)  # type: ignore[arg-type]
+    numbers = fitted(tmp_path / "c", federated=(), ridge=3.0, source=Sites(number=True)).loop.federation
+    rows = numbers.rows("ash")
+    ridge = Ridge(3.0).fit(rows.x.double().numpy(), rows.y.double().numpy())
+    assert numbers["ash"].coefficients[0].tolist() == pytest.approx(ridge.coef_.tolist(), abs=1e-5)  # type: ignore[index]
+
+
+def test_one_client_in_a_federation_is_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        among = fitted(tmp_path / "a", source=Sites(("cedar",)))
+    assert "nothing to gain: no two clients have an output and a column in common" in caplog.text
+    alone = fitted(tmp_path / "b", federated=(), source=Sites(("cedar",)))
+    assert different(weights(among), weights(alone)) == []
+    assert among.loop.federation["cedar"].state["strength"] == 0
+
+
+def test_clients_of_different_classes_share_those_that_they_call_alike(tmp_path: Path) -> None:
+    run = fitted(tmp_path, source=Made())  # classes 0 to 2, 0 and 1, 0 to 3
+    ash, birch = run.loop.federation["ash"], run.loop.federation["birch"]
+    assert {name.partition(":")[0] for name in priors(run, "birch")} == {"1"}
+    found = priors(run, "cedar")
+    assert all((value != 0) == (name[0] != "3" and "x5" not in name) for name, value in found.items())
+    x = run.loop.federation.rows("ash").x
+    against = (x @ ash.coefficients.T + ash.intercept).sigmoid()  # type: ignore[operator]
+    assert torch.allclose(ash.probabilities(ash(x)), against / against.sum(1, keepdim=True), atol=1e-6)
+    assert birch(run.loop.federation.rows("birch").x).shape[1] == 1
+    assert run.fit("last", quiet=True) is not None  # nothing is left to do
+    again = fitted(tmp_path / "b", source=Made(), data={"batch_size": 8, "batches": None})
+    assert different(weights(run), weights(again)) == []  # batches mean nothing
+
+
+def test_new_rows_and_a_folder_of_data_predict_the_same(tmp_path: Path) -> None:
+    run = fitted(tmp_path, source=Made())
+    for name in ("ash", "birch"):  # several classes, and two
+        scorer = run.client(name)
+        exported = export_scorer(scorer, tmp_path / name)
+        assert "it predicts what the run predicts" in exported.checked
+
+
+def test_what_leaves_a_client_and_what_is_odd_stands_in_the_plan(tmp_path: Path) -> None:
+    plan = run_of(tmp_path, data={"scaling": "client"}).describe()
+    assert "gradient and curvature" in str(plan) and "squares and products of the shared inputs" in str(plan)
+    assert "Note: PooledLogistic compares coefficients: each client standardises" in str(plan)
+    assert "prior.1: max%2E rate" in plan.exchange["federated"]
+    assert not [name for name in plan.exchange["federated"] if not name.startswith("prior.")]
+    assert plan.clients["ash"]["federated"] == 3
+    assert "PooledLogistic compares" not in str(run_of(tmp_path).describe())
+
+
+def test_what_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match=r"client 'ash': expected exchange.rule: fedlit.exchange.rules.Newton"):
+        fitted(tmp_path / "a", Mean())
+    network = {"loop": {"client": partial(FederatedClient, network=MLP)}, "align": "both"}
+    with pytest.raises(ConfigError, match=r"expected exchange.federated: \[prior\] .* found core"):
+        make_run(tmp_path / "b", exchange={"federated": ["core"], "rule": Newton()}, **network).describe()
+    counts = ClientSpec("ash", ("a",), (), {}, (), task=Counts(target="falls"))
+    with pytest.raises(ConfigError, match=r"expected task classification, or regression .* found counts"):
+        PooledLogistic(counts)
+    spec = ClientSpec("ash", ("a",), (0, 1), {}, ())
+    for options in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"}):
+        with pytest.raises(ConfigError, match=r"PooledLogistic: (strength|ridge): expected"):
+            PooledLogistic(spec, **options)  # type: ignore[arg-type]
