@@ -46,7 +46,7 @@ def _newton(
     value, slope, weight = objective(b)
     for _ in range(100):
         gradient = x.T @ slope + precision * (b - mean)
-        step = torch.linalg.solve((x * weight[:, None]).T @ x + torch.diag(precision), gradient)
+        step: Tensor = torch.linalg.solve((x * weight[:, None]).T @ x + torch.diag(precision), gradient)
         if float(step.abs().max()) < 1e-10:
             return b - step
         for _ in range(40):  # a step that climbs is halved

@@ -117,7 +117,7 @@ class PooledLogistic(FederatedClient):
         asked: dict[int, list[str]] = {}
         for name in sorted(name.removeprefix("prior.") for name in tensors if name != "ridge"):
             asked.setdefault(self.cells[name][0], []).append(name)
-        said = {}
+        said: dict[str, Tensor] = {}
         for output, names in asked.items():
             shared = [self.cells[name][1] for name in names]
             own = sorted({place for _, place in self.cells.values()}.difference(shared))

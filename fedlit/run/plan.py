@@ -167,7 +167,7 @@ def make_plan(federation: Federation) -> Plan:
         (
             *_heads_of_different_classes(federation, sharing),
             *federation.personal.told,
-            *_inputs_on_scales_of_their_own(federation),
+            *_inputs_that_differ(federation),
             *federation.notes,
             *federation.data.notes,
         ),
@@ -205,18 +205,28 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
     ]
 
 
-def _inputs_on_scales_of_their_own(federation: Federation) -> list[str]:
-    """Where numbers of single inputs are compared that mean something else at each client."""
-    comparing = [type(client).__name__ for client in federation.clients.values() if client.compares_inputs]
-    exchange, scaling = federation.exchange, federation.data.scaling
-    if not comparing or exchange is None or not exchange.on or len(federation.names) < 2 or scaling == "pooled":
+def _inputs_that_differ(federation: Federation) -> list[str]:
+    """Where numbers of single inputs are compared that mean something else at each client, or nothing as numbers."""
+    exchange, data = federation.exchange, federation.data
+    comparing = {name: type(own).__name__ for name, own in federation.clients.items() if own.compares_inputs}
+    if not comparing or exchange is None or not exchange.on or len(federation.names) < 2:
         return []
-    found = {
-        "client": "each client standardises its numbers by its own rows, so that a coefficient means one thing here "
-        "and another there",
-        "none": "numbers are as they are in the tables, so that penalties weigh columns by their units",
-    }
-    return [f"{comparing[0]} compares coefficients: {found[scaling]}; set data.scaling: pooled"]
+    who, notes = f"{next(iter(comparing.values()))} compares coefficients", []
+    if data.scaling == "client":
+        notes.append(
+            f"{who}: each client standardises its numbers by its own rows, so that a coefficient means one thing here "
+            "and another there; set data.scaling: pooled"
+        )
+    elif data.scaling == "none":
+        notes.append(
+            f"{who}: numbers are as the tables have them, so that penalties weigh columns by their units; set "
+            "data.scaling: pooled"
+        )
+    if codes := list(dict.fromkeys(c for own in data.clients if own.spec.name in comparing for c in own.categorical)):
+        notes.append(
+            f"{who}: categories are codes that enter as numbers ({shorten(codes, 3)}); set data.categories: indicators"
+        )
+    return notes
 
 
 def _moments(client: Any) -> int:

@@ -51,8 +51,11 @@ class Sites(Made):
             frame = pd.DataFrame(rng.normal(size=(70, len(COLUMNS[name]))), columns=COLUMNS[name])
             z = frame["age"] - 0.5 * frame.iloc[:, -1] + 0.4 * place + rng.logistic(size=70)
             y = pd.Series(z if self.number else (z > 0).astype(int), name="died")
+            if "sex" in frame:
+                frame["sex"] = rng.integers(0, 2, 70)
             task = {"name": "regression", "targets": "pooled"} if self.number else None
-            tables.append(ClientTable(name, frame, y, random_split(70, seed, 0.2, 0.2), task=task))
+            splits, categories = random_split(70, seed, 0.2, 0.2), ("sex",) if "sex" in frame else ()
+            tables.append(ClientTable(name, frame, y, splits, categories, task=task))
         return tables
 
 
@@ -180,10 +183,14 @@ def test_what_leaves_a_client_and_what_is_odd_stands_in_the_plan(tmp_path: Path)
     plan = run_of(tmp_path, data={"scaling": "client"}).describe()
     assert "gradient and curvature" in str(plan) and "squares and products of the shared inputs" in str(plan)
     assert "Note: PooledLogistic compares coefficients: each client standardises" in str(plan)
+    assert "categories are codes that enter as numbers (sex); set data.categories: indicators" in str(plan)
     assert "prior.1: max%2E rate" in plan.exchange["federated"]
     assert not [name for name in plan.exchange["federated"] if not name.startswith("prior.")]
     assert plan.clients["ash"]["federated"] == 3
-    assert "PooledLogistic compares" not in str(run_of(tmp_path).describe())
+    units = {"scaling": "none", "categories": "indicators"}
+    assert "penalties weigh columns by their units" in str(run_of(tmp_path, data=units).describe())
+    units["scaling"] = "pooled"
+    assert "PooledLogistic compares" not in str(run_of(tmp_path, data=units).describe())
 
 
 def test_what_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
