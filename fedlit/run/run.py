@@ -211,9 +211,9 @@ class Run(Shown):
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
             others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation)
-            kept = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
+            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
-            callbacks += kept[-1:] if self.loop.federation.personal.wanted else kept
+            callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         if not quiet:

@@ -162,7 +162,9 @@ class Begun:
             axes = named_axes(federation.fresh(ClientSpec.from_state(described)))
             for tensor, (axis, labels) in axes.items():
                 whole = state.get(f"clients.{name}.{tensor}")
-                for place, label in enumerate(labels if whole is not None else ()):
+                if whole is None:
+                    continue
+                for place, label in enumerate(labels):
                     state[f"clients.{name}.{slice_name(tensor, label)}"] = whole.select(axis, place)
         return state
 
