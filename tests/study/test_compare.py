@@ -21,7 +21,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.study.choose import best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.runner import locked
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md"]
 
@@ -30,7 +30,7 @@ def test_what_is_written(compared: Comparison) -> None:
     assert all((compared.folder / name).is_file() for name in FILES)
     results = pd.read_csv(compared.folder / "results.csv")
     assert list(results) == ["study", "method", "seed", "client", "split", "metric", "value"]
-    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
     assert set(results["method"]) == models
     assert set(results["split"]) == {"validation", "test"} and set(results["seed"]) == {1, 2}
     assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
@@ -211,7 +211,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(
     told = capsys.readouterr().err
     assert "FAILED broken, seed 1: DataError: data.batches" in told and "Traceback" not in told
     results = pd.read_csv(tmp_path / "out" / "results.csv")
-    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
     assert set(results["method"]) == models
     assert "broken, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     only = study.read_text(encoding="utf-8").replace("seeds: 1:2", "seeds: 1")
