@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -132,10 +133,11 @@ def _same_rows(job: Job, client: str, found: pd.DataFrame, expected: pd.DataFram
         what = f"{len(first)} rows, of which {len(shared)} are the same"
     else:
         told = [name for name in second if is_target(name) and name in first]
-        ours, theirs = (frame.loc[shared, told].astype("string").fillna("") for frame in (second, first))
-        numbers = [pd.to_numeric(frame.stack(), errors="coerce") for frame in (ours, theirs)]
-        near = (numbers[0] - numbers[1]).abs() <= 1e-5 * numbers[0].abs().clip(lower=1.0)
-        if others := int((~(near | (ours.stack() == theirs.stack()))).sum()):
+        ours, theirs = (
+            frame.loc[shared, told].astype("string").fillna("").to_numpy(str).ravel() for frame in (second, first)
+        )
+        numbers = [pd.to_numeric(pd.Series(own), errors="coerce").to_numpy(float) for own in (ours, theirs)]
+        if others := int((~(np.isclose(*numbers, rtol=1e-5, atol=1e-8) | (ours == theirs))).sum()):
             what = f"another target for {others} of them"
     if what:
         raise RunError(

@@ -31,7 +31,7 @@ class AnyModel:
     Attributes:
         name: as the study calls it.
         class_path: of the class.
-        init_args: what it is made with.
+        init_args: what it is made with; a value may be a model again, by its class path.
         grid: settings of which the best is chosen per client and seed; also ``categories``: ``codes`` or ``one_hot``.
         scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: as people read it.
@@ -135,14 +135,22 @@ without it; give probability: true in init_args, or take another class
             )
         return own
 
+    def _built(self, value: Any) -> Any:
+        """A value of ``init_args``; another model where it has a class path of its own."""
+        if not is_any_model(value):
+            return value
+        found = {key: own for key, own in value.items() if key in ("class_path", "init_args")}
+        return AnyModel.read(self.name, found)._made({})
+
     def _parameters(self) -> list[str]:
         return list(inspect.signature(self._class()).parameters)
 
     def _made(self, settings: Mapping[str, Any]) -> Any:
         own = self._class()
         try:
-            return own(**{**self.init_args, **settings})
-        except TypeError as error:
+            model = own(**{key: self._built(value) for key, value in self.init_args.items()})
+            return model.set_params(**settings) if settings else model
+        except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"baselines.{self.name}: expected settings of {self.class_path} ({', '.join(self._parameters())}), "
                 f"found {', '.join(map(str, {**self.init_args, **settings}))}; {error}"

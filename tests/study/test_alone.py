@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -36,6 +37,13 @@ from fedlit.tasks.any_model import AnyModel
 CONFIG, CLIENTS = "quickstart.yaml", '--data.source.init_args.clients=["wine", "breast_cancer"]'
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
 SVM = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "grid": {"C": [0.1, 10]}, "scale": True}
+INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}
+CALIBRATED = {
+    "class_path": "sklearn.calibration.CalibratedClassifierCV",
+    "init_args": {"estimator": INNER, "ensemble": False},
+    "grid": {"estimator__C": [0.1, 10]},
+    "scale": True,
+}
 STUDY = """\
 seeds: 1:2
 methods:
@@ -173,12 +181,13 @@ def test_in_hindsight_one_model_is_best_over_all_seeds_and_smaller_errors_are_be
 
 
 def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients: dict[str, EncodedClient]) -> None:
-    own = job(tmp_path, "my_svm", SVM["grid"], model=SVM)
+    own = job(tmp_path, "my_svm", CALIBRATED["grid"], model=CALIBRATED)
     predictions, _, details = fit_baseline(own)
     for name, client in clients.items():
-        chosen = details["settings"][name]["C"]
-        model = make_pipeline(StandardScaler(), SVC(C=chosen, probability=True, random_state=1))
-        expected = model.fit(client.train.x, client.train.y).predict_proba(client.sites[name]["test"].x)
+        chosen = details["settings"][name]["estimator__C"]
+        model = CalibratedClassifierCV(SVC(C=chosen, kernel="poly"), ensemble=False)
+        model = make_pipeline(StandardScaler(), model)
+        expected = model.fit(client.train.x.numpy(), client.train.y).predict_proba(client.sites[name]["test"].x.numpy())
         test = predictions[(predictions["client"] == name) & (predictions["split"] == "test")]
         np.testing.assert_allclose(probabilities(test), expected, atol=1e-6)
 
@@ -188,7 +197,7 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients:
     [
         (
             {"class_path": "sklearn.svm.SVX"},
-            r"class_path: expected a class of sklearn.svm, found none named 'SVX'.*SVC",
+            r"class_path: expected a class of sklearn.svm, found none named 'SVX'. Did you mean 'SV",
         ),
         ({"class_path": "sklearn.swm.SVC"}, "expected the path of a class.*sklearn.swm cannot be imported"),
         ({"init_args": {}}, "expected a classifier with predict_proba, found sklearn.svm.SVC without it; give prob"),
@@ -236,7 +245,7 @@ def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: st
     columns = [column for column in mean if column.startswith("probability_")]
     by_hand = sum(frame.loc[mean.index, columns] for frame in frames) / 2
     np.testing.assert_allclose(mean[columns].to_numpy(), by_hand.to_numpy(), atol=1e-6)
-    wine = mean.loc["wine", "test"].dropna(axis=1)
+    wine = mean.sort_index().loc["wine", "test"].dropna(axis=1)
     expected = auroc(wine["target"], wine[[c for c in wine if c.startswith("probability_")]].to_numpy())
     assert compared.collected.values("auroc")[name, "wine"][1] == pytest.approx(expected, abs=1e-6)
 
