@@ -32,7 +32,7 @@ def test_what_is_written(compared: Comparison) -> None:
     assert list(results) == ["study", "method", "seed", "client", "split", "metric", "value"]
     models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
     assert set(results["method"]) == models
-    assert set(results["split"]) == {"validation", "test"} and set(results["seed"]) == {1, 2}
+    assert set(results["split"]) == {"validation", "test", "out_of_fold"} and set(results["seed"]) == {1, 2}
     assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
     pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
     assert not compared.failures and not compared.collected.fixed
@@ -61,7 +61,7 @@ def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compar
             for metric, value in expected.items():
                 assert values[method, seed, client, split, metric] == pytest.approx(value, abs=1e-6)
                 checked += 1
-    assert checked == 4 * 2 * 2 * 2 * 3
+    assert checked == (4 * 2 + 2) * 2 * 2 * 3  # two models are also judged out of fold
 
 
 def test_every_method_has_the_same_test_rows_and_scores_them_once(compared: Comparison) -> None:
@@ -123,7 +123,7 @@ def test_tables_say_what_they_hold(compared: Comparison) -> None:
     text = (compared.folder / "tables.md").read_text(encoding="utf-8")
     assert "paper 90.00 (" in text and "† Shared <core>: counted otherwise" in text
     assert "Nadeau and Bengio" in text and "negative transfer" in text and "scikit-learn" in text
-    assert text.count("## Lift over") == 6
+    assert text.count("## Lift over") == 9
 
 
 def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
