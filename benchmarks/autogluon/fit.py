@@ -68,7 +68,9 @@ def fit(path: Path, client: str, about: dict, asked: argparse.Namespace) -> pd.D
     tuning = {"tuning_data": splits["validation"], "use_bag_holdout": True} if asked.train_alone else {}
     folder = tempfile.mkdtemp(prefix="autogluon_")
     try:
-        predictor = TabularPredictor(TARGET, problem_type=problem, eval_metric=metric, path=folder, verbosity=1)
+        predictor = TabularPredictor(
+            TARGET, problem_type=problem, eval_metric=metric, path=f"{folder}/model", verbosity=1
+        )
         predictor.fit(
             known, presets=asked.presets, time_limit=asked.seconds, num_cpus=asked.cores, dynamic_stacking=False,
             ag_args_ensemble={"fold_fitting_strategy": "sequential_local"}, **tuning,

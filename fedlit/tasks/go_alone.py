@@ -185,7 +185,7 @@ def _lightgbm(kind: str, **fixed: Any) -> GoAlone:
 
         return boosted(kind, {**fixed, **settings}, categorical, seed, threads)
 
-    grid = {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]}
+    grid: Grid = {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]}
     return GoAlone("lightgbm", "LightGBM", grid, build, asked=True)
 
 
