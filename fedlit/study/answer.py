@@ -38,7 +38,8 @@ class Card:
         alone: what it is called, the test score, which model that was.
         federated: the same of the best federated method.
         lift: the second minus the first, with its interval.
-        hindsight: a model alone that would have been better than the federated; "" for none.
+        hindsight: a model alone that would have been better than the federated, and the lift over the best alone in
+            hindsight where that is another model than the chosen; "" for none.
         joining: what it and the others gain if it joins; "" where nobody asked.
     """
 
@@ -75,6 +76,10 @@ def answer_card(study: Study, answer: Answer, joining: Joining | None = None) ->
     if answer.better_alone is not None:
         name, value = answer.better_alone
         hindsight = f"Always {study.labels[name]}, alone, would have been {score.text(value)}"
+    if answer.strict is not None and answer.strict[2].mean != answer.lift.mean and math.isfinite(answer.strict[2].mean):
+        name, value, strict = answer.strict
+        over = f"Over the best alone in hindsight ({study.labels[name]}, {score.text(value)})"
+        hindsight += f"{'. ' * bool(hindsight)}{over}: {score.text(strict.mean, signed=True)}{points(score)}"
     chosen = study.best_alone == BEST_ALONE  # else there is one model alone, and nothing to choose
     called = "best alone" if chosen else f"{study.labels[study.best_alone]}, alone"
     federated, alone = answer.usual_federated, answer.usual_alone if chosen else None

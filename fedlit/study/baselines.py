@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import sklearn
 import torch
-from sklearn.model_selection import ParameterGrid
+from filelock import FileLock
 
-from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.data.table import Split
+from fedlit.data.encoding import EncodedClient
 from fedlit.explain.judge import read_records
 from fedlit.run.load import load
+from fedlit.study.alone import model_for
 from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
+from fedlit.study.out_of_fold import Judging, choose_settings, scores_on
 from fedlit.study.study import choice_of
-from fedlit.tasks import COMPARED, Task
+from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 __all__ = ["fit_baseline"]
@@ -31,8 +32,8 @@ Fitted = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
 
 
 def fit_baseline(job: Job) -> Fitted:
-    """Fit a go-alone model on every client of a job's data whose task has it, choose its settings on validation, score
-    it on the test split.
+    """Fit a go-alone model on every client of a job's data whose task has it, choose its settings on rows that it has
+    not seen, score it on the test split.
 
     Returns:
         Predictions and scores of the chosen models, and for the record which settings were chosen, and which clients go
@@ -47,10 +48,11 @@ def fit_baseline(job: Job) -> Fitted:
     predictions, scores, chosen, without = [], [], {}, []
     for client in data.clients:
         task, name = client.spec.task, client.spec.name
-        if task.name not in job.grid:
+        model = model_for(job.method, job.model, task)
+        if model is None or task.name not in job.grid:
             without.append(name)
             continue
-        fitted = _cached(job, client, task.go_alone[job.method], job.grid[task.name], cache)
+        fitted = _cached(job, client, model, job.grid[task.name], cache)
         predictions.append(fitted[0])
         scores.append(fitted[1])
         chosen[name] = fitted[2]
@@ -60,23 +62,29 @@ def fit_baseline(job: Job) -> Fitted:
 
 
 def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path) -> Fitted:
+    judging = Judging.of(client, job.folds, job.small, job.seed)
     made_of = [client.fingerprint(), client.categorical, job.method, grid, job.choose, sklearn.__version__, FORMAT]
+    made_of += [job.model, judging.folds, judging.few, judging.seed]
+    made_of += [version("lightgbm")] if job.method == "lightgbm" else []
     made_of += [] if model.seedless else [job.seed]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
-    if folder.is_dir():
-        try:
-            return _read(folder)
-        except (OSError, ValueError):  # cut short by more than a killed process, say a full disk
-            shutil.rmtree(folder)
-    predictions, scores, settings = _choose(job, client, model, grid)
-    partial = cache / f"{folder.name}.{os.getpid()}.part"
-    partial.mkdir(parents=True, exist_ok=True)
-    predictions.to_parquet(partial / PREDICTIONS, index=False)
-    scores.to_csv(partial / SCORE_FILE, index=False)
-    (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    with suppress(OSError):  # another worker was as fast: it wrote the same
-        partial.rename(folder)
-    return _read(folder)  # even if just computed: a result does not depend on who computed it
+    locks = cache.with_name(".locks")
+    locks.mkdir(parents=True, exist_ok=True)
+    with FileLock(locks / folder.name):  # of two workers that want the same, one fits and the other reads
+        if folder.is_dir():
+            try:
+                return _read(folder)
+            except (OSError, ValueError):  # cut short by more than a killed process, say a full disk
+                shutil.rmtree(folder)
+        predictions, scores, settings = _choose(job, client, model, grid, judging)
+        partial = cache / f"{folder.name}.{os.getpid()}.part"
+        partial.mkdir(parents=True, exist_ok=True)
+        predictions.to_parquet(partial / PREDICTIONS, index=False)
+        scores.to_csv(partial / SCORE_FILE, index=False)
+        (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        with suppress(OSError):  # a machine on which files cannot be locked: another worker wrote the same
+            partial.rename(folder)
+        return _read(folder)  # even if just computed: a result does not depend on who computed it
 
 
 def _read(folder: Path) -> Fitted:
@@ -87,35 +95,23 @@ def _read(folder: Path) -> Fitted:
     )
 
 
-def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]]) -> Fitted:
-    """The model with the settings that are best on validation, the first of equals."""
-    site = client.spec.name
-    task, score = client.spec.task, COMPARED[choice_of(job.choose, site)]
+def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], judging: Judging) -> Fitted:
+    """Predictions and scores of the model with the best settings."""
+    site, task = client.spec.name, client.spec.task
     categorical = [position for position, name in enumerate(client.spec.features) if name in client.categorical]
-    wide = [position for position in categorical if client.train.x[:, position].max() >= MOST_CATEGORIES]
-    validation = client.sites[site]["validation"]
+    known = [client.train, client.sites[site]["validation"]] if judging.folds else [client.train]
+    most = torch.cat([rows.x for rows in known]).amax(0)
+    wide = [position for position in categorical if most[position] >= MOST_CATEGORIES]
     seed = 0 if model.seedless else job.seed
-    best: tuple[float, Any, dict[str, Any]] | None = None
-    for settings in ParameterGrid(dict(grid)):
-        own = model.make(settings, categorical, seed, torch.get_num_threads(), wide)
-        own.fit(client.train.x.numpy(), client.train.y.numpy())
-        value = float(_scores(task, own, validation)[1][score.name]) if len(validation) else math.nan
-        if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
-            best = value, own, dict(settings)
-    assert best is not None
+
+    def make(settings: Mapping[str, Any]) -> Any:
+        return model.make(settings, categorical, seed, torch.get_num_threads(), wide)
+
+    chosen = choose_settings(client, make, grid, COMPARED[choice_of(job.choose, site)], judging)
     predictions, scores = [], []
-    splits: tuple[Split, ...] = ("validation", "test")
-    for split in splits:
-        rows = client.sites[site][split]
-        if not len(rows):
-            continue
-        predicted, scored = _scores(task, best[1], rows)
+    for split, (rows, predicted) in chosen.predictions.items():
+        scored = scores_on(task, predicted, rows)
         scored |= task.evaluate_once(predicted, rows.y) if split == "test" else {}
         predictions.append(tidy(task.frame(rows.row, rows.y, predicted).assign(task=task.name), site, split))
         scores += score_rows(scored, site, split)
-    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), best[2]
-
-
-def _scores(task: Task, model: Any, rows: Rows) -> tuple[torch.Tensor, dict[str, float]]:
-    predicted = task.of_model(model, rows.x.numpy())
-    return predicted, {name: float(value) for name, value in task.evaluate(predicted, rows.y).items()}
+    return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), chosen.settings

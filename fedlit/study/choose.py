@@ -7,11 +7,13 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 
-__all__ = ["best_on_validation", "bootstrap_of", "scores_of"]
+__all__ = ["best_in_hindsight", "best_on_validation", "bootstrap_of", "scores_of"]
 
 
 def best_on_validation(
@@ -31,28 +33,82 @@ def best_on_validation(
         undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or
             the first, as a go-alone model takes its first settings then.
 
+    Candidates that have out-of-fold scores are compared by these, and the best of them with all others on validation
+    rows: two models are always compared on the same rows.
+
     Returns:
         Columns seed, client, method. A seed of which a candidate is missing is left out: the best of fewer would not
         be comparable.
     """
     keys = ["seed", "client", "method"]
+    own = _gains(results, choose)
+    judged = own[own["split"].isin(["validation", OUT_OF_FOLD])]
+    # the first is also chosen for clients that have no validation rows
+    known = (results if undecided == "first" else judged)[keys].drop_duplicates()
+    present = [name for name in candidates if (known["method"] == name).any()]
+    known, judged = (frame[frame["method"].isin(present)] for frame in (known, judged))
+    expected = known.groupby("client")["method"].nunique()
+    counts = known.groupby(["seed", "client"])["method"].nunique()
+    complete = counts[counts == expected.reindex(counts.index.get_level_values("client")).to_numpy()].index
+    unseen, validation = (
+        judged[judged["split"] == split]
+        .pivot(index=["seed", "client"], columns="method", values="value")
+        .reindex(index=complete, columns=present)
+        .to_numpy(float)
+        for split in (OUT_OF_FOLD, "validation")
+    )
+    places = [_place(*values) for values in zip(unseen, validation, strict=True)]
+    if undecided == "first":
+        places = [place or 0 for place in places]
+    chosen = [None if place is None else present[place] for place in places]
+    return complete.to_frame(index=False).assign(method=pd.Series(chosen, dtype=object)).dropna().reset_index(drop=True)
+
+
+def _gains(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
+    """The rows of the metric by which each client chooses; the larger the value the better."""
     metric = results["client"].map({client: choice_of(choose, client) for client in results["client"].unique()})
-    own = results[(results["split"] == "validation") & (results["metric"] == metric)]
+    own = results[results["metric"] == metric]
     for name in own["metric"].unique():
         chosen = own["metric"] == name
         own = own.assign(value=own["value"].where(~chosen, COMPARED[name].gain(own["value"], 0.0)))
-    if undecided == "first":  # also for clients that have no validation rows
-        own = results[keys].drop_duplicates().merge(own, on=keys, how="left")
-    present = [name for name in candidates if (own["method"] == name).any()]
-    own = own[own["method"].isin(present)]
-    expected = own.groupby("client")["method"].nunique()
-    counts = own.groupby(["seed", "client"])["method"].nunique()
-    wide = own.pivot(index=["seed", "client"], columns="method", values="value").reindex(columns=present)
-    decided = wide.notna().any(axis=1) | (undecided == "first")
-    complete = counts.reindex(wide.index) == expected.reindex(wide.index.get_level_values("client")).to_numpy()
-    wide = wide[complete & decided]
-    position = np.argmax(wide.fillna(-np.inf).to_numpy(float), axis=1) if len(wide) else []
-    return wide.index.to_frame(index=False).assign(method=[present[column] for column in position])
+    return own
+
+
+def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int | None:
+    """Which candidate is best, by its place; None where nothing is known."""
+    first = int(np.nanargmax(unseen)) if not np.isnan(unseen).all() else None
+    beaten = ~np.isnan(unseen)
+    if first is not None:
+        beaten[first] = False
+    values = np.where(beaten, np.nan, validation)
+    return first if np.isnan(values).all() else int(np.nanargmax(values))
+
+
+def best_in_hindsight(
+    results: pd.DataFrame, candidates: Sequence[str], choose: str | Mapping[str, str]
+) -> pd.DataFrame:
+    """Per client the candidate with the best mean test score over seeds, the same for all seeds: a stricter bar than
+    anybody can choose beforehand.
+
+    Args:
+        results: tidy, with the test split.
+        candidates: methods, in the order in which equals are preferred. One that lost its numbers is none.
+        choose: the metric, or client → its own.
+
+    Returns:
+        Columns seed, client, method, of the seeds that all candidates of a client have.
+    """
+    own = _gains(results, choose)
+    own = own[(own["split"] == "test") & own["method"].isin(list(candidates))]
+    found = []
+    for client, frame in own.groupby("client"):
+        wide = frame.pivot(index="seed", columns="method", values="value")
+        wide = wide.reindex(columns=[name for name in candidates if name in wide])
+        runs = frame.pivot(index="seed", columns="method", values="metric").notna().all(axis=1)
+        means = wide[runs.reindex(wide.index)].mean(skipna=False).dropna()
+        if len(means):
+            found += [(seed, client, means.idxmax()) for seed in wide.index[runs.reindex(wide.index)]]
+    return pd.DataFrame(found, columns=["seed", "client", "method"])
 
 
 def scores_of(name: str, chosen: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,10 +18,11 @@ from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged, read_clusters
 from fedlit.explain.judge import read_records
-from fedlit.study.choose import best_on_validation, bootstrap_of, scores_of
+from fedlit.study.choose import best_in_hindsight, best_on_validation, bootstrap_of, scores_of
 from fedlit.study.explained import FILES
 from fedlit.study.job import BOOTSTRAP, CURVES, SCORE_FILE, Job, each_variant, finished, title_of
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.out_of_fold import OUT_OF_FOLD
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 
 __all__ = ["Collected", "collect"]
 
@@ -43,7 +44,7 @@ class Collected:
     Attributes:
         results: one row per value: study, method, seed, client, split, metric, value.
         chosen: one row per seed, client and kind (``best``): the go-alone model, and the federated method, that is best
-            on validation.
+            on validation; or the go-alone model that is best in hindsight.
         records: one row per run: method, seed, seconds, versions, machine, …
         bootstrap: (method, seed) → one row per resample, columns (client, metric).
         curves: validation scores over epochs: method, seed, client, metric, step, value.
@@ -113,6 +114,10 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
             "expected at least one method of which every combination of settings came to its end for a seed, found none"
         )
     chosen = _add_best(study, own, [(BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates)])
+    if HINDSIGHT in study.labels:
+        among = own.results[own.results["client"] != UNION_SITE]
+        hindsight = best_in_hindsight(among, study.alone, study.choose or "")
+        chosen = pd.concat([chosen, _add(HINDSIGHT, hindsight, own)], ignore_index=True)
     order = {name: position for position, name in enumerate(study.labels)}
     results = own.results.sort_values(
         ["method", "seed", "client", "split", "metric"],
@@ -208,13 +213,17 @@ def _add_best(study: Study, files: _Files, kinds: Sequence[tuple[str, Sequence[s
     among = files.results[files.results["client"] != UNION_SITE]
     for best, candidates in kinds:
         own = best_on_validation(among, candidates, study.choose or "")
-        chosen.append(own.assign(best=best))
-        if best in study.labels:
-            files.results = pd.concat([files.results, scores_of(best, own, files.results)], ignore_index=True)
-            files.bootstrap |= bootstrap_of(best, own, files.bootstrap)
-            for name, frame in files.explained.items():
-                files.explained[name] = pd.concat([frame, scores_of(best, own, frame)], ignore_index=True)
+        chosen.append(_add(best, own, files) if best in study.labels else own.assign(best=best))
     return pd.concat(chosen, ignore_index=True)
+
+
+def _add(best: str, chosen: pd.DataFrame, files: _Files) -> pd.DataFrame:
+    """Add what was chosen as a method of its own."""
+    files.results = pd.concat([files.results, scores_of(best, chosen, files.results)], ignore_index=True)
+    files.bootstrap |= bootstrap_of(best, chosen, files.bootstrap)
+    for name, frame in files.explained.items():
+        files.explained[name] = pd.concat([frame, scores_of(best, chosen, frame)], ignore_index=True)
+    return chosen.assign(best=best)
 
 
 def _clusters(job: Job, frame: pd.DataFrame) -> pd.DataFrame:
@@ -241,9 +250,13 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
         for client, rows in record["rows"].items():
             trained[rows["test"]["digest"]] += record["train_rows"][client] if client != UNION_SITE else 0
         for client, rows in record["rows"].items():
-            digests = {split: own["digest"] for split, own in rows.items()}
+            digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
+            if job.external:  # no validation rows; its test rows were held against the reference's
+                digests = {split: own for split, own in digests.items() if split == "test"}
             first, expected = seen.setdefault((job.seed, client), (title, digests))
-            if digests != expected:
+            if any(expected.get(split) != own for split, own in digests.items()) or not (
+                job.external or len(digests) == len(expected)
+            ):
                 raise RunError(
                     f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
                     f"others for {title} than for {first}; give their configurations the same data.source"

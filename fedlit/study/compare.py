@@ -24,10 +24,10 @@ from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_no
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.seeds import parse_seeds
-from fedlit.study.study import Study
+from fedlit.study.study import HINDSIGHT, Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import one_class_notes, provenance
+from fedlit.study.words import HINDSIGHT_WORDS, external_notes, one_class_notes, provenance
 
 __all__ = ["Comparison", "compare"]
 
@@ -39,18 +39,28 @@ class Comparison(Shown, Findings):
 
     def parts(self) -> list[str | Grid]:
         """The main score, its lifts, who belongs together, and each client's answer."""
-        score = self.scores[0]
+        score, below = self.scores[0], dict[str, str]()
         tables = [(in_unit(score), score_table(self.study, self.estimates, score, self.clients, short=True))]
         for reference in self.lift["reference"].unique():
             title = f"Lift over {self.study.labels[reference]}, {lift_unit(score)}"
             tables.append((title, lift_table(self.study, self.lift, score, reference, self.clients)))
+            if reference == HINDSIGHT:
+                explained = f"({HINDSIGHT_WORDS})"
+                below[title] = explained
         together = cluster_table(self.study, self.collected)
         if together is not None and len(together.rows) <= _MOST_PRINTED:
             tables.append(("Who belongs together", together))
         legends = self._legends()
         parts: list[str | Grid] = []
         for place, (title, table) in enumerate(tables):
-            parts += [f"{title}:", "", *table.parts(), *([legends[place]] if place < len(legends) else []), ""]
+            parts += [
+                f"{title}:",
+                "",
+                *table.parts(),
+                *([legends[place]] if place < len(legends) else []),
+                *([below[title]] if title in below else []),
+                "",
+            ]
         answers: list[str | Grid] = []
         for card in answer_cards(self):
             title, text = answer_lines(card)
@@ -180,7 +190,7 @@ def _found(
         folder=folder,
         predicted={table.name: _predicted(table) for table in tables},
         left_out=others_by_client(study, scores),
-        notes=[*notes, *one_class_notes(study, collected)],
+        notes=[*notes, *external_notes(study, collected, seeds), *one_class_notes(study, collected)],
     )
 
 

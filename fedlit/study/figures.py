@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.show.canvas import canvas, svg_text
 from fedlit.show.palette import ALONE, BEST, INK, LINE, LOCAL, METHODS, PAPER, SOFT, THEME
 from fedlit.study.lift import client_label
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.study.units import drawn, in_unit, lift_unit
 from fedlit.tasks import Score
 
@@ -69,7 +69,8 @@ def looks(study: Study) -> dict[str, Look]:
         again = place // len(METHODS)
         line = _LINES[min(min(place // half, 1) + again, 2)]  # the second half is dashed, what comes again is dotted
         found[name] = Look(METHODS[place % len(METHODS)], line, shapes[min(again, len(shapes) - 1)])
-    best = {BEST_ALONE: Look(ALONE, mark=_BEST_ALONE), BEST_FEDERATED: Look(BEST, mark=_BEST_FEDERATED)}
+    alone = {name: Look(ALONE, mark=_BEST_ALONE) for name in (BEST_ALONE, HINDSIGHT)}
+    best = {**alone, BEST_FEDERATED: Look(BEST, mark=_BEST_FEDERATED)}
     return found | {name: look for name, look in best.items() if name in found}
 
 

@@ -1,7 +1,8 @@
 """A job of a study: one method, or go-alone model, with one seed; its folder, and what lies there when it is done.
 
 <study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
-                              /predictions.parquet   of validation and test rows
+                              /predictions.parquet   of validation and test rows; out_of_fold: of rows that a fold of a
+                                                     go-alone model was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
                               /curves.csv            validation scores over epochs
@@ -83,6 +84,12 @@ class Job:
         test: whether the test split is scored; a search must not look at it.
         settings: of a tuned method, the combination; None for any other.
         left_out: the client without which the federation is trained; None where all take part.
+        model: of a go-alone model that is any class, what the study says of it.
+        folds: of training and validation rows, on which a go-alone model is trained; 0 for training rows alone.
+        small: validation rows below which a go-alone model's settings are chosen by out-of-fold predictions.
+        parts: of a mean of models, the folders of each, in groups of which a client has one; of what another program
+            predicted, the folder of the reference, which has the rows.
+        external: of what another program predicted, the file of its predictions.
         explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
 
@@ -101,6 +108,16 @@ class Job:
     settings: dict[str, Any] | None = None
     left_out: str | None = None
     explain: bool = False
+    model: dict[str, Any] | None = None
+    folds: int = 0
+    small: int = 0
+    parts: list[list[str]] | None = None
+    external: str | None = None
+
+    @property
+    def after(self) -> list[str]:
+        """The folders of the runs that it is computed from."""
+        return [folder for group in self.parts or () for folder in group]
 
     @property
     def variant(self) -> str:

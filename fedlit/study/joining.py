@@ -15,6 +15,7 @@ from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
 from fedlit.show.shown import say as say_aside
+from fedlit.study.alone import means_of
 from fedlit.study.collect import Collected, collect
 from fedlit.study.job import FORMAT, Job, digest_of
 from fedlit.study.joined import JOINED, LOCAL, Joined, gains
@@ -25,6 +26,7 @@ from fedlit.study.runner import nothing
 from fedlit.study.runs import best_arguments, execute, record
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
+from fedlit.tasks.go_alone import TREES_AND_LINEAR
 from fedlit.train.manifest import LAST, read_checkpoint
 
 __all__ = ["add_client"]
@@ -146,15 +148,22 @@ def _study(
 def _jobs(study: Study, joining: Joining, seeds: list[int], folder: Path, configs: Mapping[str, Path]) -> list[Job]:
     """All that is trained, seed by seed; models alone get the data of the network alone."""
     (task,) = tasks_of([joining.table]).values()
-    names = {JOINED: None, LOCAL: None, **{name: dict(task.go_alone[name].grid) for name in study.baselines or ()}}
+    models = {name: task.go_alone.get(name) for name in study.baselines or ()}
+    grids = {name: {task.name: dict(model.grid)} for name, model in models.items() if model is not None}
+
+    def where(name: str, seed: int) -> str:
+        return str(folder / "runs" / name / f"seed_{seed}")
+
     return [
         Job(
-            name, seed, str(folder / "runs" / name / f"seed_{seed}"), digest_of([FORMAT, name, seed, str(folder)]),
+            name, seed, where(name, seed), digest_of([FORMAT, name, seed, str(folder)]),
             str(configs.get(name, configs[LOCAL])), [], study.choose or "", study.checkpoint, study.bootstrap,
-            keep_checkpoints=False, grid=None if grid is None else {task.name: grid},
+            keep_checkpoints=False, grid=grids.get(name), small=study.small if name in grids else 0,
+            parts=[[where(part, seed) for part in group] for group in means_of(models)]
+            if name == TREES_AND_LINEAR else None,
         )
         for seed in seeds
-        for name, grid in names.items()
+        for name in (JOINED, LOCAL, *sorted(models, key=lambda own: own == TREES_AND_LINEAR))
     ]  # fmt: skip
 
 

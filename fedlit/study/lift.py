@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.tasks import COMPARED
 
 __all__ = [
@@ -135,18 +135,18 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
-    """One row per metric, reference, federated method and client: the lift over its own reference and over the best
-    go-alone model, its intervals, p by Wilcoxon's test and after Holm's correction (over the methods and clients of
-    one metric and reference), the verdict.
+    """One row per metric, reference, federated method and client: the lift over its own reference, over the best
+    go-alone model, over the best in hindsight and over what other programs did, its intervals, p by Wilcoxon's test
+    and after Holm's correction (over the methods and clients of one metric and reference), the verdict.
     """
     rows: list[dict[str, Any]] = []
     methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
-    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), study.best_alone])
+    references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
     for metric in study.all_metrics:
         for reference in references:
             family: list[dict[str, Any]] = []
             for method in methods:
-                if reference not in (study.reference_of(method), study.best_alone):
+                if reference not in (study.reference_of(method), *study.bars):
                     continue
                 for client in scores.clients:
                     own, differences = scores.lift(method, reference, client, metric)
@@ -181,6 +181,8 @@ class Answer:
             validation does not find it reliably; None if there is none.
         varied: whether seeds chose different federated methods, and different go-alone models.
         least: test score of the worst of all models, federated and alone; None where one is not finite.
+        strict: the go-alone model that is best in hindsight, its test score, and the lift of the federated method over
+            it; None where there is one model alone.
     """
 
     client: str
@@ -193,6 +195,7 @@ class Answer:
     better_alone: tuple[str, float] | None = None
     varied: tuple[bool, bool] = (False, False)
     least: float | None = None
+    strict: tuple[str, float, Estimate] | None = None
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
@@ -222,14 +225,25 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
                 (best, single[best]) if best is not None and hidden else None,
                 (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
                 _least(study, scores, client, metric),
+                _strict(scores, client, metric),
             )
         )
     return found
 
 
+def _strict(scores: Scores, client: str, metric: str) -> tuple[str, float, Estimate] | None:
+    name = _usual(scores.collected.chosen, HINDSIGHT, client)
+    if name is None:
+        return None
+    lift, _ = scores.lift(BEST_FEDERATED, HINDSIGHT, client, metric)
+    return name, scores.estimate(HINDSIGHT, client, metric).mean, lift
+
+
 def _least(study: Study, scores: Scores, client: str, metric: str) -> float | None:
     """The mean test score of the worst model; None where one lost its numbers, or there is none."""
-    values = {name: scores.values(name, client, metric) for name in (*study.methods, *(study.baselines or ()))}
+    values = {
+        name: scores.values(name, client, metric) for name in (*study.methods, *(study.baselines or ()), *study.blends)
+    }
     means = {name: float(own.mean(skipna=False)) for name, own in values.items() if len(own)}
     worst = COMPARED[metric].worst(means)
     return means[worst] if worst is not None and all(map(math.isfinite, means.values())) else None

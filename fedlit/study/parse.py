@@ -49,6 +49,7 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
             part["seeds"] = parse_seeds(part["seeds"])
     if isinstance(content.get("baselines"), list):
         content["baselines"] = dict.fromkeys(content["baselines"])
+    models = content.pop("baselines", None)  # what stands behind a class path is left as it is written
     # Left out of the parsing, which would complete a class_path inside with defaults that are not the configuration's.
     changes: dict[tuple[str, str], dict[str, Any]] = {}
     for group in ("methods", "scenarios"):
@@ -73,4 +74,4 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
     methods = {name: replace(own, **changes.get(("methods", name), {})) for name, own in study.methods.items()}
     scenarios = {name: replace(own, **changes.get(("scenarios", name), {})) for name, own in study.scenarios.items()}
-    return replace(study, methods=methods, scenarios=scenarios)
+    return replace(study, methods=methods, scenarios=scenarios, baselines=models)

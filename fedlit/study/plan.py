@@ -16,9 +16,13 @@ from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.run.run import Run
+from fedlit.study.alone import means_of, model_for
+from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
+from fedlit.tasks.any_model import is_any_model
+from fedlit.tasks.go_alone import TREES_AND_LINEAR
 
 __all__ = ["left_out", "plan_jobs", "reference_tables", "tasks_of", "training_notes"]
 
@@ -41,6 +45,7 @@ class _Planned:
     settings: dict[str, Any] | None = None
     grid: dict[str, dict[str, list[Any]]] | None = None
     left_out: str | None = None
+    model: dict[str, Any] | None = None
 
     def without(self, client: str) -> _Planned:
         """The same without a client."""
@@ -94,20 +99,15 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
     reference = next(own for own in planned if own.method == study.reference)
     _refuse_other_rows(planned, reference)
     data = {key: value for key, value in reference.made_of[0].items() if key.startswith("data.")}
-    for name, grid in (study.baselines or {}).items():
-        grids = {
-            task.name: dict(task.go_alone[name].grid) if grid is None else grid
-            for task in tasks.values()
-            if name in task.go_alone
-        }
-        planned.append(replace(reference, method=name, settings=None, grid=grids, made_of=[data, grids, study.choose]))
+    planned += _baselines(study, tasks, reference, data)
     # last: a study that is cut short has its answers, but for who should join
     without = [
         own.without(client) for client in left_out(study, tables) for own in planned if own.method in study.candidates
     ]
     fingerprint = _fingerprint(tables)
-    return [
-        Job(
+
+    def job(own: _Planned, seed: int) -> Job:
+        return Job(
             own.method,
             seed,
             str(out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"),
@@ -122,11 +122,62 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             settings=own.settings,
             left_out=own.left_out,
             explain=bool(_explained(study, own)),
+            model=own.model,
+            folds=study.folds if own.grid is not None else 0,
+            small=study.small if own.grid is not None else 0,
         )
-        for part in (planned, without)
-        for seed in seeds
-        for own in part
-    ]
+
+    files = {name: external_files(name, folder, seeds, study.folder) for name, folder in study.external.items()}
+    jobs = []
+    for seed in seeds:
+        trained = [job(own, seed) for own in planned]
+        jobs += [*trained, *_computed(study, seed, trained, files)]
+    return [*jobs, *(job(own, seed) for seed in seeds for own in without)]
+
+
+def _baselines(
+    study: Study, tasks: Mapping[str, type[Task]], reference: _Planned, data: Mapping[str, Any]
+) -> list[_Planned]:
+    """The go-alone models that are fitted."""
+    planned = []
+    for name, found in (study.baselines or {}).items():
+        if name == TREES_AND_LINEAR:
+            continue
+        own = dict(found or {}) if is_any_model(found) else None
+        models = {task.name: model_for(name, found, task) for task in tasks.values()}
+        grids = {
+            task: dict(model.grid) if own is not None or found is None else dict(found)
+            for task, model in models.items()
+            if model is not None
+        }
+        made_of = [data, grids, study.choose, own, study.folds, study.small]
+        planned.append(replace(reference, method=name, settings=None, grid=grids, made_of=made_of, model=own))
+    return planned
+
+
+def _computed(study: Study, seed: int, trained: Sequence[Job], files: Mapping[str, Mapping[int, Path]]) -> list[Job]:
+    """What is computed of a seed's predictions: means of models, and scores of what another program predicted."""
+    jobs = {own.method: own for own in trained}
+    means = {TREES_AND_LINEAR: means_of(study.baselines or ())} if TREES_AND_LINEAR in (study.baselines or ()) else {}
+    means |= {name: [[part] for part in parts] for name, parts in study.blends.items()}
+    first, found = jobs[study.reference], []
+    for name, groups in sorted(means.items(), key=lambda own: own[0] != TREES_AND_LINEAR):
+        parts = [[jobs[part] for part in group] for group in groups]
+        made_of = [name, [[part.digest for part in group] for group in parts]]
+        new = _computed_job(first, name, digest_of(made_of))
+        found.append(replace(new, parts=[[part.folder for part in group] for group in parts]))
+        jobs[name] = found[-1]
+    for name, own in files.items():
+        if seed in own:
+            made_of = [name, first.digest, hashlib.blake2b(own[seed].read_bytes(), digest_size=8).hexdigest()]
+            new = _computed_job(first, name, digest_of(made_of))
+            found.append(replace(new, parts=[[first.folder]], external=str(own[seed])))
+    return found
+
+
+def _computed_job(first: Job, name: str, digest: str) -> Job:
+    folder = Path(first.folder).parent.parent / name / f"seed_{first.seed}"
+    return replace(first, method=name, folder=str(folder), digest=digest, settings=None)
 
 
 def training_notes(study: Study) -> list[str]:

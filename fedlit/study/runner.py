@@ -127,6 +127,7 @@ def run_jobs(
     progress = Progress(jobs, left, seconds, slots, quiet)
     workers = [_Worker(max(1, cores() // slots)) for _ in range(slots)]
     events: queue.SimpleQueue[tuple[Job, tuple[str, float] | None]] = queue.SimpleQueue()  # None: it begins
+    unfinished, ended = {job.folder for job in left}, threading.Condition()
 
     def serve(worker: _Worker) -> None:
         while True:
@@ -134,9 +135,15 @@ def run_jobs(
                 job = left.popleft()
             except IndexError:
                 return
+            needed = set(job.after)
+            with ended:  # those that it is computed from stand before it, so a worker has them already
+                ended.wait_for(lambda own=needed: not own & unfinished)
             begun = time.monotonic()
             events.put((job, None))
             error = worker.run(job)
+            with ended:
+                unfinished.discard(job.folder)
+                ended.notify_all()
             events.put((job, (error, time.monotonic() - begun)))
 
     failures: dict[str, str] = {}

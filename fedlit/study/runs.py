@@ -27,6 +27,7 @@ from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
+from fedlit.study.blends import mean_of_models, of_another_program
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.curves import read_curves, training_seconds
 from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
@@ -58,10 +59,11 @@ def execute(job: Job) -> None:
     """
     folder = Path(job.folder)
     begun = time.perf_counter()
-    if job.grid is not None:
+    compute = of_another_program if job.external else mean_of_models if job.parts else None
+    if job.grid is not None or compute is not None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        predictions, scores, details = fit_baseline(job)
+        predictions, scores, details = (compute or fit_baseline)(job)
         details["seconds"] = time.perf_counter() - begun
     else:
         predictions, scores, details = _train(job, folder)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedlit.data.folds import check_folds
 from fedlit.errors import ConfigError
 from fedlit.run.config import find_config
+from fedlit.study.alone import LABELS, check_alone, check_models, default_models, without_parts
 from fedlit.study.method import (
     NAME,
     Method,
@@ -21,12 +23,12 @@ from fedlit.study.method import (
     refuse_row_key,
 )
 from fedlit.study.seeds import parse_seeds
-from fedlit.tasks import COMPARED, TASKS, Task
+from fedlit.tasks import COMPARED, Task
+from fedlit.tasks.any_model import is_any_model
 
-__all__ = ["BEST_ALONE", "BEST_FEDERATED", "Study", "choice_of"]
+__all__ = ["BEST_ALONE", "BEST_FEDERATED", "HINDSIGHT", "Study", "choice_of"]
 
-BEST_ALONE, BEST_FEDERATED = "best_alone", "best_federated"
-LABELS = {name: model.label for task in TASKS.values() for name, model in task.go_alone.items()}
+BEST_ALONE, HINDSIGHT, BEST_FEDERATED = "best_alone", "best_alone_in_hindsight", "best_federated"
 # What tables show of a task where a study does not say it; of any other task its first three scores.
 _SHOWN = {"classification": ["auroc", "balanced_accuracy", "auprc"], "regression": ["rmse", "mae", "r2"]}
 
@@ -46,7 +48,17 @@ class Study:
         about: what is studied, in a sentence.
         reference: the method that is each client training alone: lifts are over it, and the baselines get its data.
         baselines: the go-alone models, by name; each with its grid of settings, null for the default one. Left out:
-            those that the clients' tasks have.
+            those that the clients' tasks have, and ``trees_and_linear``, the mean of what the chosen extra trees and
+            the chosen linear model predict. ``lightgbm`` must be named. Any class of scikit-learn, or one that behaves
+            alike, under a name of its own: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
+        folds: where it is not 0, go-alone models are trained on so many folds of training and validation rows: settings
+            are chosen by predictions of rows that a fold's model has not seen, and test rows get the mean of the folds'
+            models. Networks are trained as ever.
+        small: the number of validation rows below which a client's go-alone models, and the best of them, are chosen by
+            out-of-fold predictions on its training rows (5 folds); they are fitted on all of these then. 0 for nobody.
+        blends: name → go-alone models, networks alone among them, whose mean prediction is one more go-alone model.
+        external: name → folder of predictions that another program made of this study's rows (``seed_8/
+            predictions.parquet``). It is shown, and lifts over it are; seeds that it lacks are left out there.
         choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
             best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
             client's task.
@@ -72,7 +84,11 @@ class Study:
     seeds: list[int]
     about: str = ""
     reference: str = "local"
-    baselines: dict[str, dict[str, list[Any]] | None] | None = None
+    baselines: dict[str, dict[str, Any] | None] | None = None
+    folds: int = 0
+    small: int = 500
+    blends: dict[str, list[str]] = field(default_factory=dict)
+    external: dict[str, str] = field(default_factory=dict)
     choose: str | dict[str, str] | None = None
     checkpoint: Literal["last", "best"] = "last"
     metrics: list[str] | None = None
@@ -90,7 +106,7 @@ class Study:
         if not self.methods:
             raise ConfigError("methods: expected at least one, found none")
         for name in self.methods:
-            if not NAME.fullmatch(name) or name in (*LABELS, BEST_ALONE, BEST_FEDERATED):
+            if not NAME.fullmatch(name) or name in (*LABELS, BEST_ALONE, HINDSIGHT, BEST_FEDERATED):
                 raise ConfigError(
                     f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
                 )
@@ -108,13 +124,15 @@ class Study:
                         raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
                 except ConfigError as error:
                     raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
-        must_be_known("baselines", self.baselines or (), LABELS)
+        check_alone(self.baselines or {}, self.blends, self.external, self.methods)
+        check_folds(self.folds)
         must_be_known("choose", self.choices, [name for name, score in COMPARED.items() if not score.test_only])
         must_be_known("metrics", self.metrics or (), COMPARED)
         if self.metrics == []:
             raise ConfigError(f"metrics: expected at least one of {', '.join(COMPARED)}, found none")
-        if self.bootstrap < 0:
-            raise ConfigError(f"bootstrap: expected a number of resamples, 0 for none, found {self.bootstrap}")
+        for key, what in (("bootstrap", "resamples"), ("small", "validation rows")):
+            if (found := getattr(self, key)) < 0:
+                raise ConfigError(f"{key}: expected a number of {what}, 0 for none, found {found}")
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
         for name in self.scenarios:
@@ -133,7 +151,6 @@ class Study:
         """
         kinds = {task.name: task for task in tasks.values()}
         scores = {score.name: score for task in kinds.values() for score in task.scores if score.name in COMPARED}
-        models = dict.fromkeys(name for task in kinds.values() for name in task.go_alone)
         shown = [
             name
             for task in kinds.values()
@@ -144,11 +161,12 @@ class Study:
             self,
             choose=self.choose or (main if len(kinds) > 1 else next(iter(main.values()))),
             metrics=self.metrics or list(dict.fromkeys(shown)),
-            baselines=dict(models) if self.baselines is None else self.baselines,
+            baselines=dict(default_models(kinds.values())) if self.baselines is None else self.baselines,
         )
         must_be_known("choose", own.choices, [name for name, score in scores.items() if not score.test_only])
         must_be_known("metrics", own.metrics or (), scores)
-        must_be_known("baselines", own.baselines or (), models)
+        check_models(own.baselines or {}, tasks)
+        own._check_blends()
         if isinstance(own.choose, dict):
             must_be_known("choose (a metric for each client)", tasks, own.choose)
             if own.checkpoint == "best":
@@ -157,6 +175,17 @@ class Study:
                     "found best; name one metric that all have as choose"
                 )
         return own
+
+    def _check_blends(self) -> None:
+        single = [name for name in self.alone if name not in self.blends]
+        for name, parts in self.blends.items():
+            must_be_known(f"blends.{name}", parts, single)
+            for part in parts:
+                if part in self.methods and self.methods[part].tune:
+                    raise ConfigError(
+                        f"blends.{name}: expected models whose settings are not tuned, found {part}; write the best "
+                        "settings into set"
+                    )
 
     @property
     def choices(self) -> list[str]:
@@ -177,16 +206,24 @@ class Study:
     def labels(self) -> dict[str, str]:
         """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
         methods = {name: method.label or name for name, method in self.methods.items()}
-        baselines = {name: LABELS[name] for name in self.baselines or ()}
-        best = {BEST_ALONE: "Best alone"} if len(self.alone) > 1 else {}
+        baselines = {
+            name: (own or {}).get("label") or name if is_any_model(own) else LABELS[name]
+            for name, own in (self.baselines or {}).items()
+        }
+        single = {**methods, **baselines}
+        blends = {
+            name: f"Mean of {' and '.join(single.get(part, part) for part in parts)}"
+            for name, parts in self.blends.items()
+        }
+        best = {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"} if len(self.alone) > 1 else {}
         best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
-        return {**methods, **baselines, **best}
+        return {**single, **blends, **{name: name for name in self.external}, **best}
 
     @property
     def alone(self) -> list[str]:
-        """What a client can do without others: the reference, other methods without exchange, and the baselines."""
+        """What a client can do without others: the reference, other methods without exchange, baselines, blends."""
         others = [name for name, method in self.methods.items() if method.alone and name != self.reference]
-        return [self.reference, *others, *(self.baselines or ())]
+        return [self.reference, *others, *(self.baselines or ()), *self.blends]
 
     @property
     def federated(self) -> list[str]:
@@ -202,6 +239,11 @@ class Study:
     def best_alone(self) -> str:
         """What a client would do alone: the best model alone, or the reference where there is no other."""
         return BEST_ALONE if len(self.alone) > 1 else self.reference
+
+    @property
+    def bars(self) -> list[str]:
+        """What all federated methods are set against: the best alone, also in hindsight, and other programs."""
+        return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else []), *self.external]
 
     def reference_of(self, method: str) -> str:
         """What a method's lift is over."""
@@ -242,7 +284,7 @@ class Study:
         """
         chosen = list(self.methods if methods is None else methods)
         alone = None if baselines is None else list(baselines)
-        known = dict.fromkeys(LABELS) if self.baselines is None else self.baselines
+        known: dict[str, Any] = dict.fromkeys(LABELS) if self.baselines is None else self.baselines
         must_be_known("--methods", chosen, self.methods)
         must_be_known("--baselines", alone or (), known)
         kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
@@ -250,11 +292,16 @@ class Study:
         left = [f"without {', '.join(without)}"] if without else []
         if alone is not None and set(alone) < set(known):
             left.append(f"of go-alone models {', '.join(alone)} only" if alone else "without go-alone models")
+        models = known if alone is None else {name: known[name] for name in known if name in alone}
+        blends = without_parts(self.blends, [*kept, *models])
+        if gone := [name for name in self.blends if name not in blends]:
+            left.append(f"without {', '.join(gone)}, which lack a part")
         part = f"Part of the study: {'; '.join(left)}." if left else ""
         return replace(
             self,
             about=" ".join(filter(None, [self.about, part])),
             methods={name: own for name, own in self.methods.items() if name in kept},
-            baselines=self.baselines if alone is None else {name: known[name] for name in known if name in alone},
+            baselines=self.baselines if alone is None else models,
+            blends=blends,
             search=self.search if self.search is not None and self.search.method in kept else None,
         )

@@ -17,11 +17,13 @@ from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
 from fedlit.study.leave_one_out import OTHERS
 from fedlit.study.lift import client_label, count_verdicts
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.study.units import drawn, lift_unit, printed
 from fedlit.tasks import Score
 
 __all__ = ["best_means", "chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table", "tuned_lines"]
+
+_BEST = (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
 
 
 def _interval(score: Score, own: Mapping[str, Any], signed: bool = False) -> str:
@@ -45,7 +47,7 @@ def _cells(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
 
 def best_means(estimates: pd.DataFrame, score: Score) -> dict[str, str]:
     """Client → the best mean, as it is printed."""
-    own = estimates[(estimates["metric"] == score.name) & ~estimates["method"].isin([BEST_ALONE, BEST_FEDERATED])]
+    own = estimates[(estimates["metric"] == score.name) & ~estimates["method"].isin(_BEST)]
     found = {}
     for client, of_client in own.groupby("client"):
         means = dict(zip(of_client["method"], of_client["mean"], strict=True))
@@ -85,7 +87,7 @@ def score_table(
                 spread = f"{spread} {_interval(score, own)}".strip()
             paper = "" if short else _beside_paper(study, method, client, score, own["mean"])
             spread += f" n = {own['n']}" if own["n"] < most else ""
-            marked = method not in (BEST_ALONE, BEST_FEDERATED) and score.text(own["mean"]) == best.get(client)
+            marked = method not in _BEST and score.text(own["mean"]) == best.get(client)
             cells.append(Cell(score.text(own["mean"]), spread, paper, marked))
         if any(cell != Cell() for cell in cells):
             rows.append((label, cells))

@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
+from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
+from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, in_percent
 
-__all__ = ["about_joining", "context", "each_of", "one_class_notes", "paper_notes", "provenance", "words"]
+__all__ = [
+    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "external_notes", "one_class_notes", "paper_notes",
+    "provenance", "words",
+]  # fmt: skip
 
 _MOST_NOTES = 12
 _MOST_CLIENTS = 6  # whose rows are told one by one
@@ -130,8 +136,9 @@ def _choices(found: Findings) -> dict[str, str]:
         meaning["best alone"] = (
             f"per seed and client the one of {candidates} that has {best} on validation rows: what a "
             "client can have without asking anyone. Where validation rows are few, it can be worse than always taking "
-            "one"
+            f"one{_judged(found)}"
         )
+        meaning["best alone in hindsight"] = HINDSIGHT_WORDS
     if BEST_FEDERATED in study.labels:
         candidates = ", ".join(study.labels[name] for name in study.candidates)
         meaning["best federated"] = f"chosen in the same way, of {candidates}"
@@ -143,6 +150,44 @@ def _choices(found: Findings) -> dict[str, str]:
             "bytes that all clients together sent and received in a round"
         )
     return meaning
+
+
+HINDSIGHT_WORDS = (
+    "of each client the model alone whose mean test score over seeds is best: nobody can choose it beforehand, so it "
+    "is the stricter bar"
+)
+
+
+def _judged(found: Findings) -> str:
+    """By which rows models alone were chosen, where that were not validation rows alone."""
+    study, results = found.study, found.collected.results
+    if not (results["split"] == OUT_OF_FOLD).any():
+        return ""
+    if study.folds:
+        rows = f"trained on {study.folds} folds of training and validation rows, and chosen by out-of-fold predictions"
+    else:
+        own = sorted(set(results.loc[results["split"] == OUT_OF_FOLD, "client"]))
+        rows = (
+            f"chosen by out-of-fold predictions on training rows ({FEW_FOLDS} folds) at {', '.join(own)}, with fewer "
+            f"than {study.small} validation rows"
+        )
+    return f". Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"
+
+
+def external_notes(study: Study, collected: Collected, seeds: Sequence[int]) -> list[str]:
+    """Where what another program predicted is not there for all seeds or clients."""
+    notes = []
+    for name in study.external:
+        own = collected.results[(collected.results["method"] == name) & (collected.results["split"] == "test")]
+        there = sorted(set(own["seed"].tolist()))
+        if there and len(there) < len(seeds):
+            notes.append(
+                f"{name} has seeds {seed_words(there)}: what is compared with it is compared on these seeds alone"
+            )
+        clients = sorted(set(own["client"]))
+        if there and clients != collected.clients:
+            notes.append(f"{name} has predictions of {', '.join(clients)} only: it is no bar for the other clients")
+    return notes
 
 
 def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:

@@ -183,8 +183,11 @@ class Classification(Task):
         return outputs.log_softmax(2).logsumexp(1) - members
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Its probabilities."""
-        return torch.from_numpy(model.predict_proba(x)).float()
+        """Its probabilities; 0 of a class that it has not seen, as in some folds of few rows."""
+        given, seen = model.predict_proba(x), model.classes_.astype(np.int64)
+        made = np.zeros((len(x), max(self.input_width, given.shape[1])), given.dtype)
+        made[:, seen] = given
+        return torch.from_numpy(made).float()
 
     @property
     def input_width(self) -> int:

@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CLASSIFIERS", "COUNTERS", "LABELLERS", "MOST_CATEGORIES", "REGRESSORS", "GoAlone", "OneEach"]
+__all__ = [
+    "CLASSIFIERS", "COUNTERS", "LABELLERS", "LINEAR", "MOST_CATEGORIES", "REGRESSORS", "TREES", "TREES_AND_LINEAR",
+    "GoAlone", "OneEach", "prepared",
+]  # fmt: skip
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
+TREES_AND_LINEAR = "trees_and_linear"  # the mean of what two other models predict, with equal weights
+TREES, LINEAR = ("extra_trees",), ("logistic_regression", "ridge", "poisson_regression")  # which two; by task
 
 Grid = Mapping[str, list[Any]]
 Build = Callable[[dict[str, Any], list[int], int, int], Any]
@@ -26,6 +31,7 @@ class GoAlone:
         grid: settings of which the best on validation is taken, per client and seed; the first of equals.
         build: makes the untrained model from (settings, categorical, seed, threads).
         seedless: whether it is given no seed (on the same rows it differs by nothing that matters), and fitted once.
+        asked: whether a study must name it, for it needs a package that fedlit does not.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
@@ -37,6 +43,7 @@ class GoAlone:
     grid: Grid
     build: Build
     seedless: bool = False
+    asked: bool = False
 
     def make(
         self,
@@ -144,20 +151,42 @@ def _boosting(kind: str, **fixed: Any) -> Build:
     return build
 
 
+def prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
+    """A model behind what its columns need.
+
+    Args:
+        model: untrained.
+        one_hot: positions of the columns of category codes that become a column for each category.
+        scale: whether columns get mean 0 and standard deviation 1.
+    """
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    steps = [make_column_transformer((encoder, one_hot), remainder="passthrough")] if one_hot else []
+    return make_pipeline(*steps, *([StandardScaler()] if scale else []), model)
+
+
 def _linear(kind: str, *, seeded: bool = True, **fixed: Any) -> Build:
     def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
         from sklearn import linear_model
-        from sklearn.compose import make_column_transformer
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-        one_hot = settings.pop("categories", "codes") == "one_hot" and categorical
-        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        expand = [make_column_transformer((encoder, categorical), remainder="passthrough")] if one_hot else []
+        one_hot = settings.pop("categories", "codes") == "one_hot"
         model = getattr(linear_model, kind)(**settings, **fixed, **({"random_state": seed} if seeded else {}))
-        return make_pipeline(*expand, StandardScaler(), model)
+        return prepared(model, categorical if one_hot else [], scale=True)
 
     return build
+
+
+def _lightgbm(kind: str, **fixed: Any) -> GoAlone:
+    def build(settings: dict[str, Any], categorical: list[int], seed: int, threads: int) -> Any:
+        from fedlit.tasks.boosted import boosted
+
+        return boosted(kind, {**fixed, **settings}, categorical, seed, threads)
+
+    grid: Grid = {"n_estimators": [300], "learning_rate": [0.1], "num_leaves": [7, 31], "min_child_samples": [5, 20]}
+    return GoAlone("lightgbm", "LightGBM", grid, build, asked=True)
 
 
 _BOOSTING: Grid = {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}
@@ -180,6 +209,7 @@ CLASSIFIERS = {
         _linear("LogisticRegression", max_iter=2000),
         seedless=True,
     ),
+    "lightgbm": _lightgbm("Classifier"),
 }
 REGRESSORS = {
     "extra_trees": GoAlone(
@@ -198,6 +228,7 @@ REGRESSORS = {
         _linear("Ridge"),
         seedless=True,
     ),
+    "lightgbm": _lightgbm("Regressor"),
 }
 LABELLERS = _one_each(CLASSIFIERS, "Classifier")
 COUNTERS = _one_each(
@@ -211,6 +242,7 @@ COUNTERS = _one_each(
             _linear("PoissonRegressor", seeded=False, max_iter=2000),
             seedless=True,
         ),
+        "lightgbm": _lightgbm("Regressor", objective="poisson"),
     },
     "Regressor",
 )

@@ -21,7 +21,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.study.choose import best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.runner import locked
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md"]
 
@@ -30,9 +30,9 @@ def test_what_is_written(compared: Comparison) -> None:
     assert all((compared.folder / name).is_file() for name in FILES)
     results = pd.read_csv(compared.folder / "results.csv")
     assert list(results) == ["study", "method", "seed", "client", "split", "metric", "value"]
-    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
     assert set(results["method"]) == models
-    assert set(results["split"]) == {"validation", "test"} and set(results["seed"]) == {1, 2}
+    assert set(results["split"]) == {"validation", "test", "out_of_fold"} and set(results["seed"]) == {1, 2}
     assert not results.duplicated(["method", "seed", "client", "split", "metric"]).any()
     pd.testing.assert_frame_equal(pd.read_parquet(compared.folder / "results.parquet"), results, check_dtype=False)
     assert not compared.failures and not compared.collected.fixed
@@ -61,7 +61,7 @@ def test_scores_are_those_that_scikit_learn_computes_from_the_predictions(compar
             for metric, value in expected.items():
                 assert values[method, seed, client, split, metric] == pytest.approx(value, abs=1e-6)
                 checked += 1
-    assert checked == 4 * 2 * 2 * 2 * 3
+    assert checked == (4 * 2 + 2) * 2 * 2 * 3  # two models are also judged out of fold
 
 
 def test_every_method_has_the_same_test_rows_and_scores_them_once(compared: Comparison) -> None:
@@ -123,7 +123,7 @@ def test_tables_say_what_they_hold(compared: Comparison) -> None:
     text = (compared.folder / "tables.md").read_text(encoding="utf-8")
     assert "paper 90.00 (" in text and "† Shared <core>: counted otherwise" in text
     assert "Nadeau and Bengio" in text and "negative transfer" in text and "scikit-learn" in text
-    assert text.count("## Lift over") == 6
+    assert text.count("## Lift over") == 9
 
 
 def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
@@ -211,7 +211,7 @@ def test_a_run_that_fails_is_named_and_the_others_count(
     told = capsys.readouterr().err
     assert "FAILED broken, seed 1: DataError: data.batches" in told and "Traceback" not in told
     results = pd.read_csv(tmp_path / "out" / "results.csv")
-    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, BEST_FEDERATED}
+    models = {"local", "gl", "extra_trees", "logistic_regression", BEST_ALONE, HINDSIGHT, BEST_FEDERATED}
     assert set(results["method"]) == models
     assert "broken, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     only = study.read_text(encoding="utf-8").replace("seeds: 1:2", "seeds: 1")

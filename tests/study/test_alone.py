@@ -1,0 +1,341 @@
+"""Go-alone models: folds, small clients, means, any class, other programs, the best in hindsight."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from fedlit.data.encoding import EncodedClient
+from fedlit.data.folds import fold_of, together
+from fedlit.errors import ConfigError, RunError
+from fedlit.run.load import load
+from fedlit.study.alone import check_models
+from fedlit.study.baselines import fit_baseline
+from fedlit.study.blends import of_another_program
+from fedlit.study.choose import best_in_hindsight, best_on_validation
+from fedlit.study.compare import Comparison, compare
+from fedlit.study.job import Job
+from fedlit.study.parse import load_study
+from fedlit.study.plan import plan_jobs
+from fedlit.tasks import Classification, Regression
+from fedlit.tasks.any_model import AnyModel
+
+CONFIG, CLIENTS = "quickstart.yaml", '--data.source.init_args.clients=["wine", "breast_cancer"]'
+TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
+SVM = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "grid": {"C": [0.1, 10]}, "scale": True}
+INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}
+CALIBRATED = {
+    "class_path": "sklearn.calibration.CalibratedClassifierCV",
+    "init_args": {"estimator": INNER, "ensemble": False},
+    "grid": {"estimator__C": [0.1, 10]},
+    "scale": True,
+}
+STUDY = """\
+seeds: 1:2
+methods:
+  local: {config: quickstart.yaml, set: {exchange.federated: [], SMALL}}
+  gl: {config: quickstart.yaml, set: {SMALL}}
+baselines:
+  trees_and_linear: null
+  extra_trees: {n_estimators: [5]}
+  logistic_regression: {C: [1.0]}
+blends: {own: [extra_trees, local]}
+bootstrap: 20
+explain: false
+""".replace("SMALL", "data.source.init_args.clients: [wine, breast_cancer], trainer.max_epochs: 2")
+
+
+@pytest.fixture(scope="module")
+def clients() -> dict[str, EncodedClient]:
+    data = load(CONFIG, CLIENTS, "--seed=1").data
+    data.setup()
+    return {client.spec.name: client for client in data.clients}
+
+
+def job(out: Path, method: str, grid: dict[str, list[Any]], **more: Any) -> Job:
+    folder = str(out / "runs" / method / "seed_1")
+    own = Job(method, 1, folder, "d", CONFIG, [CLIENTS], "auroc", "last", 0, False, {"classification": grid})
+    return replace(own, **more)
+
+
+def probabilities(frame: pd.DataFrame) -> np.ndarray:
+    own = frame.loc[:, frame.columns.str.startswith("probability_")]
+    return own.loc[:, own.notna().any()].to_numpy()
+
+
+def auroc(y: Any, given: np.ndarray) -> float:
+    return float(roc_auc_score(y, given[:, 1] if given.shape[1] == 2 else given, multi_class="ovr"))
+
+
+# ------------------------------------------------------------------ folds
+
+
+def test_of_folds_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
+    tmp_path: Path, clients: dict[str, EncodedClient]
+) -> None:
+    predictions, scores, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=3))
+    for name, client in clients.items():
+        rows = together(client.train, client.sites[name]["validation"])
+        folds = fold_of(rows.y.numpy(), 3, 1, name)
+        test, found = client.sites[name]["test"], {}
+        for leaf in TREES["min_samples_leaf"]:
+            unseen, models = np.zeros((len(rows), len(client.spec.classes))), []
+            for fold in range(3):
+                model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1)
+                models.append(model.fit(rows.x[folds != fold], rows.y[folds != fold]))
+                unseen[folds == fold] = model.predict_proba(rows.x[folds == fold])
+            mean = np.mean([model.predict_proba(test.x) for model in models], axis=0)
+            found[leaf] = auroc(rows.y, unseen), unseen, mean
+        best = max(found, key=lambda leaf: found[leaf][0])
+        assert details["settings"][name]["min_samples_leaf"] == best
+        own = {split: frame for split, frame in predictions[predictions["client"] == name].groupby("split")}
+        assert sorted(own["out_of_fold"]["row"]) == sorted({*client.train.row, *own["validation"]["row"]})
+        assert own["out_of_fold"]["row"].is_unique
+        np.testing.assert_allclose(probabilities(own["out_of_fold"]), found[best][1], atol=1e-6)
+        np.testing.assert_allclose(probabilities(own["test"]), found[best][2], atol=1e-6)
+        placed = own["out_of_fold"].set_index("row").loc[own["validation"]["row"]]
+        np.testing.assert_array_equal(probabilities(placed), probabilities(own["validation"]))
+        value = scores[(scores["client"] == name) & (scores["metric"] == "auroc")].set_index("split")["value"]
+        assert value["out_of_fold"] == pytest.approx(found[best][0], abs=1e-6)
+
+
+def test_a_small_client_chooses_out_of_fold_and_is_fitted_to_all_training_rows(
+    tmp_path: Path, clients: dict[str, EncodedClient]
+) -> None:
+    small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
+    predictions, _, details = fit_baseline(job(tmp_path, "extra_trees", TREES, small=small))
+    splits = predictions.groupby("client")["split"].unique().map(set).to_dict()
+    assert splits == {"wine": {"out_of_fold", "validation", "test"}, "breast_cancer": {"validation", "test"}}
+    wine = clients["wine"]
+    rows = together(wine.train, wine.sites["wine"]["test"])
+    train = torch.from_numpy(np.isin(rows.row, wine.train.row))
+    x, y = rows.x[train], rows.y[train]
+    folds = fold_of(y.numpy(), 5, 0, "wine")
+    found = {}
+    for leaf in TREES["min_samples_leaf"]:
+        unseen = np.zeros((len(y), 3))
+        for fold in range(5):
+            model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1).fit(
+                x[folds != fold], y[folds != fold]
+            )
+            unseen[folds == fold] = model.predict_proba(x[folds == fold])
+        found[leaf] = auroc(y, unseen)
+    best = max(found, key=found.__getitem__)
+    assert details["settings"]["wine"]["min_samples_leaf"] == best
+    final = ExtraTreesClassifier(8, min_samples_leaf=best, random_state=1).fit(wine.train.x, wine.train.y)
+    own = predictions[(predictions["client"] == "wine") & (predictions["split"] == "test")]
+    np.testing.assert_allclose(probabilities(own), final.predict_proba(wine.sites["wine"]["test"].x), atol=1e-6)
+
+
+# ------------------------------------------------------------------ choosing
+
+
+def results(*rows: tuple[str, str, float], client: str = "a", seed: int = 1) -> pd.DataFrame:
+    columns = {"client": client, "seed": seed, "metric": "auroc"}
+    return pd.DataFrame(rows, columns=["method", "split", "value"]).assign(**columns)
+
+
+def test_the_best_out_of_fold_meets_networks_on_validation_rows() -> None:
+    own = results(
+        ("trees", "out_of_fold", 0.9), ("trees", "validation", 0.6), ("linear", "out_of_fold", 0.8),
+        ("linear", "validation", 0.99), ("local", "validation", 0.7),
+    )  # fmt: skip
+    names = ["local", "trees", "linear"]
+    assert best_on_validation(own, names, "auroc")["method"].tolist() == ["local"]
+    weak = own.assign(value=own["value"].where(own["method"] != "local", 0.5))
+    assert best_on_validation(weak, names, "auroc")["method"].tolist() == ["trees"]
+    alone = own[own["split"] == "out_of_fold"]  # no validation rows at all
+    assert best_on_validation(alone, names, "auroc")["method"].tolist() == ["trees"]
+    plain = own[own["split"] == "validation"]
+    assert best_on_validation(plain, names, "auroc")["method"].tolist() == ["linear"]
+
+
+def test_in_hindsight_one_model_is_best_over_all_seeds_and_smaller_errors_are_better() -> None:
+    parts = []
+    for seed, trees, linear in ((1, 0.9, 0.8), (2, 0.6, 0.8), (3, 0.7, 0.8)):
+        parts.append(results(("trees", "test", trees), ("linear", "test", linear), seed=seed))
+    own = pd.concat(parts)
+    found = best_in_hindsight(own, ["trees", "linear"], "auroc")
+    assert found["method"].tolist() == ["linear"] * 3 and found["seed"].tolist() == [1, 2, 3]
+    errors = own.assign(metric="rmse")
+    assert set(best_in_hindsight(errors, ["trees", "linear"], "rmse")["method"]) == {"trees"}
+    lost = own.assign(value=own["value"].where((own["method"] != "linear") | (own["seed"] != 2)))
+    assert set(best_in_hindsight(lost, ["trees", "linear"], "auroc")["method"]) == {"trees"}
+
+
+# ------------------------------------------------------------------ any class
+
+
+def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients: dict[str, EncodedClient]) -> None:
+    own = job(tmp_path, "my_svm", CALIBRATED["grid"], model=CALIBRATED)
+    predictions, _, details = fit_baseline(own)
+    for name, client in clients.items():
+        chosen = details["settings"][name]["estimator__C"]
+        model = CalibratedClassifierCV(SVC(C=chosen, kernel="poly"), ensemble=False)
+        model = make_pipeline(StandardScaler(), model)
+        expected = model.fit(client.train.x.numpy(), client.train.y).predict_proba(client.sites[name]["test"].x.numpy())
+        test = predictions[(predictions["client"] == name) & (predictions["split"] == "test")]
+        np.testing.assert_allclose(probabilities(test), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"class_path": "sklearn.svm.SVX"},
+            r"class_path: expected a class of sklearn.svm, found none named 'SVX'. Did you mean 'SV",
+        ),
+        ({"class_path": "sklearn.swm.SVC"}, "expected the path of a class.*sklearn.swm cannot be imported"),
+        ({"init_args": {}}, "expected a classifier with predict_proba, found sklearn.svm.SVC without it; give prob"),
+        ({"init_args": {"probabilty": True}}, "expected settings of sklearn.svm.SVC .*found probabilty, C"),
+        ({"class_path": "sklearn.svm.SVR", "init_args": {}}, "expected a model for classification.*a regressor"),
+        ({"class_path": "sklearn.cluster.KMeans", "grid": {}, "init_args": {}}, "which is neither"),
+        ({"grid": {"C": 1}}, r"grid.C: expected a list of at least one value, found 1"),
+        ({"scala": True}, "expected some of class_path.*found 'scala'.*Did you mean 'scale'"),
+    ],
+)
+def test_a_class_that_cannot_be_meant_is_refused_early(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"baselines.my_svm.*{message}"):
+        check_models({"my_svm": {**SVM, **change}}, {"wine": Classification})
+
+
+def test_a_regressor_stays_with_the_clients_whose_task_it_fits() -> None:
+    found = {"class_path": "sklearn.neighbors.KNeighborsRegressor"}
+    check_models({"knn": found}, {"a": Classification, "b": Regression})
+    model = AnyModel.read("knn", found)
+    assert model.for_task("classification") is None and model.for_task("regression") is not None
+    assert model.for_task("counts") is not None
+
+
+# ------------------------------------------------------------------ studies
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    path = tmp_path_factory.mktemp("alone") / "alone.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    return compare(str(path), out=path.parent / "out", jobs=2, quiet=True)
+
+
+def stored(found: Comparison, method: str, seed: int = 1) -> pd.DataFrame:
+    return pd.read_parquet(found.folder / "runs" / method / f"seed_{seed}" / "predictions.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("trees_and_linear", ("extra_trees", "logistic_regression")), ("own", ("extra_trees", "local"))]
+)
+def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison, name: str, parts: tuple[str, str]) -> None:
+    keys = ["client", "split", "row"]
+    mean, *frames = (stored(compared, own).set_index(keys) for own in (name, *parts))
+    assert set(mean.index.get_level_values("split")) >= {"validation", "test"}
+    columns = [column for column in mean if column.startswith("probability_")]
+    by_hand = sum(frame.loc[mean.index, columns] for frame in frames) / 2
+    np.testing.assert_allclose(mean[columns].to_numpy(), by_hand.to_numpy(), atol=1e-6)
+    wine = mean.sort_index().loc["wine", "test"].dropna(axis=1)
+    expected = auroc(wine["target"], wine[[c for c in wine if c.startswith("probability_")]].to_numpy())
+    assert compared.collected.values("auroc")[name, "wine"][1] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_best_in_hindsight_is_a_row_a_bar_and_explained(compared: Comparison) -> None:
+    values = compared.collected.values("auroc")
+    study = compared.study
+    assert study.alone == ["local", "trees_and_linear", "extra_trees", "logistic_regression", "own"]
+    for client in ("wine", "breast_cancer"):
+        means = {name: values[name, client].mean() for name in study.alone}
+        assert values["best_alone_in_hindsight", client].mean() == max(means.values())
+        lift = compared.lift.set_index(["metric", "reference", "method", "client"])["mean"]
+        expected = values["gl", client].mean() - max(means.values())
+        assert lift["auroc", "best_alone_in_hindsight", "gl", client] == pytest.approx(expected)
+    for text in (
+        str(compared),
+        (compared.folder / "tables.md").read_text(),
+        (compared.folder / "report.html").read_text(),
+    ):
+        assert "Best alone in hindsight" in text and "nobody can choose it beforehand" in " ".join(text.split())
+    assert "out-of-fold predictions on training rows (5 folds)" in (compared.folder / "tables.md").read_text()
+
+
+def test_nothing_is_fitted_twice(compared: Comparison) -> None:
+    stamps = {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
+    shutil.rmtree(compared.folder / "runs" / "extra_trees")
+    shutil.rmtree(compared.folder / "runs" / "own")
+    again = compare(str(Path(compared.study.folder) / "alone.yaml"), out=compared.folder, jobs=1, quiet=True)
+    assert again.collected.values("auroc").equals(compared.collected.values("auroc"))
+    assert stamps == {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
+
+
+def test_another_programs_predictions_enter_the_tables_if_the_rows_agree(compared: Comparison, tmp_path: Path) -> None:
+    file = tmp_path / "theirs" / "seed_2" / "predictions.parquet"
+    file.parent.mkdir(parents=True)
+    theirs = stored(compared, "extra_trees", 2)
+    theirs = theirs[theirs["split"] == "test"].sample(frac=1.0, random_state=0)
+    theirs.drop(columns="split").to_parquet(file)
+    study = replace(load_study(str(Path(compared.study.folder) / "alone.yaml")), external={"robot": "theirs"})
+    with pytest.raises(ConfigError, match=r"external.robot: expected a folder with seed_N/.*found no folder theirs"):
+        plan_jobs(study, [1, 2], compared.folder)
+    study = replace(study, external={"robot": str(tmp_path / "theirs")})
+    found = compare(study, out=compared.folder, jobs=1, quiet=True)
+    values = found.collected.values("auroc")
+    assert values["robot", "wine"].dropna().to_dict() == {2: values["extra_trees", "wine"][2]}
+    lift = found.lift[(found.lift["reference"] == "robot") & (found.lift["metric"] == "auroc")]
+    assert set(lift["n"]) == {1} and "robot" not in found.study.alone
+    assert any("robot has seeds 2: what is compared with it is compared on these seeds alone" in n for n in found.notes)
+    own = next(own for own in plan_jobs(found.study, [2], found.folder) if own.external)
+    theirs.iloc[3:].to_parquet(file)
+    with pytest.raises(
+        RunError, match=r"robot, seed 2, client '\w+': expected predictions of the study's \d+ test rows"
+    ):
+        of_another_program(own)
+    other = theirs.assign(target=theirs["target"].to_numpy()[::-1])
+    other.to_parquet(file)
+    with pytest.raises(RunError, match="found another target for"):
+        of_another_program(own)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[extra_trees, local]", "[extra_trees, gl]", "blends.own: expected some of local, .*found 'gl'"),
+        ("[extra_trees, local]", "[local]", "blends.own: expected two go-alone models or more"),
+        ("own:", "ridge:", "blends: expected names .*found 'ridge'"),
+        ("  extra_trees: {n_estimators: [5]}\n", "", "trees_and_linear: expected extra_trees and logistic_regression"),
+        ("trees_and_linear: null", "trees_and_linear: {a: [1]}", "trees_and_linear: expected nothing behind it"),
+        ("{C: [1.0]}", "{C: 1.0}", "logistic_regression.C: expected a list of at least one value, found 1.0"),
+        ("bootstrap: 20", "folds: 1", "folds: expected 2 folds or more, 0 for none, found 1"),
+        ("bootstrap: 20", "small: -1", "small: expected a number of validation rows, 0 for none, found -1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "wrong.yaml"
+    text = STUDY.replace(old, new)
+    assert text != STUDY
+    path.write_text(text.replace("blends: {own: [extra_trees, local]}\n", "") if "trees_and" in message else text)
+    with pytest.raises(ConfigError, match=message):
+        plan_jobs(load_study(str(path)), [1], tmp_path)
+
+
+def test_a_study_that_names_nothing_has_the_mean_and_not_what_must_be_installed(tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text("seeds: 1\nmethods: {local: {config: quickstart.yaml}}\n", encoding="utf-8")
+    own = load_study(str(path)).for_tasks({"a": Classification})
+    assert list(own.baselines or {}) == ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
+    assert own.small == 500 and own.folds == 0
+
+
+def test_records_say_whose_mean_it_is(compared: Comparison) -> None:
+    done = json.loads((compared.folder / "runs" / "own" / "seed_1" / "DONE").read_text())
+    assert done["mean_of"] == {name: ["extra_trees", "local"] for name in ("breast_cancer", "wine")}
