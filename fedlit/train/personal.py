@@ -11,18 +11,18 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.exchange.members import Members
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
-    from fedlit.train.federation import Federation
     from fedlit.train.results import Results
 
 __all__ = ["FineTune", "Personal", "Then", "then_of"]
@@ -99,6 +99,15 @@ class _Own:
     stopped: bool = False
 
 
+class Whole(Members, Protocol):
+    """What is asked of a federation; see :class:`~fedlit.train.federation.Federation`."""
+
+    names: tuple[str, ...]
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell all clients' facts."""
+
+
 class Personal:
     """Keeps what is each client's own, over a federation and the fine-tuning behind it.
 
@@ -164,11 +173,11 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: Federation, max_epochs: int | None) -> None:
+    def start(self, federation: Whole, max_epochs: int | None) -> None:
         """Before the first epoch, or the next one of a resumed run."""
         if not self.wanted:
             return
-        self._own = {name: self._own.get(name, _Own()) for name in federation}
+        self._own = {name: self._own.get(name, _Own()) for name in federation.clients}
         for own in self._own.values():
             for kept in (own.average, own.best):  # a checkpoint's are on the CPU
                 kept |= {key: value.to(federation.device) for key, value in kept.items()}
@@ -181,20 +190,20 @@ class Personal:
             self.after = max_epochs - self.tune.epochs
         self._draw(federation)
 
-    def _draw(self, federation: Federation) -> None:
+    def _draw(self, federation: Whole) -> None:
         """Step those who have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
-    def end_of_steps(self, federation: Federation) -> None:
+    def end_of_steps(self, federation: Whole) -> None:
         """Average what clients have after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
             return
         self._epochs += 1
         share = min(share, (self._epochs - 1) / self._epochs)  # what came first does not weigh for ever
-        for name, client in federation.items():
+        for name, client in federation.clients.items():
             if self._own[name].stopped:
                 continue
             average = self._own[name].average
@@ -205,16 +214,16 @@ class Personal:
                     average[key].lerp_(value.detach(), 1 - share)
 
     @torch.no_grad()
-    def show(self, federation: Federation) -> None:
+    def show(self, federation: Whole) -> None:
         """Let averages be scored: they stand in the clients until :meth:`judge`."""
-        for name, client in federation.items() if self.wanted else ():
+        for name, client in federation.clients.items() if self.wanted else ():
             average = self._own[name].average
             if average and not self._own[name].stopped:
                 self._shown[name] = {key: value.detach().clone() for key, value in named_tensors(client).items()}
                 _put(client, average)
 
     @torch.no_grad()
-    def judge(self, federation: Federation, results: Results, epoch: int) -> None:
+    def judge(self, federation: Whole, results: Results, epoch: int) -> None:
         """Keep what is better than before, and give clients back what they had before :meth:`show`.
 
         Args:
@@ -224,7 +233,7 @@ class Personal:
         """
         if not self.wanted:
             return
-        for name, client in federation.items():
+        for name, client in federation.clients.items():
             own = self._own[name]
             if not own.stopped:
                 self._judge(own, client, _score_of(client, results, str(self.keep)), epoch)
@@ -245,7 +254,7 @@ class Personal:
         if self.tuning and self.tune is not None:
             own.stopped = own.waited >= self.tune.patience
 
-    def end_epoch(self, federation: Federation, epochs: int, last: bool) -> bool:
+    def end_epoch(self, federation: Whole, epochs: int, last: bool) -> bool:
         """Begin to fine-tune, or end, if it is time.
 
         Args:
@@ -269,9 +278,9 @@ class Personal:
         return over
 
     @torch.no_grad()
-    def _begin_tuning(self, federation: Federation) -> None:
+    def _begin_tuning(self, federation: Whole) -> None:
         self.tuning, self._epochs = True, 0
-        for name, client in federation.items():
+        for name, client in federation.clients.items():
             own = self._own[name]
             own.waited = 0
             if not own.best:
@@ -290,8 +299,8 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: Federation) -> None:
-        for name, client in federation.items():
+    def _finish(self, federation: Whole) -> None:
+        for name, client in federation.clients.items():
             _put(client, self._own[name].best)
         self.done = True
 
