@@ -136,8 +136,8 @@ def _same_rows(job: Job, client: str, found: pd.DataFrame, expected: pd.DataFram
         ours, theirs = (
             frame.loc[shared, told].astype("string").fillna("").to_numpy(str).ravel() for frame in (second, first)
         )
-        numbers = [pd.to_numeric(pd.Series(own), errors="coerce").to_numpy(float) for own in (ours, theirs)]
-        if others := int((~(np.isclose(*numbers, rtol=1e-5, atol=1e-8) | (ours == theirs))).sum()):
+        mine, found_there = (pd.to_numeric(pd.Series(own), errors="coerce").to_numpy(float) for own in (ours, theirs))
+        if others := int((~(np.isclose(mine, found_there, rtol=1e-5, atol=1e-8) | (ours == theirs))).sum()):
             what = f"another target for {others} of them"
     if what:
         raise RunError(

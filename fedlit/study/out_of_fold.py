@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,10 @@ def choose_settings(
     rows, folds = _folds(client, judging)
     best: tuple[float, dict[str, Any], list[Any], Tensor | None] | None = None
     for settings in ParameterGrid(dict(grid)):
-        models, unseen = [], None
+        models: list[Any] = []
+        unseen = None
         if rows is not None:
-            models, unseen = _crossed(task, lambda own=settings: make(own), rows, folds)
+            models, unseen = _crossed(task, partial(make, settings), rows, folds)
             value = scores_on(task, unseen, rows)[score.name]
         else:
             models = [fit_rows(task, make(settings), client.train)]

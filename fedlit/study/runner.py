@@ -135,9 +135,9 @@ def run_jobs(
                 job = left.popleft()
             except IndexError:
                 return
-            needed = set(job.after)
             with ended:  # those that it is computed from stand before it, so a worker has them already
-                ended.wait_for(lambda own=needed: not own & unfinished)
+                while unfinished.intersection(job.after):
+                    ended.wait()
             begun = time.monotonic()
             events.put((job, None))
             error = worker.run(job)
