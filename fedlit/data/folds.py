@@ -1,0 +1,113 @@
+"""Rows into folds: each is predicted by a model that has not seen it, and all of them are learnt from."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from fedlit.data.encoding import Rows
+from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
+
+__all__ = ["BINS", "check_folds", "fold_of", "together"]
+
+BINS = 10  # of equal counts, by which a number's rows are spread over folds
+
+
+def check_folds(folds: object, key: str = "folds") -> None:
+    """Refuse a number of folds that cannot be meant.
+
+    Args:
+        folds: what a configuration says; 0 is none.
+        key: where it says it.
+
+    Raises:
+        ConfigError: a fold alone, a negative number, or no whole number.
+    """
+    if isinstance(folds, bool) or not isinstance(folds, int) or (folds != 0 and folds < 2):
+        raise ConfigError(f"{key}: expected 2 folds or more, 0 for none, found {folds!r}; 4 or 8 are usual")
+
+
+def together(train: Rows, validation: Rows) -> Rows:
+    """Training and validation rows as one, in ascending order of row number, as :func:`fold_of` wants them.
+
+    Example:
+        >>> import torch
+        >>> def rows(*numbers: int) -> Rows:
+        ...     return Rows(torch.tensor([[float(n)] for n in numbers]), torch.tensor(numbers), np.array(numbers))
+        >>> together(rows(5, 1), rows(3)).y.tolist()
+        [1, 3, 5]
+    """
+    import torch
+
+    row = np.concatenate([train.row, validation.row])
+    order = np.argsort(row, kind="stable")
+    place = torch.from_numpy(order)
+    return Rows(torch.cat([train.x, validation.x])[place], torch.cat([train.y, validation.y])[place], row[order])
+
+
+def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | None = None) -> np.ndarray:
+    """Deal training and validation rows into folds: a function of these arguments alone.
+
+    Args:
+        y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows, in ascending order
+            of row number (see :func:`together`). Whole numbers are classes, and each fold has its share of every one;
+            of other numbers it has its share of each tenth; of several labels of each combination.
+        n: how many folds, at least 2.
+        seed: the run's.
+        client: whose rows they are; each client's are dealt by a draw of its own.
+        groups: (rows,) of whom a row tells: rows of one stay in one fold. None for rows that stand for themselves.
+
+    Returns:
+        (rows,) int64, the fold of each row, 0 to n − 1; none is empty.
+
+    Raises:
+        ConfigError: fewer than two folds.
+        DataError: fewer rows, or groups, than folds.
+
+    Example:
+        >>> folds = fold_of(np.array([0] * 8 + [1] * 4), 4, seed=8, client="a")
+        >>> np.bincount(folds), np.bincount(folds[8:])
+        (array([3, 3, 3, 3]), array([1, 1, 1, 1]))
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    check_folds(n or 1)
+    several, what = (len(y), "rows") if groups is None else (len(np.unique(groups)), "groups of rows")
+    if several < n:
+        raise DataError(
+            f"client {client!r}: expected {n} training and validation {what} or more, one for each of {n} folds, found "
+            f"{several}; give it more rows, or fewer folds"
+        )
+    strata = _strata(y, n)
+    state = derive_seed(seed, "folds", client, n) % 2**32
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    folds = np.empty(len(y), np.int64)
+    with warnings.catch_warnings():
+        # of a class with fewer rows than folds: it is in as many folds as it has rows, which is all that can be
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        parts = kind(n, shuffle=True, random_state=state).split(np.zeros(len(y)), strata, groups)
+        for fold, (_, rows) in enumerate(parts):
+            if not len(rows):
+                raise DataError(
+                    f"client {client!r}: expected groups that fill {n} folds, found that one stays empty; give fewer "
+                    "folds"
+                )
+            folds[rows] = fold
+    return folds
+
+
+def _strata(y: np.ndarray, n: int) -> np.ndarray:
+    """(rows,) int64: what each fold shall have its share of."""
+    if y.ndim > 1:
+        values = np.where(np.isnan(y), -1.0, y) if y.dtype.kind == "f" else y
+        strata = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    elif y.dtype.kind == "f":
+        edges = np.quantile(y, np.arange(1, BINS) / BINS)
+        strata = np.unique(np.searchsorted(np.unique(edges), y, side="right"), return_inverse=True)[1]
+    else:
+        strata = np.unique(y, return_inverse=True)[1]
+    if np.bincount(strata).max(initial=0) < n:  # every class is rarer than that: nothing can be shared out
+        strata = np.zeros(len(y), np.int64)
+    return np.asarray(strata, np.int64)
