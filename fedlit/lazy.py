@@ -51,6 +51,7 @@ HOMES = {
     "MLP": "fedlit.nn",
     "Mean": "fedlit.exchange.rules",
     "Method": "fedlit.study.method",
+    "Mixture": "fedlit.composite.mixture",
     "Mutation": "fedlit.data.shaping.mutations",
     "Network": "fedlit.nn",
     "NetworkFactory": "fedlit.nn",
