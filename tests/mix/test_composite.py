@@ -22,6 +22,7 @@ from fedlit.composite.parts import Part
 from fedlit.composite.settings import is_composite, settings_from, settings_of
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError, DataError, FedlitError
+from fedlit.run.config import config_folders, read_yaml
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
@@ -147,6 +148,18 @@ def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
     assert resumed.folder == begun and trained.folder is not None
     assert (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns == before
     assert bits(begun) == bits(trained.folder)
+
+
+def test_two_processes_leave_what_one_leaves(trained: Mixture, place: Path, tmp_path: Path) -> None:
+    assert trained.folder is not None
+    own = settings(place, trainer={"default_root_dir": str(tmp_path)}, workers=2)
+    del own["mixture"]["parts"]["network"]
+    twice = Mixture(own)
+    twice.fit(quiet=True)
+    assert twice.folder is not None
+    before, now = bits(trained.folder), bits(twice.folder)
+    kept = [name for name in now if name.startswith("parts/")]
+    assert len(kept) == 6 and all(now[name] == before[name] for name in kept)
 
 
 def test_other_weights_need_no_training(trained: Mixture, place: Path) -> None:
@@ -280,6 +293,13 @@ def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
         with pytest.raises(ConfigError, match=told):
             settings_of(path, {key: "1"})
     assert is_composite(["--config", str(path)]) and not is_composite(["--config=quickstart"])
+
+
+def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
+    found = [path for path in config_folders()[-1].glob("*.yaml") if "mixture" in read_yaml(path)]
+    assert "quickstart_best" in [path.stem for path in found]
+    for path in found:
+        assert all(part.config.is_file() for part in settings_of(path).parts.values())
 
 
 @pytest.fixture
