@@ -10,6 +10,7 @@ from fedlit.moved import MOVED
 if TYPE_CHECKING:
     from fedlit.client.build import ClientOverride
     from fedlit.client.client import FederatedClient
+    from fedlit.composite.mixture import Mixture
     from fedlit.data.module import FederatedData
     from fedlit.data.shaping.column_split import ColumnSplit
     from fedlit.data.shaping.concept import ConceptShift
@@ -75,6 +76,7 @@ __all__ = [
     "Iid",
     "Mean",
     "Method",
+    "Mixture",
     "Mutation",
     "Network",
     "NetworkFactory",

@@ -136,8 +136,14 @@ def _wrap_warnings() -> None:
 
 
 def _execute(command: str, rest: list[str]) -> int:
+    from fedlit.composite.settings import is_composite
     from fedlit.run.arguments import read
 
+    if is_composite(rest):
+        from fedlit.cli.composite import execute as mixed
+
+        mixed(command, rest)
+        return 0
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
         say(f"Reading {', '.join(map(str, asked.configs))}")

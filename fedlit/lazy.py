@@ -52,6 +52,7 @@ HOMES = {
     "FedAvgM": "fedlit.exchange.rules",
     "Mean": "fedlit.exchange.rules",
     "Method": "fedlit.study.method",
+    "Mixture": "fedlit.composite.mixture",
     "Mutation": "fedlit.data.shaping.mutations",
     "Network": "fedlit.nn",
     "NetworkFactory": "fedlit.nn",

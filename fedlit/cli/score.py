@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.cli.parser import Parser
+from fedlit.composite.folders import find_composite
 from fedlit.errors import ConfigError
 from fedlit.run.folders import find_trained
 from fedlit.score.files import check_input, check_output, read_rows, scores_beside, write_scores
@@ -42,8 +43,8 @@ def predict(argv: Sequence[str]) -> int:
     check_input(asked.data)
     out = asked.out or scores_beside(asked.data)
     check_output(out, asked.data)
-    folder, _ = find_trained(asked.run, asked.ckpt_path, "predict")  # before torch is imported
-    from fedlit.run.trained import load_run
+    folder = _find(asked.run, asked.ckpt_path, "predict")  # before torch is imported
+    from fedlit.composite.served import load_run
     from fedlit.show.shown import for_terminal
 
     scorer = load_run(folder, asked.client, asked.ckpt_path)
@@ -82,12 +83,17 @@ def export(argv: Sequence[str]) -> int:
         "run what is in the file",
     )
     asked = parser.parse_args(argv)
-    folder, _ = find_trained(asked.run, asked.ckpt_path, "export")  # before torch is imported
-    from fedlit.run.export import export as write
+    folder = _find(asked.run, asked.ckpt_path, "export")  # before torch is imported
+    from fedlit.composite.export import export as write
     from fedlit.show.shown import for_terminal
 
     print(for_terminal(write(folder, asked.client, asked.out, asked.format, asked.ckpt_path)))
     return 0
+
+
+def _find(run: str, ckpt_path: str, purpose: str) -> Path:
+    """The folder of a run, of one part or several."""
+    return find_composite(run) or find_trained(run, ckpt_path, purpose)[0]
 
 
 def _precision(trained: str) -> list[str]:

@@ -15,6 +15,7 @@ from fedlit.data.columns import Categories, Missing, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
+from fedlit.data.folding import check_fold, fold_note, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.newcomer import newcomer
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
@@ -62,6 +63,9 @@ class FederatedData(LightningDataModule):
             and seeds of the others are as they were.
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
+        folds: into how many folds each client's training and validation rows are dealt; 0 for the split that the source
+            gives. Test rows are untouched.
+        fold: which of them are the validation rows, from 0; the others are training rows.
         seed: the run's seed, for the splits that are random and the order of rows.
 
     Attributes:
@@ -102,6 +106,8 @@ class FederatedData(LightningDataModule):
         leave_out: list[str] | None = None,
         eval_batch_size: int = 1024,
         predict: Split = "test",
+        folds: int = 0,
+        fold: int = 0,
         seed: int = 0,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
@@ -109,6 +115,8 @@ class FederatedData(LightningDataModule):
         self.arguments: dict[str, Any] = arguments
         if eval_batch_size < 1:
             raise ConfigError(f"data.eval_batch_size: expected at least 1, found {eval_batch_size}")
+        check_fold(folds, fold)
+        self.folds, self.fold = folds, fold
         self.batching = Batching(10 if batches is None and batch_size is None else batches, batch_size, steps)
         self.source, self.align, self.scaling, self.pool = source, align, scaling, pool
         self.categories: Categories | None = categories
@@ -238,7 +246,8 @@ class FederatedData(LightningDataModule):
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
         tables, planted = mutate(tables, self.mutations, self.seed, names)
         self.planted = [fault for fault in planted if fault.client not in self.leave_out]
-        return leave_out(tables, self.leave_out, names)
+        tables = leave_out(tables, self.leave_out, names)
+        return [folded(table, self.folds, self.fold, self.seed) for table in tables] if self.folds else tables
 
     @property
     def groups(self) -> tuple[CommonColumns, ...]:
@@ -258,7 +267,8 @@ class FederatedData(LightningDataModule):
             tables = {table.name: table for table in self.tables()}
             return tables[client] if client in tables else self.source.table(client, self.seed)
         table = self.source.table(client, self.seed)
-        return table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
+        table = table if self.columns is None else choose_columns([table], self.columns, strict=False)[0]
+        return folded(table, self.folds, self.fold, self.seed) if self.folds else table
 
     @property
     def specs(self) -> list[ClientSpec]:
@@ -280,6 +290,7 @@ class FederatedData(LightningDataModule):
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (
             *left,
+            *fold_note(self.folds, self.fold, self.source),
             *map(str, self.groups),
             *lines,
             *(self._agreement.apart if self._agreement is not None else ()),

@@ -23,7 +23,7 @@ _ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
 _NAMES = {
     "data": """
         source batches batch_size steps align scaling categories missing bins num_bins common pool columns mutations
-        leave_out eval_batch_size predict
+        leave_out eval_batch_size predict folds fold
     """,
     "model": """
         client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides

@@ -6,9 +6,9 @@ from fedlit.lazy import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "export": "fedlit.run.export",
+        "export": "fedlit.composite.export",
         "Scorer": "fedlit.score.scorer",
-        "load": "fedlit.score.folder",
-        "load_run": "fedlit.run.trained",
+        "load": "fedlit.score.mixed",
+        "load_run": "fedlit.composite.served",
     },
 )

@@ -15,13 +15,14 @@ from torch import Tensor
 from fedlit.data.columns import Kind
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, DataError, FedlitError, told_as
+from fedlit.score.arrays import as_arrays, from_arrays
 from fedlit.score.graph import Graph
 from fedlit.score.ops import DTYPES
 from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Function, Scorer
 from fedlit.tasks import Task, task_from, task_state
 
-__all__ = ["MAIN", "NETWORKS", "Format", "columns_of", "load", "write_scorer"]
+__all__ = ["ARRAYS", "MAIN", "NETWORKS", "Format", "ModelFunction", "columns_of", "load", "write_model", "write_scorer"]
 
 Format = Literal["graph", "onnx", "torch"]
 
@@ -32,6 +33,8 @@ NETWORKS: Mapping[str, tuple[str, ...]] = {
     "torch": ("model.pt2",),
 }
 """Format → the files that its network is in."""
+ARRAYS = ("model.json", "parameters.safetensors")
+"""The files of a go-alone model, whose format is ``arrays``."""
 
 _VERSION = 1
 _FREE = ("model_card.md", "columns.json")  # for people: never read
@@ -56,17 +59,22 @@ def load(folder: str | Path, *, trusted: bool = False) -> Scorer:
     main = read_json(folder / MAIN)
     if main.get("format") != _VERSION:
         raise DataError(f"{folder / MAIN}: expected format {_VERSION}, found {main.get('format')!r}; update fedlit")
-    if set(main) != _KEYS or not isinstance(main["network"], str) or main["network"] not in NETWORKS:
+    kinds = {**NETWORKS, "arrays": ARRAYS}
+    if set(main) != _KEYS or not isinstance(main["network"], str) or main["network"] not in kinds:
         odd = ", ".join(sorted(set(main) ^ _KEYS)) or f"network {main['network']!r}"
         raise DataError(f"{folder / MAIN}: expected what fedlit export writes, found others: {odd[:200]}")
-    names = ("encoder.json", *NETWORKS[main["network"]])
+    names = ("encoder.json", *kinds[main["network"]])
     _check_files(folder, main["files"], names)
     with told_as(lambda error: _unfit(folder / MAIN, error)):
         task = task_from(main["task"])
         _check_task(task, main)
     with told_as(lambda error: _unfit(folder / "encoder.json", error)):
         encoder = _encoder(read_json(folder / "encoder.json"), main["client"], main["inputs"])
-    function = _READERS[main["network"]](folder, main["inputs"], max(1, len(task.classes)), trusted)
+    function: Function
+    if main["network"] == "arrays":
+        function = _read_arrays(folder, main["inputs"], task)
+    else:
+        function = _READERS[main["network"]](folder, main["inputs"], max(1, len(task.classes)), trusted)
     batch = min(main["batch"], function.batch) if isinstance(function, Graph) else main["batch"]
     return Scorer(
         main["client"], encoder, function, task, classes=main["classes"], keys=main["keys"], batch=batch,
@@ -74,7 +82,44 @@ def load(folder: str | Path, *, trusted: bool = False) -> Scorer:
     )  # fmt: skip
 
 
-def write_scorer(folder: Path, scorer: Scorer, network: Format, inputs: int) -> None:
+class ModelFunction:
+    """What a go-alone model predicts of encoded rows.
+
+    Args:
+        model: fitted; of scikit-learn, or as arrays.
+        task: what it predicts.
+    """
+
+    def __init__(self, model: Any, task: Task) -> None:
+        self.model, self.task = model, task
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(n, d) float32 → (n, width)."""
+        return self.task.of_model(self.model, x.numpy())
+
+
+def write_model(folder: Path, scorer: Scorer, inputs: int) -> None:
+    """Write a go-alone model as arrays.
+
+    Args:
+        folder: made if need be.
+        scorer: whose function is a :class:`ModelFunction` of a fitted model of scikit-learn.
+        inputs: width of its rows.
+
+    Raises:
+        TypeError: a model of a kind that is not kept as arrays.
+    """
+    from safetensors.numpy import save_file
+
+    assert isinstance(scorer.function, ModelFunction)
+    state, arrays = as_arrays(scorer.function.model)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / ARRAYS[0], state)
+    save_file(arrays, folder / ARRAYS[1])
+    write_scorer(folder, scorer, "arrays", inputs)
+
+
+def write_scorer(folder: Path, scorer: Scorer, network: Format | Literal["arrays"], inputs: int) -> None:
     """Write all but the network's own files, which are there already.
 
     Raises:
@@ -82,7 +127,7 @@ def write_scorer(folder: Path, scorer: Scorer, network: Format, inputs: int) -> 
     """
     write_json(folder / "encoder.json", scorer.encoder.state_dict())
     write_json(folder / "columns.json", {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name})
-    names = ("encoder.json", *NETWORKS[network])
+    names = ("encoder.json", *{**NETWORKS, "arrays": ARRAYS}[network])
     main = {
         "format": _VERSION,
         "network": network,
@@ -210,6 +255,15 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         if own.dtype not in DTYPES.values() or bool(torch.isnan(own).any()):
             raise DataError(f"{path}: expected numbers in {name[:60]!r}, found {own.dtype}, or some that are none")
     return tensors
+
+
+def _read_arrays(folder: Path, inputs: int, task: Task) -> ModelFunction:
+    tensors = _tensors(folder / ARRAYS[1])
+    state = read_json(folder / ARRAYS[0])
+    with told_as(lambda error: _unfit(folder / ARRAYS[0], error)):
+        function = ModelFunction(from_arrays(state, {name: own.numpy() for name, own in tensors.items()}, inputs), task)
+        function(torch.zeros(1, inputs))
+    return function
 
 
 def _read_onnx(folder: Path, inputs: int, outputs: int, trusted: bool) -> Function:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import queue
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -18,15 +14,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fedlit.errors import ConfigError
+from fedlit.run.worker import WorkerProcess, cores
 from fedlit.study.job import DONE, Job, finished
 from fedlit.study.progress import Progress
 
-__all__ = ["cores", "default_jobs", "locked", "nothing", "run_jobs"]
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+__all__ = ["default_jobs", "locked", "nothing", "run_jobs"]
 
 
 def default_jobs() -> int:
@@ -55,41 +47,12 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-class _Worker:
-    """A process of :mod:`fedlit.study.worker`, started when first needed and again after a crash."""
-
-    def __init__(self, threads: int) -> None:
-        self.environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))}
-        self.process: subprocess.Popen[str] | None = None
+class _Worker(WorkerProcess):
+    """A process that runs jobs of a study."""
 
     def run(self, job: Job) -> str:
         """Run a job; the error that ended it, or the empty string."""
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "fedlit.study.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=self.environment,
-                text=True,
-            )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps({**asdict(job), "path": sys.path[::-1]}) + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        except (BrokenPipeError, ValueError):
-            answer = ""
-        if not answer:
-            status = self.process.wait()
-            self.process = None
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            return f"its process ended ({how}); out of memory?" if status == -9 else f"its process ended ({how})"
-        return str(json.loads(answer).get("error", ""))
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        return self.call("fedlit.study.runs:serve", asdict(job), Path(job.folder).with_suffix(".log"))
 
 
 def nothing(text: str) -> None:

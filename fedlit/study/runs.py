@@ -49,7 +49,7 @@ from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
 
-__all__ = ["best_arguments", "execute", "record"]
+__all__ = ["best_arguments", "execute", "record", "serve"]
 
 
 def execute(job: Job) -> None:
@@ -68,6 +68,11 @@ def execute(job: Job) -> None:
     else:
         predictions, scores, details = _train(job, folder)
     _write(job, folder, predictions, scores, details)
+
+
+def serve(request: Mapping[str, Any]) -> None:
+    """:func:`execute` in a process of its own."""
+    execute(Job(**request))
 
 
 def record(job: Job, run: Run, trained: Results) -> None:

@@ -1,0 +1,66 @@
+"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe`` of a configuration with several parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedlit.composite.folders import CONFIG, newest
+from fedlit.composite.settings import MixtureSettings, settings_of, typed_pairs
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import find_config
+from fedlit.show.shown import for_terminal, say
+
+__all__ = ["execute"]
+
+_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
+
+
+def execute(command: str, typed: Sequence[str]) -> None:
+    """Run one command and print what it has to say."""
+    configs, changed = typed_pairs(typed)
+    if len(configs) != 1:
+        raise ConfigError(
+            f"expected one --config, for a mixture cannot be put together of several, found {len(configs)}"
+        )
+    checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
+    known = _FORMATS.get(command, ())
+    if style is not None and style not in known:
+        expected = f"{' or '.join(known)}" if known else f"none with {command}"
+        raise ConfigError(f"--format: expected {expected}, found {style!r}." + did_you_mean(style, known))
+    settings = _settings(command, find_config(configs[0]), changed, checkpoint)
+    say(f"Reading {len(settings.parts)} parts of {settings.name}")
+    from fedlit.composite.mixture import Mixture
+
+    mixture = Mixture(settings)
+    if command == "describe":
+        plan = mixture.describe()
+        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
+    elif command == "fit":
+        mixture.fit(checkpoint)
+        name = f" --name {settings.name}" if settings.name != Path(configs[0]).stem else ""
+        root = changed.get("trainer.default_root_dir")
+        print(f"\nNext: fedlit test --config {configs[0]}{name}{f' --trainer.default_root_dir {root}' if root else ''}")
+    elif command == "predict":
+        print(for_terminal(mixture.predict(checkpoint, format=style or "csv")))
+    else:
+        (mixture.test if command == "test" else mixture.validate)(checkpoint)
+
+
+def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:
+    """Of the file; of a run that was trained its own, changed by what is typed."""
+    settings = settings_of(config, changed)
+    if command == "describe" or (command == "fit" and checkpoint is None):
+        return settings
+    found = newest(settings.root.absolute(), settings.name)
+    if found is None or not (found / CONFIG).is_file():
+        return settings
+    own = settings_of(found / CONFIG)
+    if own.origin != settings.origin:
+        raise ConfigError(
+            f"expected the newest run of {settings.name} to be one of {settings.origin}, found that {found} was made "
+            f"from {own.origin}; give --name"
+        )
+    say(f"Using the run's own configuration {found / CONFIG}")
+    return settings_of(found / CONFIG, changed)

@@ -1,0 +1,243 @@
+"""One part of a mixture with one fold: trained in a folder of its own, its held-out rows predicted, its models found.
+
+<run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
+                  /fold_<i>/version_0/                 an ordinary run of fedlit
+                  /fold_<i>/<client>/                  of a go-alone model: the client's, as arrays
+                  /fold_<i>/out_of_fold.parquet        what the models predict of the rows that they have not seen
+                  /fold_<i>/DONE                       written last
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from fedlit.composite.settings import MixtureSettings, PartSettings
+from fedlit.data.encoding import Rows
+from fedlit.data.module import FederatedData
+from fedlit.data.table import Split
+from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.run.arguments import origins
+from fedlit.run.folders import newest_run, to_score
+from fedlit.run.load import load
+from fedlit.run.run import Run
+from fedlit.run.served import use_encoders
+from fedlit.score.scorer import Scorer
+from fedlit.tasks.base import of_people
+from fedlit.train.manifest import read_checkpoint
+
+__all__ = ["DONE", "OUT_OF_FOLD", "PARTS", "Part", "client_rows", "held_out", "target_frame"]
+
+PARTS, CONFIG, DONE, OUT_OF_FOLD = "parts", "config.yaml", "DONE", "out_of_fold.parquet"
+_ALONE = (  # a go-alone model reads its client's table, whatever the configuration's federation does with it
+    "--data.align=none", "--data.scaling=client", "--data.categories=codes", "--data.missing=mean",
+    "--data.common=null", "--data.pool=false",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a mixture in a run's folder.
+
+    Attributes:
+        name: its name.
+        settings: what the mixture says of it.
+        folder: ``<run>/parts/<name>``.
+        seed: the mixture's.
+        folds: the mixture's.
+    """
+
+    name: str
+    settings: PartSettings
+    folder: Path
+    seed: int
+    folds: int
+
+    @classmethod
+    def of(cls, settings: MixtureSettings, folder: Path) -> dict[str, Part]:
+        """All parts of a run's folder."""
+        return {
+            name: cls(name, own, folder / PARTS / name, settings.seed, settings.folds)
+            for name, own in settings.parts.items()
+        }
+
+    @property
+    def each_fold(self) -> range:
+        """The folds' numbers."""
+        return range(max(self.folds, 1))
+
+    def fold(self, number: int) -> Path:
+        """The folder of a fold."""
+        return self.folder / f"fold_{number}"
+
+    def done(self, fold: int) -> bool:
+        """Whether it was trained to its end."""
+        return (self.fold(fold) / DONE).is_file()
+
+    def load(self, fold: int) -> Run:
+        """Its run of a fold, untrained; from the settings that lie in the folder, where the mixture was begun.
+
+        Raises:
+            ConfigError: the part's configuration is not valid; names the part.
+        """
+        kept = self.folder / CONFIG
+        config, arguments = (kept, []) if kept.is_file() else (self.settings.config, self.settings.arguments)
+        for origin in origins(config):  # a class of the user may lie beside the configuration that names it
+            if str(origin.parent) not in sys.path:
+                sys.path.append(str(origin.parent))
+        own = _ALONE if self.settings.go_alone is not None else ()
+        best = ["--checkpoint.best=1"] if self.settings.checkpoint == "best" else []
+        try:
+            return load(
+                str(config), *own, *best, *arguments, "--board.curves=false", "--board.confusion_matrices=0",
+                f"--seed={self.seed}", f"--data.folds={self.folds}", f"--data.fold={fold}", f"--name=fold_{fold}",
+                f"--trainer.default_root_dir={self.folder}",
+            )  # fmt: skip
+        except FedlitError as error:
+            raise type(error)(f"part {self.name!r}: {error}") from error
+
+    def keep(self, run: Run) -> None:
+        """Write what the part is trained with, once: a run that is continued is trained with the same, whatever became
+        of the configuration's file.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / CONFIG).is_file():
+            _write(self.folder / CONFIG, run.config_text or "")
+
+    def checkpoint(self, fold: int) -> Path:
+        """Of a fold that was trained.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        return to_score(self.folder, f"fold_{fold}", self.settings.checkpoint, None, "mixture")[0]
+
+    def train(self, fold: int) -> None:
+        """Train a fold to its end and predict its held-out rows; goes on where it was cut short."""
+        folder = self.fold(fold)
+        if self.done(fold):
+            return
+        try:
+            begun = newest_run(self.folder, f"fold_{fold}")
+        except ConfigError:  # it ended before its first checkpoint
+            begun = None
+        if begun is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        run = self.load(fold)
+        try:
+            run.fit("last" if begun is not None else None, quiet=True)
+        except FedlitError as error:
+            raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
+        path = self.checkpoint(fold)
+        scorers = {name: run.client(name, path) for name in client_rows(run.data, "validation")}
+        self.finish(fold, held_out(scorers, client_rows(run.data, "validation")))
+
+    def finish(self, fold: int, predictions: pd.DataFrame) -> None:
+        """Write what held-out rows are predicted to be, and the mark of the end."""
+        folder = self.fold(fold)
+        partial = folder / f"{OUT_OF_FOLD}.part"
+        predictions.to_parquet(partial, index=False)
+        partial.replace(folder / OUT_OF_FOLD)
+        _write(folder / DONE, json.dumps({"part": self.name, "fold": fold, "rows": len(predictions)}) + "\n")
+
+    def out_of_fold(self) -> pd.DataFrame:
+        """Predictions of all held-out rows, of all clients.
+
+        Raises:
+            RunError: a fold is not there.
+        """
+        frames = []
+        for fold in self.each_fold:
+            path = self.fold(fold) / OUT_OF_FOLD
+            try:
+                frames.append(pd.read_parquet(path).assign(fold=fold))
+            except (OSError, ValueError) as error:
+                raise RunError(
+                    f"{path}: expected predictions of part {self.name!r}, fold {fold}, found none that can be read; "
+                    f"delete {self.fold(fold)} and continue with --ckpt_path last"
+                ) from error
+        return pd.concat(frames, ignore_index=True)
+
+    def scorers(self, fold: int, clients: list[str] | None = None) -> dict[str, Scorer]:
+        """Its models of a fold by client; of all if None."""
+        if self.settings.go_alone is not None:
+            from fedlit.score.folder import MAIN
+            from fedlit.score.folder import load as read
+
+            folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
+            return {path.name: read(path) for path in folders if clients is None or path.name in clients}
+        run, path = self.load(fold), self.checkpoint(fold)
+        saved = read_checkpoint(path, resumable=False)["fedlit"]
+        known = sorted(saved.get("encoders") or saved["data"])
+        return {name: run.client(name, path) for name in (known if clients is None else clients)}
+
+    def rows(self, fold: int, split: Split) -> dict[str, Rows]:
+        """Client → the rows of a split, encoded as the fold's models take them."""
+        run = self.load(fold)
+        if self.settings.go_alone is None:
+            use_encoders(run.data, read_checkpoint(self.checkpoint(fold), resumable=False))
+        else:
+            run.data.use_encoders({name: own.encoder.state_dict() for name, own in self.scorers(fold).items()})
+        run.data.setup()
+        return client_rows(run.data, split)
+
+
+def client_rows(data: FederatedData, split: Split) -> dict[str, Rows]:
+    """Client → the rows of a split; rows that are pooled belong to the client that they came from."""
+    union = {site.name for spec in data.specs for site in spec.sites if site.union}
+    return {site: rows for _, site, rows in data.sites(split) if site not in union}
+
+
+def held_out(scorers: Mapping[str, Scorer], rows: Mapping[str, Rows]) -> pd.DataFrame:
+    """What models predict of rows, and the truth, as a table; labels are text, for those of clients differ in type."""
+    frames = []
+    for name, scorer in scorers.items():
+        own = rows[name]
+        frame = scorer.task.frame(own.row, _narrowed(scorer, own.y), scorer.of_inputs(own.x))
+        frames.append(_tidy(frame.assign(task=scorer.task.name), name))
+    return pd.concat(frames, ignore_index=True)
+
+
+def target_frame(scorer: Scorer, rows: Rows) -> pd.DataFrame:
+    """Row numbers and what is known of their target, in the source's own labels or units."""
+    width = max(1, len(scorer.task.classes))
+    frame = scorer.task.frame(rows.row, _narrowed(scorer, rows.y), torch.full((len(rows), width), 0.5))
+    return frame[[column for column in frame if column == "row" or str(column).startswith("target")]]
+
+
+def _narrowed(scorer: Scorer, y: torch.Tensor) -> torch.Tensor:
+    whole = scorer.whole_task
+    blank = torch.full((len(y), max(1, len(whole.classes))), 0.5)
+    return whole.narrow(scorer.own_classes, blank, y, torch.tensor(math.nan))[1]
+
+
+def _tidy(frame: pd.DataFrame, client: str) -> pd.DataFrame:
+    frame.insert(0, "client", client)
+    return frame.astype({column: "string" for column in frame if of_people(column)})
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it, or nothing."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        with suppress(OSError):
+            os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """A number as JSON may have it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,209 @@
+"""How a client's parts are mixed, found from what they predict of rows that they have not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from fedlit.composite.settings import MixtureSettings
+from fedlit.errors import ConfigError
+from fedlit.mix.admission import admitted
+from fedlit.mix.calibration import temperature_of
+from fedlit.mix.losses import Judge, row_loss
+from fedlit.mix.weights import How, mixed_parts, weights_of
+from fedlit.score.mixed import Recipe
+from fedlit.tasks import COMPARED, Task, read_predictions
+from fedlit.tasks.base import is_target
+
+__all__ = ["HeldOut", "Weighed", "held_out_of", "weigh"]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A client's rows that no model has seen, and what each part predicts of them.
+
+    Attributes:
+        task: with the classes of all parts; labels are text.
+        y: as the task encodes it.
+        row: (n,) numbers in the source, ascending.
+        parts: part → (n, width) float64.
+    """
+
+    task: Task
+    y: Tensor
+    row: np.ndarray
+    parts: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A client's mixture, and what is to be known of it.
+
+    Attributes:
+        client: its name.
+        recipe: how its parts are mixed.
+        metric: the score by which it was judged.
+        scores: part → its score on held-out rows.
+        mixture: the mixture's.
+        own: that of own parts alone; NaN where nothing was compared.
+        rows: how many rows these are.
+        changes: part → by how much the score became better when it entered, or would have; NaN of own parts.
+        notes: what a person should know.
+    """
+
+    client: str
+    recipe: Recipe
+    metric: str
+    scores: dict[str, float]
+    mixture: float
+    own: float
+    rows: int
+    changes: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; undefined values are None."""
+
+        def plain(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return {
+            "recipe": self.recipe.to_dict(),
+            "metric": self.metric,
+            "rows": self.rows,
+            "scores": {name: plain(value) for name, value in self.scores.items()},
+            "mixture": plain(self.mixture),
+            "own": plain(self.own),
+            "changes": {name: plain(value) for name, value in self.changes.items()},
+            "notes": list(self.notes),
+        }
+
+
+def held_out_of(client: str, frames: Mapping[str, pd.DataFrame]) -> HeldOut:
+    """One client's held-out rows, of all parts.
+
+    Args:
+        client: its name.
+        frames: part → its predictions of all folds, as :func:`fedlit.composite.parts.held_out` gives them.
+
+    Raises:
+        ConfigError: parts that predict other rows, or another target.
+    """
+    made = {name: _one(frame) for name, frame in frames.items()}
+    first = next(iter(made))
+    target = made[first][[column for column in made[first] if is_target(column)]]
+    for name, frame in made.items():
+        own = frame[[column for column in frame if is_target(column)]]
+        if list(own) != list(target) or not np.array_equal(frame["row"], made[first]["row"]) or _differ(own, target):
+            raise ConfigError(
+                f"client {client!r}: expected parts that predict the same rows and targets, found that {first!r} and "
+                f"{name!r} do not; let their configurations have one source, one way to split and one target"
+            )
+        target = target.combine_first(own)  # a label that one part's training rows lack
+    columns = dict.fromkeys(str(c) for frame in made.values() for c in frame)
+    labels = [column for column in columns if column.startswith("probability_")]
+    width = max(made.values(), key=lambda frame: sum(c in frame for c in labels))  # its order of classes
+    labels = sorted(labels, key=lambda c: list(width).index(c) if c in width else len(labels) + len(width.columns))
+    parts: dict[str, np.ndarray] = {}
+    task, y = None, None
+    for name, frame in made.items():
+        others = [str(c) for c in frame if not is_target(c) and c not in labels]
+        whole = pd.concat([target, frame.reindex(columns=[*others, *labels])], axis=1)
+        whole[labels] = whole[labels].fillna(0.0)
+        task, predictions, y = read_predictions(whole)
+        parts[name] = predictions.double().numpy()
+    assert task is not None and y is not None
+    return HeldOut(task, y, made[first]["row"].to_numpy(), parts)
+
+
+def _one(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.dropna(axis=1, how="all").sort_values("row", kind="stable").reset_index(drop=True)
+
+
+def _differ(own: pd.DataFrame, other: pd.DataFrame) -> bool:
+    known = own.notna() & other.notna()
+    if own.dtypes.map(str).tolist() == other.dtypes.map(str).tolist() == ["float64"] * own.shape[1]:
+        return not np.allclose(own, other, rtol=1e-4, equal_nan=True)
+    return bool(((own.astype(str) != other.astype(str)) & known).any(axis=None))
+
+
+def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSettings) -> Weighed:
+    """A client's mixture.
+
+    Args:
+        client: its name.
+        held: its rows.
+        own: the parts that nobody else had a share in.
+        settings: how parts are to be mixed.
+    """
+    known = {score.name for score in held.task.scores if score.name in COMPARED}
+    metric = settings.by if settings.by in known else held.task.scores[0].name
+    judge, loss = Judge(held.task, held.y, metric), row_loss(held.task, held.y)
+    parts, notes = held.parts, []
+    if settings.by is not None and settings.by != metric:
+        notes.append(f"judged by {metric}, for its task has no {settings.by}")
+    mine = [name for name in parts if name in own]
+    changes, before = dict.fromkeys(parts, math.nan), math.nan
+    if isinstance(settings.weights, dict):
+        given = {name: float(settings.weights[name]) for name in parts}
+        total = sum(given.values())
+        if not total > 0:
+            raise ConfigError(
+                f"client {client!r}: mixture.weights: expected a weight above 0 for one of its parts, "
+                f"{', '.join(parts)}, found none"
+            )
+        weights = {name: value / total for name, value in given.items() if value > 0}
+    elif settings.admit:
+        found = admitted(
+            parts,
+            mine,
+            judge,
+            judge.higher_is_better,
+            cast(How, settings.weights),
+            loss,
+            settings.shrink,
+        )
+        weights, before = found.weights, found.own_score
+        changes |= {own.part: own.change for own in found.tried}
+        notes += [found.note] if found.note else []
+    else:
+        weights = weights_of(cast(How, settings.weights), parts, mine, loss, settings.shrink)
+        before = (
+            judge(mixed_parts(parts, weights_of("equal", {name: parts[name] for name in mine}, mine)))
+            if mine
+            else math.nan
+        )
+    mixture = mixed_parts(parts, weights)
+    temperature, more = _temperature(held, mixture) if settings.calibrate else (1.0, [])
+    training = _shares(held) if settings.class_shares else None
+    if settings.class_shares and training is None:
+        more.append("class_shares: its task has no classes, so there are no shares to estimate")
+    recipe = Recipe(
+        {name: float(value) for name, value in weights.items()}, temperature, training is not None, training
+    )
+    scores = {name: judge(predictions) for name, predictions in parts.items()}
+    return Weighed(client, recipe, metric, scores, judge(mixture), before, len(held.row), changes, (*notes, *more))
+
+
+def _temperature(held: HeldOut, mixture: np.ndarray) -> tuple[float, list[str]]:
+    if not held.task.classes:
+        return 1.0, ["calibrate: its task predicts a number, so there is no temperature"]
+    each = held.task.name == "multi_label"
+    found = temperature_of(mixture, held.y.numpy(), each=each)
+    told = f"temperature {found.temperature:.3f}: log loss of held-out rows {found.before:.4f} → {found.after:.4f}"
+    return found.temperature, [f"{told}{f' ({found.note})' if found.note else ''}"]
+
+
+def _shares(held: HeldOut) -> dict[str, float] | None:
+    """Label → its share of the rows that models were trained on: of all, where there are folds."""
+    if held.task.name != "classification":
+        return None
+    counts = torch.bincount(held.y[held.y >= 0], minlength=len(held.task.classes)).double()
+    return dict(zip(map(str, held.task.classes), (counts / counts.sum()).tolist(), strict=True))

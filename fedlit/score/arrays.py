@@ -1,0 +1,352 @@
+"""Fitted models of scikit-learn as arrays: trees, linear models, and one of them for each label. No pickle is written,
+and none is read; what they predict is what scikit-learn's predict, to the bit where its sums are in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KINDS", "ArrayModel", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
+
+Arrays = dict[str, np.ndarray]
+_ROWS = 1024  # at a time: a place in each tree is kept for all of them
+_LINKS = ("probability", "identity", "exponential")
+
+
+class ArrayModel(Protocol):
+    """What a task asks of a fitted model."""
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,) numbers of rows (n, d)."""
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, classes) probabilities of rows (n, d)."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The mean of trees.
+
+    Attributes:
+        roots: (trees,) int32, the first node of each, or −1 − the place of a leaf's value.
+        feature: (nodes,) int32, the input that a node looks at.
+        threshold: (nodes,) float32: rows of at most this go left. scikit-learn's is a float64 and rows are float32, so
+            the largest float32 that is not above it decides alike.
+        left: (nodes,) int32, a node, or −1 − the place of a leaf's value.
+        right: (nodes,) int32, the same for the other rows.
+        values: (values, width) float64, what leaves say, each once.
+    """
+
+    roots: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    values: np.ndarray
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, width), in the order of trees, as scikit-learn sums them."""
+        x = np.asarray(x, np.float32)
+        return np.concatenate(
+            [np.zeros((0, self.values.shape[1])), *(self._of(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS))]
+        )
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,)"""
+        made: np.ndarray = self.predict_proba(x)[:, 0]
+        return made
+
+    def _of(self, x: np.ndarray) -> np.ndarray:
+        trees = len(self.roots)
+        place = np.tile(self.roots.astype(np.int64), len(x))
+        row = np.repeat(np.arange(len(x)), trees)
+        active = np.flatnonzero(place >= 0)
+        while len(active):
+            at = place[active]
+            goes_left = x[row[active], self.feature[at]] <= self.threshold[at]
+            place[active] = np.where(goes_left, self.left[at], self.right[at])
+            active = active[place[active] >= 0]
+        leaf = (-1 - place).reshape(len(x), trees)
+        total = np.zeros((len(x), self.values.shape[1]))
+        for tree in range(trees):
+            total += self.values[leaf[:, tree]]
+        total /= trees
+        return total
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Standardised inputs times coefficients, through a link; categories may be a column each.
+
+    Attributes:
+        mean: (width,) of what is standardised.
+        scale: (width,)
+        coefficients: (outputs, width), or (width,).
+        intercept: (outputs,), or a single number.
+        link: ``probability``, ``identity`` or ``exponential``.
+        categorical: positions of the inputs that become a column for each category; these columns come first.
+        known: the categories of each, ascending.
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    link: str
+    categorical: tuple[int, ...] = ()
+    known: tuple[np.ndarray, ...] = ()
+
+    def _decision(self, x: np.ndarray) -> np.ndarray:
+        if self.categorical:
+            own = [x[:, [place]] == known for place, known in zip(self.categorical, self.known, strict=True)]
+            rest = np.delete(x, self.categorical, axis=1)
+            x = np.hstack([*(one.astype(np.float64) for one in own), rest])
+        x = np.array(x)
+        x -= self.mean.astype(x.dtype)
+        x /= self.scale.astype(x.dtype)
+        made: np.ndarray = x @ self.coefficients.T + self.intercept
+        return made
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,)"""
+        made = self._decision(x)
+        made = made[:, 0] if made.ndim > 1 else made
+        return np.exp(made) if self.link == "exponential" else made
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, classes)"""
+        from scipy.special import expit
+
+        made = self._decision(x)
+        if made.shape[1] == 1:
+            yes = expit(made[:, 0])
+            return np.stack([1 - yes, yes], 1)
+        powers: np.ndarray = np.exp(made - made.max(axis=1, keepdims=True))
+        powers /= powers.sum(axis=1, keepdims=True)
+        return powers
+
+
+@dataclass(frozen=True)
+class OneEach:
+    """A model for each label.
+
+    Attributes:
+        models: by label.
+        yes: of each, the column that says yes; None where it says a number.
+    """
+
+    models: tuple[Any, ...]
+    yes: tuple[int | None, ...]
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,) numbers, of one model."""
+        made: np.ndarray = self.models[0].predict(x)
+        return made
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, labels)"""
+        pairs = zip(self.models, self.yes, strict=True)
+        return np.stack(
+            [model.predict_proba(x)[:, yes] if yes is not None else np.zeros(len(x)) for model, yes in pairs], 1
+        )
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same of every row.
+
+    Attributes:
+        values: (width,) float64.
+    """
+
+    values: np.ndarray
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """(n,)"""
+        return np.full(len(x), self.values[0])
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        """(n, width)"""
+        return np.tile(self.values, (len(x), 1))
+
+
+KINDS = ("trees", "linear", "constant", "one each")
+
+
+# ---------------------------------------------------------------------- written
+
+
+def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
+    """A fitted model as plain data and arrays.
+
+    Args:
+        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of them for each label.
+
+    Returns:
+        What :func:`from_arrays` reads.
+
+    Raises:
+        TypeError: any other model.
+    """
+    arrays: Arrays = {}
+    return _written(model, "", arrays), arrays
+
+
+def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
+    if hasattr(model, "fitted") and hasattr(model, "kind"):  # fedlit's own, of a model for each label
+        own = [_written(each, f"{prefix}{place}.", arrays) for place, each in enumerate(model.fitted)]
+        yes = [_place_of_yes(each) for each in model.fitted]
+        return {"kind": "one each", "models": own, "yes": yes}
+    if hasattr(model, "estimators_") and hasattr(model.estimators_[0], "tree_"):
+        arrays |= {f"{prefix}{name}": own for name, own in _forest(model).items()}
+        return {"kind": "trees"}
+    if hasattr(model, "steps"):
+        return _pipeline(model, prefix, arrays)
+    if type(model).__name__.startswith("Dummy"):
+        width = np.zeros((1, 1))
+        made = model.predict_proba(width)[0] if hasattr(model, "predict_proba") else np.ravel(model.predict(width))
+        arrays[f"{prefix}values"] = np.asarray(made, np.float64)
+        return {"kind": "constant"}
+    raise TypeError(type(model).__name__)
+
+
+def _place_of_yes(model: Any) -> int | None:
+    classes = list(getattr(model, "classes_", ()))
+    return classes.index(1) if 1 in classes else None
+
+
+def _forest(model: Any) -> Arrays:
+    roots, feature, threshold, left, right, values = [], [], [], [], [], []
+    nodes = leaves = 0
+    for each in model.estimators_:
+        tree = each.tree_
+        inner = tree.children_left >= 0
+        place = np.where(inner, nodes + np.cumsum(inner) - 1, -leaves - np.cumsum(~inner))  # −1 − place of the leaf
+        roots.append(place[0])
+        feature.append(tree.feature[inner])
+        threshold.append(_not_above(tree.threshold[inner]))
+        left.append(place[tree.children_left[inner]])
+        right.append(place[tree.children_right[inner]])
+        values.append(tree.value[~inner, 0, :])
+        nodes += int(inner.sum())
+        leaves += int((~inner).sum())
+    unique, where = np.unique(np.concatenate(values), axis=0, return_inverse=True)
+
+    def ends(places: Sequence[Any]) -> np.ndarray:
+        own = np.concatenate([np.atleast_1d(place) for place in places]) if places else np.zeros(0, int)
+        shared = where.reshape(-1)[np.where(own < 0, -1 - own, 0)]
+        return np.where(own < 0, -1 - shared, own).astype(np.int32)
+
+    return {
+        "roots": ends(roots),
+        "feature": np.concatenate(feature).astype(np.int32),
+        "threshold": np.concatenate(threshold),
+        "left": ends(left),
+        "right": ends(right),
+        "values": np.ascontiguousarray(unique, np.float64),
+    }
+
+
+def _not_above(threshold: np.ndarray) -> np.ndarray:
+    """The largest float32 that is not above."""
+    near = threshold.astype(np.float32)
+    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+
+
+_LINK_OF = {"LogisticRegression": "probability", "Ridge": "identity", "PoissonRegressor": "exponential"}
+
+
+def _pipeline(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
+    *first, (_, last) = model.steps
+    steps = [own for _, own in first]
+    kind, scaler = type(last).__name__, steps[-1] if steps else None
+    if kind not in _LINK_OF or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
+        raise TypeError(kind)
+    categorical: list[int] = []
+    if len(steps) == 2:
+        _, encoder, categorical = steps[0].transformers_[0]
+        for place, known in enumerate(encoder.categories_):
+            arrays[f"{prefix}known.{place}"] = np.asarray(known, np.float64)
+    assert scaler is not None
+    arrays[f"{prefix}mean"], arrays[f"{prefix}scale"] = scaler.mean_, scaler.scale_
+    arrays[f"{prefix}coefficients"] = np.ascontiguousarray(last.coef_)
+    arrays[f"{prefix}intercept"] = np.atleast_1d(last.intercept_)
+    return {"kind": "linear", "link": _LINK_OF[kind], "categorical": [int(place) for place in categorical]}
+
+
+# ---------------------------------------------------------------------- read
+
+
+def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> ArrayModel:
+    """The model that :func:`as_arrays` wrote.
+
+    Args:
+        state: plain data.
+        arrays: by name.
+        inputs: width of its rows.
+
+    Raises:
+        ValueError, LookupError: they do not fit each other.
+    """
+    model: ArrayModel = _read(state, arrays, "", inputs)
+    return model
+
+
+def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Any:
+    kind = state["kind"]
+    if kind == "trees":
+        trees = Trees(*(arrays[prefix + name] for name in Trees.__dataclass_fields__))
+        _check_trees(trees, inputs)
+        return trees
+    if kind == "constant":
+        return Constant(arrays[f"{prefix}values"])
+    if kind == "linear":
+        return _read_linear(state, arrays, prefix, inputs)
+    if kind == "one each":
+        models = tuple(_read(own, arrays, f"{prefix}{place}.", inputs) for place, own in enumerate(state["models"]))
+        yes = tuple(state["yes"])
+        if not models or len(yes) != len(models) or any(own not in (None, 0, 1) for own in yes):
+            raise ValueError("expected a model for each label")
+        return OneEach(models, yes)
+    raise ValueError(f"expected a model of one of the kinds {', '.join(KINDS)}, found {kind!r}")
+
+
+def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Linear:
+    places = tuple(state["categorical"])
+    known = tuple(arrays[f"{prefix}known.{place}"] for place in range(len(places)))
+    mean, scale, coefficients, intercept = (
+        arrays[prefix + name] for name in ("mean", "scale", "coefficients", "intercept")
+    )
+    own = Linear(mean, scale, coefficients, intercept, state["link"], places, known)
+    if own.link not in _LINKS or any(type(place) is not int or not 0 <= place < inputs for place in places):
+        raise ValueError("expected a link and places of inputs")
+    width = inputs - len(places) + sum(len(one) for one in known)
+    if own.mean.shape != (width,) or own.scale.shape != (width,) or own.coefficients.shape[-1] != width:
+        raise ValueError(f"expected coefficients of {width} inputs")
+    return own
+
+
+def _check_trees(trees: Trees, inputs: int) -> None:
+    """That each place is there, and that no way goes round in a circle."""
+    nodes = len(trees.feature)
+    sizes = {len(own) for own in (trees.feature, trees.threshold, trees.left, trees.right)}
+    places: NDArray[Any] = np.concatenate([trees.roots, trees.left, trees.right])
+    if (
+        len(sizes) > 1
+        or not len(trees.roots)
+        or trees.values.ndim != 2
+        or any(own.dtype.kind != "i" for own in (places, trees.feature))
+    ):
+        raise ValueError("expected trees")
+    if places.max() >= nodes or -1 - places.min() >= len(trees.values):
+        raise ValueError("expected places of nodes and leaves that there are")
+    if nodes and not (trees.feature.min() >= 0 and trees.feature.max() < inputs):
+        raise ValueError(f"expected trees of {inputs} inputs")
+    here = np.arange(nodes)
+    if any(((own >= 0) & (own <= here)).any() for own in (trees.left, trees.right)):
+        raise ValueError("expected nodes below their parents")
