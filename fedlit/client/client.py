@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedlit.client.settings import settings_of
+from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.nn import NetworkFactory
@@ -37,6 +38,7 @@ class FederatedClient(LightningModule):
     - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
     - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
+    - ``answer``: what a rule asks beside that;
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
       ``training_step`` call ``descend`` for each;
@@ -255,6 +257,26 @@ class FederatedClient(LightningModule):
         Args:
             steps: optimizer steps that it has taken since the last exchange.
         """
+
+    def answer(self, topic: str, tensors: State, rows: Rows) -> State:
+        """What a rule asks of clients of this class (:class:`fedlit.exchange.questions.Own`), from the client's own
+        rows. What it draws is a function of the run's seed, its name and the round.
+
+        Args:
+            topic: what is asked.
+            tensors: what is said with it; others may be given the same, so they are not changed.
+            rows: its training rows.
+
+        Returns:
+            Named tensors.
+
+        Raises:
+            ConfigError: nobody has taught it to answer.
+        """
+        raise ConfigError(
+            f"client {self.spec.name!r}: expected a client that can answer {topic!r}, found {type(self).__name__}; set "
+            "model.client to the class that exchange.rule is made for"
+        )
 
     def publish(self) -> State:
         """Further float32 tensors by name that travel with the federated ones; none by default.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError, told_as
 from fedlit.exchange.checked import Unchanged, check_received, failed
-from fedlit.exchange.questions import Blueprint, Losses, Question, bytes_of
+from fedlit.exchange.questions import Blueprint, Losses, Own, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
@@ -155,12 +155,16 @@ class _Asked:
         self._ask, self._sharing, self._bytes = ask, sharing, 0
         self._had: dict[str, set[int]] = {}
 
-    def __call__(self, questions: Mapping[str, Question]) -> Mapping[str, Tensor]:
+    def __call__(self, questions: Mapping[str, Question]) -> Mapping[str, Any]:
         questions = {name: self._fitting(name, question) for name, question in questions.items()}
         answers = self._ask(questions)
         for name, question in questions.items():
             states = question.states if isinstance(question, Losses) else ()
-            self._bytes += sum(map(bytes_of, states)) + bytes_of({"answer": answers[name]})
+            if isinstance(question, Own):
+                states = (question.tensors,)
+            answer = answers[name]
+            self._bytes += sum(map(bytes_of, states))
+            self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
             self._had.setdefault(name, set()).update(value.data_ptr() for own in states for value in own.values())
         return answers
 

@@ -5,6 +5,7 @@ takes over.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -45,7 +46,7 @@ class Exchange(Callback):
 
     Args:
         federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); empty for no
-            exchange at all.
+            exchange at all, unless the rule works by questions.
         every: ``step`` (each aligned step), ``epoch``, ``{steps: n}`` or ``{epochs: n}``.
         rule: what clients receive.
         rate: r, the share taken from what is received; 1 replaces.
@@ -96,7 +97,7 @@ class Exchange(Callback):
             problems.append(
                 f"exchange.participation: expected a share in (0, 1], found {participation}; 1 for all clients"
             )
-        if participation < 1 and not federated:
+        if participation < 1 and not federated and not (rule is not None and rule.by_questions):
             problems.append(
                 "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
             )
@@ -117,13 +118,18 @@ class Exchange(Callback):
         self._lost, self._lending = NotFinite(), Lending()
 
     @property
+    def on(self) -> bool:
+        """Whether there are exchanges at all."""
+        return bool(self.federated) or self.rule.by_questions
+
+    @property
     def not_finite(self) -> dict[str, int]:
         """Client → how often its state was not finite."""
         return self._lost.counts
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
-        return bool(self.federated) and due(self.every, step, last, epoch)
+        return self.on and due(self.every, step, last, epoch)
 
     def plan(self, members: Members) -> Sharing:
         """Fix which tensors of the clients are federated, once they are built; refuses what does not fit (see
@@ -137,14 +143,14 @@ class Exchange(Callback):
                 f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
                 f"found {self.minimum}"
             )
-        if self.federated:
+        if self.on:
             say_misspelt(type(self.rule), Rule, RULE_HOOKS)
             self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
         self._take_hold(members)
-        self.published = {name: planned(own, members.seed) if self.federated else {} for name, own in clients.items()}
+        self.published = {name: planned(own, members.seed) if self.on else {} for name, own in clients.items()}
         return self.sharing
 
     def _take_hold(self, members: Members) -> None:
@@ -169,7 +175,7 @@ class Exchange(Callback):
         """
         members = self._members(pl_module)
         if trainer.global_step == 0:
-            if self.federated and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
+            if self.on and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
                 self._begin(members)
             for name, client in members.clients.items():
                 self._tell(members, client, {key: value.clone() for key, value in client.federated.items()}, "start")
@@ -227,9 +233,13 @@ class Exchange(Callback):
             members.device,
         )
 
-        def answer(name: str, question: Question) -> Tensor:
+        asked = Counter[str]()
+
+        def answer(name: str, question: Question) -> Any:
             client = members.clients[name]
-            return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
+            asked[name] += 1
+            with isolated_rng(derive_seed(members.seed, "answer", name, number, asked[name]), members.device):
+                return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
 
         return self.transport.exchange(aggregation, number, collected, answer, measure=measure)
 

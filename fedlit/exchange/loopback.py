@@ -15,7 +15,6 @@ from copy import deepcopy
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
@@ -212,8 +211,8 @@ class Hub:
         self._remembered[self._next] = deepcopy(self.rule.state_dict())
         return outcome
 
-    def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Tensor]:
-        answers: dict[str, Tensor] = {}
+    def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Any]:
+        answers: dict[str, Any] = {}
         for site, channel in channels.items():
             own = {name: question_to(asked) for name, asked in questions.items() if self._homes[name] == site}
             if own:

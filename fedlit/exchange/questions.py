@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,10 +12,11 @@ from torch.func import functional_call
 
 from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
+from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import FederatedFunction, entering, function_of
 from fedlit.sharing import State, named_tensors
 
-__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Question", "bytes_of"]
+__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of"]
 
 ROWS = 4096
 """Rows that are evaluated at once."""
@@ -45,8 +46,22 @@ class InputRange:
     """Least and largest value of what enters the federated part, over the training rows: (2, *shape) float32."""
 
 
-Question = Losses | InputRange
-QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange}
+@dataclass(frozen=True)
+class Own:
+    """What clients of a class answer by themselves: named tensors, those that ``client.answer(topic, tensors, rows)``
+    returns.
+
+    Attributes:
+        topic: what is asked.
+        tensors: what is said with it, by name.
+    """
+
+    topic: str
+    tensors: State = field(default_factory=dict)
+
+
+Question = Losses | InputRange | Own
+QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, "own": Own}
 """By the name under which they travel."""
 
 
@@ -93,8 +108,10 @@ class Answerer:
         self.client, self.parameters, self.rows = client, parameters, rows
 
     @torch.no_grad()
-    def __call__(self, question: Question) -> Tensor:
+    def __call__(self, question: Question) -> Any:
         """The answer; each question says what it is."""
+        if isinstance(question, Own):
+            return self._own(question)
         was = {module: module.training for module in self.client.modules()}
         self.client.eval()
         try:
@@ -112,6 +129,14 @@ class Answerer:
             ]
             total.append(torch.stack(parts).sum() / len(self.rows))
         return torch.stack(total).float()
+
+    def _own(self, question: Question) -> State:
+        where = f"client {self.client.spec.name!r}: {type(self.client).__name__}.answer({question.topic!r})"
+        with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
+            found = self.client.answer(question.topic, question.tensors, self.rows)
+        if not isinstance(found, dict) or not all(isinstance(own, Tensor) for own in found.values()):
+            raise RunError(f"{where}: expected named tensors, found {type(found).__name__}; return a dictionary")
+        return found
 
     def _input_range(self) -> Tensor:
         found = torch.cat([entering(self.client, self.parameters, x) for x, _ in self._batches()])

@@ -21,7 +21,7 @@ DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
 written nowhere else."""
 
-Ask = Callable[[Mapping[str, Question]], Mapping[str, Tensor]]
+Ask = Callable[[Mapping[str, Question]], Mapping[str, Any]]
 Need = Literal["rows", "states", "answers", "model"]
 
 
@@ -57,7 +57,8 @@ class Round:
         updates: client → update, ordered by client name. Clients that took no part, or whose update was not finite,
             are left out.
         receivers: client → names of its federated tensors; all clients, those left out too.
-        ask: asks clients, all at once: ``ask({client: question})`` gives ``{client: answer}``.
+        ask: asks clients, all at once: ``ask({client: question})`` gives ``{client: answer}``: a tensor, or named
+            ones where the question says so.
         model: the clients' common part as it is before training.
     """
 
@@ -78,10 +79,13 @@ class Rule(ABC):
     Attributes:
         takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
         streams: whether it can add updates one after another and keep none: a transport may then sum on the way.
+        by_questions: whether it works by what it asks and needs no federated tensor: exchanges then take place where
+            ``exchange.federated`` is empty, too.
     """
 
     takes_masks: ClassVar[bool] = False
     streams: ClassVar[bool] = False
+    by_questions: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

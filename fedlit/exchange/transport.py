@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from fedlit.exchange.aggregation import Aggregation, Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
@@ -14,7 +12,7 @@ from fedlit.sharing import all_here
 
 __all__ = ["InProcess", "Transport"]
 
-Answer = Callable[[str, Question], Tensor]
+Answer = Callable[[str, Question], Any]
 """Asks a client here: (its name, the question) → the answer."""
 
 

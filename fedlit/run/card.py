@@ -57,11 +57,11 @@ def _kind(loop: FederatedLoop) -> str:
 
 def _shared(federation: Federation) -> str:
     exchange = federation.exchange
-    if exchange is None or not exchange.federated:
+    if exchange is None or not exchange.on:
         return "nothing: each client by itself"
     every: Any = exchange.every
     when = every if isinstance(every, str) else ", ".join(f"{number} {unit}" for unit, number in every.items())
-    return f"{', '.join(exchange.federated)}; every {when}, by {type(exchange.rule).__name__}"
+    return f"{', '.join(exchange.federated) or 'answers to questions'}; every {when}, by {type(exchange.rule).__name__}"
 
 
 def _trained(federation: Federation) -> str:

@@ -74,7 +74,7 @@ class Plan(Shown):
 
     def _sentence(self) -> str:
         exchange = self.exchange
-        if not exchange["patterns"]:
+        if not exchange["patterns"] and not exchange.get("by_questions"):
             return "No exchange: every client trains on its own rows alone."
         every = exchange["every"]
         when = (
@@ -83,8 +83,13 @@ class Plan(Shown):
         part = exchange["participation"]
         who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
         return (
-            f"Exchange {when}{who}: {len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
-            f"rule {exchange['rule']}, "
+            f"Exchange {when}{who}: "
+            + (
+                f"{len(exchange['federated'])} tensors matching {', '.join(exchange['patterns'])}; "
+                if exchange["patterns"]
+                else "no tensor of a network; "
+            )
+            + f"rule {exchange['rule']}, "
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
@@ -152,6 +157,7 @@ def make_plan(federation: Federation) -> Plan:
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
             **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
+            **({"by_questions": True} if exchange.rule.by_questions else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,

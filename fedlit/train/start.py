@@ -82,7 +82,7 @@ class Begun:
             ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
         """
         exchange = federation.exchange
-        if exchange is not None and exchange.federated and type(exchange.rule).begin is not Rule.begin:
+        if exchange is not None and exchange.on and type(exchange.rule).begin is not Rule.begin:
             raise ConfigError(
                 "model.start: expected a rule that leaves clients what they start from, found "
                 f"{type(exchange.rule).__name__}, which gives them something else; join with a frozen core (fedlit "

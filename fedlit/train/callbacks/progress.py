@@ -82,7 +82,7 @@ class Progress(ProgressBar):
         return parts + [
             f"round {callback.rounds}"
             for callback in getattr(trainer, "callbacks", [])
-            if isinstance(callback, Exchange) and callback.federated
+            if isinstance(callback, Exchange) and callback.on
         ]
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
