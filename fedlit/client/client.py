@@ -55,6 +55,8 @@ class FederatedClient(LightningModule):
     Attributes:
         private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that never travel, whatever
             ``exchange.federated`` says; set in a class whose method keeps a part at home.
+        requires: settings without which the class does not work: key (``data.align``, …, or ``exchange.rule``, by the
+            name of its class) → the values that will do, the first of which a message recommends.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: its federation is then stepped one client after another.
         stackable: whether alike clients may be stepped as one (:mod:`fedlit.engine.stack`). A subclass has to say so
@@ -70,6 +72,7 @@ class FederatedClient(LightningModule):
     """
 
     private: tuple[str, ...] = ()
+    requires: Mapping[str, tuple[str, ...]] = {}
     side_by_side = True
     stackable = True
     class_weight: Tensor | None

@@ -3,6 +3,7 @@
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
 from fedlit.methods.fedprox import FedProx
+from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
 
-__all__ = ["APFL", "CHFL", "FedProx", "IFedAvg"]
+__all__ = ["APFL", "CHFL", "FedProx", "Forest", "IFedAvg"]

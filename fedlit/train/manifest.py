@@ -163,6 +163,6 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
         found = f"a file that cannot be read ({type(error).__name__})"
     if found:
         raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {found}; use another one")
-    if resumable and not header.get("optimizer_states"):
+    if resumable and "optimizer_states" not in header:
         raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
     return header
