@@ -15,6 +15,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
@@ -35,7 +36,8 @@ class Forest(FederatedClient):
     :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a batch of trees, so
     that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches: 1`` is enough.
 
-    Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or ``none``. Codes of
+    Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or ``none``; so does a
+    number that is predicted (its task's ``targets: pooled``). Codes of
     categories count as ordered numbers, as in scikit-learn. In a node that asks for a column that the client does not
     have, all its rows go to a side that is drawn. A missing cell is what the encoder makes of it.
 
@@ -106,7 +108,11 @@ class Forest(FederatedClient):
         way = Way(self._classes, self.spec.num_features, tried)
         self._growing = party, way, rows, minimum > 1
         begun = party.start(drawn.roots(int(told["seed"]), int(told["trees"])))
-        return {**begun, "classes": np.array(self._classes)}
+        task = self.spec.task
+        target = (*task.classes, *task.meaning, getattr(task, "mean", 0.0), getattr(task, "scale", 1.0))
+        # whether they mean the same everywhere can be seen without saying what they mean
+        meaning = [derive_seed(0, *map(str, own)) for own in (self.spec.features, target)]
+        return {**begun, "classes": np.array(self._classes), "meaning": np.array(meaning)}
 
     def on_receive(self, received: State) -> None:
         """Add the trees that an exchange has given."""

@@ -91,12 +91,12 @@ class _Side:
 
     Args:
         start: what it said at the beginning.
-        noisy: whether what it says is: it then tells of every node, for nobody knows where it has no rows.
+        way: how trees are grown. With noise the party tells of every node, for nobody knows where it has no rows.
     """
 
-    def __init__(self, start: Arrays, noisy: bool) -> None:
-        self.noisy, self.totals = noisy, start["totals"]
-        told = self.totals.any(0) | noisy
+    def __init__(self, start: Arrays, way: Way) -> None:
+        self.noisy, self.totals = way.noise > 0, start["totals"]
+        told = self.totals.any(0) | self.noisy | (not way.classes)
         self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
         self.nodes = np.arange(len(self.totals))
         self._keep(self.totals, self.nodes, np.ones(len(self.totals), bool))
@@ -149,7 +149,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grow
     low, high = (np.repeat(own.astype(np.float64)[:, None], len(keys), 1) for own in box)
     count = len(keys)
     level = _Level(np.arange(count), keys, totals, low, high, np.zeros(count, np.int64))
-    sides = [_Side(own, way.noise > 0) for own in starts]
+    sides = [_Side(own, way) for own in starts]
     nodes = Nodes(totals)
     keep = np.stack([~way.done(totals), np.zeros(count, bool)], 1)
     split = _Split(np.full(count, -1), np.zeros(count, np.float32), totals, keep)

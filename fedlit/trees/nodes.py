@@ -98,31 +98,40 @@ def keys_of(grown: Grown, roots: drawn.Keys) -> drawn.Keys:
     return keys
 
 
+_TOGETHER = 3
+"""Levels between which nobody looks who has arrived: to look costs as much as a level."""
+
+
 def find_leaves(
-    x: NDArray[np.float32], feature: NDArray, threshold: NDArray, child: NDArray, roots: NDArray, chunk: int = 512
-) -> NDArray[np.int32]:
+    x: NDArray[np.float32], feature: NDArray, threshold: NDArray, child: NDArray, roots: NDArray, chunk: int = 2048
+) -> NDArray[np.int64]:
     """The leaf of each row in each tree, (n, trees).
 
     Args:
         x: (n, d)
-        feature: (nodes,) as of :class:`Grown`, like the next two.
+        feature: (nodes,) as of :class:`Grown`, like the next two; those of a leaf do not count.
         threshold: (nodes,)
         child: (nodes,)
         roots: (trees,) numbers of the roots.
         chunk: rows at a time.
     """
-    found = np.empty((len(x), len(roots)), np.int32)
+    leaf = feature < 0
+    feature = np.where(leaf, 0, feature).astype(np.int64)
+    threshold = np.where(leaf, np.float32(np.inf), threshold)  # a row stays in its leaf
+    child = np.where(leaf, np.arange(len(child)), child)
+    found = np.empty((len(x), len(roots)), np.int64)
     for start in range(0, len(x), chunk):
         rows = np.ascontiguousarray(x[start : start + chunk])
-        flat, width = rows.ravel(), rows.shape[1]
-        node = np.tile(roots.astype(np.int32), len(rows))
-        offset = np.repeat(np.arange(len(rows), dtype=np.int32) * width, len(roots))
-        place = np.flatnonzero(feature[node] >= 0)
-        here, offset = node[place], offset[place]
+        cells, width = rows.ravel(), rows.shape[1]
+        end = here = np.tile(roots.astype(np.int64), len(rows))
+        offset = np.repeat(np.arange(len(rows)) * width, len(roots))
+        place = np.arange(len(here))
         while len(place):
-            here = child[here] + (flat[offset + feature[here]] > threshold[here])
-            inner = feature[here] >= 0
-            node[place] = here
-            place, here, offset = place[inner], here[inner], offset[inner]
-        found[start : start + chunk] = node.reshape(len(rows), -1)
+            for _ in range(_TOGETHER):
+                right = cells.take(feature.take(here) + offset) > threshold.take(here)
+                here = child.take(here) + right
+            end[place] = here
+            going = np.flatnonzero(~leaf.take(here))
+            here, offset, place = here.take(going), offset.take(going), place.take(going)
+        found[start : start + chunk] = end.reshape(len(rows), -1)
     return found

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Need, Round, Rule
 from fedlit.seeding import derive_seed
@@ -147,7 +147,7 @@ class GrowForest(Rule):
         begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise}
         start = {key: np.array(own) for key, own in {**begin, "max_features": self.max_features}.items()}
         starts = ask("start", [start] * len(clients))
-        self._refuse_other_shapes(clients, starts)
+        self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
         way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise)
@@ -156,13 +156,16 @@ class GrowForest(Rule):
         sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)
 
-    def _refuse_other_shapes(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
-        shapes = [(len(own["low"]), int(own["classes"])) for own in starts]
-        for name, shape in zip(clients, shapes, strict=True):
-            if shape != shapes[0]:
-                raise RunError(
-                    f"client {name!r}: expected the {shapes[0][0]} columns and {shapes[0][1]} classes of "
-                    f"{clients[0]!r}, found {shape[0]} and {shape[1]}; set data.align: both"
+    def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
+        for name, own in zip(clients, starts, strict=True):
+            columns, target = own["meaning"] == starts[0]["meaning"]
+            if not columns or not target:
+                what, advice = ("columns", "data.align: both") if not columns else ("classes", "data.align: both")
+                if columns and not own["classes"]:
+                    what, advice = "units of the target", "the task's targets: pooled"
+                raise ConfigError(
+                    f"client {name!r}: expected the {what} of {clients[0]!r}, which GrowForest needs, found others; "
+                    f"set {advice}"
                 )
 
 
