@@ -160,10 +160,9 @@ class _Asked:
         answers = self._ask(questions)
         for name, question in questions.items():
             states = question.states if isinstance(question, Losses) else ()
-            if isinstance(question, Own):
-                states = (question.tensors,)
-            answer = answers[name]
-            self._bytes += sum(map(bytes_of, states))
+            answer, own = answers[name], question.tensors if isinstance(question, Own) else {}
+            # of its own questions nothing is kept: another tensor may lie where one of theirs lay
+            self._bytes += sum(map(bytes_of, states)) + bytes_of(own)
             self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
             self._had.setdefault(name, set()).update(value.data_ptr() for own in states for value in own.values())
         return answers
