@@ -43,6 +43,7 @@ HOMES = {
     "FederatedClient": "fedlit.client.client",
     "FederatedData": "fedlit.data.module",
     "FederatedLoop": "fedlit.train.loop",
+    "Forest": "fedlit.methods",
     "GlobalLayers": "fedlit.nn",
     "Grouping": "fedlit.names",
     "Heart": "fedlit.data.sources",

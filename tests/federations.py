@@ -20,8 +20,8 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC, Newton
-from fedlit.methods import APFL, CHFL, FedProx, IFedAvg, PooledLogistic
+from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC, GrowForest, Newton
+from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -202,6 +202,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "exchange": {"federated": ["core"]},
         "data": {"num_bins": 4},
     },
+    "forest": {
+        "loop": {"client": Forest},
+        "exchange": {"rule": partial(GrowForest, 3, minimum=2, noise=0.2)},
+        "align": "both",
+        "data": {"scaling": "pooled"},
+    },
     "global layers, batches of 8": {
         "exchange": {"federated": ["core"]},
         "data": {"batches": None, "batch_size": 8},
@@ -231,7 +237,7 @@ CLUSTERED: dict[str, dict[str, Any]] = {
         "exchange": {"federated": ["prior"], "rule": Newton},
     },
 }
-FEDERATED = [name for name in METHODS if name not in ("local", "centralized")]
+FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]
 
 
 def client_around(method: dict[str, Any], network: Any) -> Any:
@@ -248,8 +254,14 @@ def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
 
 
 def weights(run: Run) -> dict[str, Tensor]:
-    """All tensors of all clients, by client and name."""
-    return {name: value.clone() for name, value in run.loop.state_dict().items()}
+    """All tensors of all clients, by client and name, with what clients remember beside their network."""
+    remembered = {
+        f"{owner}.{name}.{key}": value
+        for owner, client in ((f"clients.{name}", own) for name, own in run.loop.federation.items())
+        for name, state in client.state.items()
+        for key, value in (state.items() if isinstance(state, dict) else [])
+    }
+    return {name: value.clone() for name, value in {**run.loop.state_dict(), **remembered}.items()}
 
 
 def different(first: dict[str, Tensor], second: dict[str, Tensor]) -> list[str]:

@@ -3,7 +3,8 @@
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
 from fedlit.methods.fedprox import FedProx
+from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
 from fedlit.methods.pooled_logistic import PooledLogistic
 
-__all__ = ["APFL", "CHFL", "FedProx", "IFedAvg", "PooledLogistic"]
+__all__ = ["APFL", "CHFL", "FedProx", "Forest", "IFedAvg", "PooledLogistic"]

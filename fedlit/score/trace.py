@@ -96,7 +96,9 @@ def _graph_of(program: torch.export.ExportedProgram, where: str) -> tuple[dict[s
         names = set(_names(args)) | set(_names(kwargs))
         if names <= constants.keys() and names:
             with torch.no_grad():
-                constants[node.name] = OPS[op](*_computed(args, constants), **_computed(kwargs, constants))
+                constants[node.name] = OPS[op](
+                    *_computed(args, constants), **{key: _computed(own, constants) for key, own in kwargs.items()}
+                )
             continue
         nodes.append({"name": node.name, "op": op, "args": args, "kwargs": kwargs})
     output = str(results[0].arg.name)

@@ -167,11 +167,25 @@ class Federation(Mapping[str, FederatedClient]):
             client.scheduler_interval = default.scheduler_interval
             client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
             self._check_batch_size(name, client)
+            self._check_settings(name, client)
             client.on_rows(data.train_loaders[name].rows)
         self.clients = made
         self.personal.check(made)
         if self.exchange is not None:
             self.exchange.plan(self)
+
+    def _check_settings(self, name: str, client: FederatedClient) -> None:
+        for key, wanted in client.requires.items():
+            if key == "exchange.rule":
+                kinds = type(self.exchange.rule).__mro__ if self.exchange is not None else ()
+                found = [kind.__name__ for kind in kinds] or ["none"]
+            else:
+                found = [getattr(self.data, key.removeprefix("data."))]
+            if not set(found) & set(wanted):
+                raise ConfigError(
+                    f"client {name!r}: {type(client).__name__} expected {key}: {' or '.join(wanted)}, found {found[0]}"
+                    f"; set {key}: {wanted[0]}, or another model.client"
+                )
 
     def _check_batch_size(self, name: str, client: FederatedClient) -> None:
         loader = self.data.train_loaders[name]

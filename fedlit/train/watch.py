@@ -66,7 +66,9 @@ class Watch:
         if not client.takes_steps:
             return ""
         kind = type(client).__name__
-        silent, unchanged = name not in self._told, name not in self._changed and any(True for _ in client.parameters())
+        if not any(True for _ in client.parameters()):
+            return ""  # it learns otherwise
+        silent, unchanged = name not in self._told, name not in self._changed
         if silent and client.automatic_optimization:
             return f"{kind}.training_step returned None in every step, so that nothing was learnt; return the loss"
         if unchanged and not client.automatic_optimization:

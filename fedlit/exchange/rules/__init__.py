@@ -4,6 +4,7 @@ from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.cfl import CFL, Agglomerative
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.fedgmcc import FedGMCC
+from fedlit.exchange.rules.forest import GrowForest
 from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.mean import Mean, mean
 from fedlit.exchange.rules.momentum import FedAvgM
@@ -18,6 +19,7 @@ __all__ = [
     "Clustering",
     "FedAvgM",
     "FedGMCC",
+    "GrowForest",
     "Mean",
     "Newton",
     "Round",

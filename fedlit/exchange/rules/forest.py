@@ -1,0 +1,190 @@
+"""The rule by which clients grow a forest together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.rule import DOWN, Need, Round, Rule
+from fedlit.seeding import derive_seed
+from fedlit.sharing import Sharing, State
+from fedlit.trees import keys as drawn
+from fedlit.trees.grow import Way, grow
+from fedlit.trees.nodes import Grown
+from fedlit.trees.party import Arrays
+
+__all__ = ["GrowForest"]
+
+
+class GrowForest(Rule):
+    """Grows a batch of extremely randomised trees in each exchange, all at once and level by level, by asking clients
+    of :class:`fedlit.Forest` for sums.
+
+    Every draw is a function of the round's seed, the tree and the way from its root to a node, so that nobody has to be
+    asked for it. A threshold is drawn in the box that a node's ancestors leave of a column's range; where it leaves no
+    row on one side, the box shrinks to it, and it is drawn again, at most 12 times. Clients tell how many of a node's
+    rows, of each class, are not above a threshold, or for a number rows, sum and sum of squares, in whole multiples of
+    1/65536. These are added, and the best split is told. With ``minimum: 1`` and no noise the trees are, bit for bit,
+    those that grow on the rows of all in one place.
+
+    What clients tell reveals: in every node how many of a client's rows of each class are there, which with
+    ``minimum: 1`` comes down to single rows and bounds of their values. A minimum of k leaves no count of 1 to k − 1:
+    where a split puts fewer of a client's rows of a class on one side, all of them are counted on the other, and a
+    class of fewer rows is not told at all; where trees end, the client goes on by itself. Sums of a number are told of
+    k rows or more. Neither this nor the noise is a guarantee of privacy: the counts of many trees together say more
+    than one, and noise is drawn from the run's seed: who knows the seed can take it away.
+
+    Args:
+        trees: in each exchange.
+        thresholds: drawn for each column of a node; the first that leaves rows on both sides counts.
+        minimum: a client's least number of rows, of a class where there are classes, that is told; 1 tells all.
+        exact: whether clients tell the least and the largest value of each column in every node, between which
+            thresholds are drawn, as scikit-learn does: twice as many messages, and single values are told.
+        noise: scale b of two-sided geometric noise on each count, P(z) ∝ exp(−|z| / b); 0 for none. Sums of numbers
+            get b standard deviations of the target for each.
+        max_features: share of the columns that a node tries.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> GrowForest(trees=50).asks.partition(":")[0]
+        'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions)'
+    """
+
+    by_questions: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        trees: int = 25,
+        thresholds: int = 2,
+        minimum: int = 5,
+        exact: bool = False,
+        noise: float = 0.0,
+        max_features: float = 1.0,
+    ) -> None:
+        problems = [
+            f"GrowForest: {name}: expected {wanted}, found {found}"
+            for name, found, wanted, fits in (
+                ("trees", trees, "at least 1", trees >= 1),
+                ("thresholds", thresholds, f"1 to {drawn.LARGEST}", 1 <= thresholds <= drawn.LARGEST),
+                ("minimum", minimum, "at least 1 row (1 tells every count)", minimum >= 1),
+                ("noise", noise, "at least 0 (none)", noise >= 0),
+                ("max_features", max_features, "a share of the columns in (0, 1]", 0 < max_features <= 1),
+            )
+            if not fits
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems))
+        self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
+        self.noise, self.max_features = noise, max_features
+        self._grown: dict[str, float] = {}
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Answers of each client; sums over clients would do only for a minimum of 1."""
+        return frozenset({"answers", "states"})
+
+    @property
+    def asks(self) -> str:
+        """Sums, and what limits them."""
+        told = (
+            f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
+            "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
+            "range of each column, in whole numbers"
+        )
+        if self.exact:
+            told += "; also the least and the largest value of each column in each node"
+        few = (
+            f"no number of rows from 1 to {self.minimum - 1} is told"
+            if self.minimum > 1
+            else "single rows are told: minimum is 1"
+        )
+        noise = f"; each is told with noise of scale {self.noise:g}, which is no guarantee" if self.noise else ""
+        return f"{told}; {few}{noise}"
+
+    @property
+    def sends(self) -> str:
+        """The trees."""
+        return "the trees: columns, thresholds, and what all told of each leaf"
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """Nodes of the last trees, and questions that each client was asked for them."""
+        return self._grown
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+        """Refuse to share tensors as well."""
+        if sharing.all_names:
+            raise ConfigError(
+                "exchange.federated: expected [] with GrowForest, which works by questions alone, found patterns that "
+                f"match {sharing.all_names[0]}; set exchange.federated: []"
+            )
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """Grow trees, and give them to all."""
+        clients, questions = list(round.updates), 0
+
+        def ask(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
+            nonlocal questions
+            questions += 1
+            said = {
+                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in own.items()})
+                for name, own in zip(clients, told, strict=True)
+                if own is not None
+            }
+            answers = round.ask(said)
+            return [{key: own.numpy() for key, own in answers.get(name, {}).items()} for name in clients]
+
+        seed = derive_seed(round.seed, "forest")
+        begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise}
+        start = {key: np.array(own) for key, own in {**begin, "max_features": self.max_features}.items()}
+        starts = ask("start", [start] * len(clients))
+        self._refuse_others(clients, starts)
+        columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
+        tried = max(1, int(np.rint(self.max_features * columns)))
+        way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise)
+        grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
+        self._grown = {"nodes": float(len(grown.feature)), "questions": float(questions)}
+        sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
+        return dict.fromkeys(round.receivers, sent)
+
+    def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
+        for name, own in zip(clients, starts, strict=True):
+            columns, target = own["meaning"] == starts[0]["meaning"]
+            if not columns or not target:
+                what, advice = ("columns", "data.align: both") if not columns else ("classes", "data.align: both")
+                if columns and not own["classes"]:
+                    what, advice = "units of the target", "the task's targets: pooled"
+                raise ConfigError(
+                    f"client {name!r}: expected the {what} of {clients[0]!r}, which GrowForest needs, found others; "
+                    f"set {advice}"
+                )
+
+
+def _tensor(own: NDArray) -> Tensor:
+    return torch.from_numpy(np.asarray(own, order="C"))
+
+
+def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
+    """The trees as clients take them; what was told of nodes that are split they do not need."""
+    totals = grown.totals[grown.leaves]
+    fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
+    own: dict[str, Any] = {
+        "feature": grown.feature,
+        "threshold": grown.threshold,
+        "child": grown.child,
+        "totals": totals.astype(np.int16) if fits else totals,
+        "seed": np.array(seed),
+        "trees": np.array(grown.roots),
+    }
+    # a leaf has no threshold: no number that travels is infinite
+    own["threshold"] = np.where(grown.leaves, np.float32(0), own["threshold"])
+    return {name: _tensor(value) for name, value in own.items()}

@@ -1,0 +1,205 @@
+"""A forest grown together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees",
+Machine Learning 63:3-42) of the rows of all clients, without moving a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.encoding import Rows
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError, DataError
+from fedlit.seeding import derive_seed
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Classification, Regression
+from fedlit.trees import keys as drawn
+from fedlit.trees.finish import finished
+from fedlit.trees.grow import Way
+from fedlit.trees.nodes import Grown, find_leaves
+from fedlit.trees.party import Party
+
+__all__ = ["Forest"]
+
+_LEAST = 1e-6
+"""The share of a class that no tree predicts, so that its logarithm is finite."""
+
+
+class Forest(FederatedClient):
+    """A client whose model is trees, which all clients grow together by answering the questions of
+    :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a batch of trees, so
+    that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches: 1`` is enough.
+
+    Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or ``none``; so does a
+    number that is predicted (its task's ``targets: pooled``). Codes of
+    categories count as ordered numbers, as in scikit-learn. In a node that asks for a column that the client does not
+    have, all its rows go to a side that is drawn. A missing cell is what the encoder makes of it.
+
+    It predicts the mean over trees of the shares of classes in leaves, or of numbers. The loss takes a class that no
+    tree predicts for a share of 1e-6.
+
+    With a minimum above 1 the client goes on by itself where the trees of all end: its rows there are split by draws of
+    the same kind, until they are of one class. These ends never leave it, and clients then predict differently.
+
+    Args:
+        spec: the client's description.
+
+    Raises:
+        ConfigError: a task that is neither classification nor regression by squared error.
+
+    Example:
+        >>> client = Forest(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()))
+        >>> client.probabilities(client(torch.zeros(1, 2))).tolist()  # before it has trees
+        [[0.5, 0.5]]
+    """
+
+    automatic_optimization = False
+    requires: Mapping[str, tuple[str, ...]] = {
+        "data.align": ("both",),
+        "data.scaling": ("pooled", "none"),
+        "exchange.rule": ("GrowForest",),
+    }
+
+    def __init__(self, spec: ClientSpec) -> None:
+        super().__init__(spec, None)
+        task = spec.task
+        if not isinstance(task, Classification | Regression) or getattr(task, "kind", "squared") != "squared":
+            what = f"{task.name} with loss: huber" if isinstance(task, Regression) else task.name
+            raise ConfigError(
+                f"client {spec.name!r}: Forest: expected a task of one label, or of a number with loss: squared, found "
+                f"{what}; leave the client out, or use another model.client"
+            )
+        self._classes = len(task.classes)
+        self._lacks = [place for place, name in enumerate(spec.features) if name in set(spec.absent)]
+        self._growing: tuple[Party, Way, Rows, bool] | None = None
+
+    # ------------------------------------------------------------------ growth
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
+        """Nothing: trees grow in exchanges."""
+
+    def configure_optimizers(self) -> None:
+        """None."""
+
+    def answer(self, topic: str, tensors: State, rows: Rows) -> State:
+        """What :class:`~fedlit.exchange.rules.forest.GrowForest` asks: ``start``, then ``ranges`` and ``counts``."""
+        own = {name: value.cpu().numpy() for name, value in tensors.items()}
+        if topic == "forest/start":
+            return _tensors(self._start(own, rows))
+        kind = topic.removeprefix("forest/")
+        if self._growing is None or kind not in ("ranges", "counts"):
+            return super().answer(topic, tensors, rows)
+        return _tensors(getattr(self._growing[0], kind)(own))
+
+    def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
+        minimum, noise = int(told["minimum"]), float(told["noise"])
+        x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+        try:
+            party = Party(x, y, self._classes, self._lacks, minimum, noise, int(torch.randint(2**62, ())))
+        except DataError as error:
+            raise DataError(f"client {self.spec.name!r}: {error}") from error
+        tried = max(1, round(float(told["max_features"]) * self.spec.num_features))
+        way = Way(self._classes, self.spec.num_features, tried)
+        self._growing = party, way, rows, minimum > 1
+        begun = party.start(drawn.roots(int(told["seed"]), int(told["trees"])))
+        task = self.spec.task
+        target = (*task.classes, *task.meaning, getattr(task, "mean", 0.0), getattr(task, "scale", 1.0))
+        # whether they mean the same everywhere can be seen without saying what they mean
+        meaning = [derive_seed(0, *map(str, own)) for own in (self.spec.features, target)]
+        return {**begun, "classes": np.array(self._classes), "meaning": np.array(meaning)}
+
+    def on_receive(self, received: State) -> None:
+        """Add the trees that an exchange has given."""
+        if "down/feature" not in received:
+            return
+        told = {name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()}
+        leaves = told["feature"] < 0
+        totals = np.zeros((len(leaves), told["totals"].shape[1]), np.int64)
+        totals[leaves] = told["totals"]
+        roots = int(told["trees"])
+        grown = Grown(told["feature"], told["threshold"], told["child"], totals, roots)
+        way, rows, alone = Way(self._classes, self.spec.num_features, 1), None, False
+        if self._growing is not None:
+            _, way, rows, alone = self._growing
+        x = rows.x.cpu().numpy() if rows is not None else np.zeros((0, self.spec.num_features), np.float32)
+        y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
+        keys = drawn.roots(int(told["seed"]), roots)
+        grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone)
+        self._add(grown, values)
+        self._growing = None
+
+    def _add(self, grown: Grown, values: np.ndarray) -> None:
+        """Behind the trees that are there; leaves of one prediction share it."""
+        leaves = grown.leaves
+        kinds, place = np.unique(values[leaves], axis=0, return_inverse=True)
+        child = grown.child.copy()
+        child[leaves] = place.ravel()
+        new = {
+            "feature": grown.feature,
+            "threshold": grown.threshold,
+            "child": child,
+            "values": kinds,
+            "roots": np.arange(grown.roots, dtype=np.int32),
+        }
+        fresh = {name: torch.from_numpy(own) for name, own in new.items()}
+        depth = _depth(grown)
+        if (old := self.state.get("trees")) is not None:
+            inner, nodes, kinds_before = ~torch.from_numpy(leaves), len(old["feature"]), len(old["values"])
+            fresh["child"] = fresh["child"] + torch.where(inner, nodes, kinds_before).int()
+            fresh["roots"] = fresh["roots"] + nodes
+            fresh = {name: torch.cat([old[name].cpu(), own]) for name, own in fresh.items()}
+            depth = max(depth, self.state["depth"])
+        self.state["trees"], self.state["depth"] = fresh, depth
+
+    # ------------------------------------------------------------------ prediction
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logarithms of shares, or standardised numbers.
+
+        Shape:
+            - x: (n, d) float32
+            - output: (n, num_outputs)
+        """
+        if "trees" not in self.state:
+            return x.new_zeros(x.shape[0], self.spec.num_outputs)
+        trees = {name: own.to(x.device) for name, own in self.state["trees"].items()}
+        values: Tensor = trees["values"][self._leaves(x, trees)].mean(1)
+        if not self._classes:
+            return values
+        logits = values.clamp(min=_LEAST).log()
+        return logits[:, 1:] - logits[:, :1] if self._classes == 2 else logits
+
+    def _leaves(self, x: Tensor, trees: Mapping[str, Tensor]) -> Tensor:
+        """Places in ``values``, (n, trees)."""
+        if not torch.compiler.is_exporting():
+            own = {name: value.cpu().numpy() for name, value in trees.items()}
+            found = find_leaves(
+                x.detach().float().cpu().numpy(), own["feature"], own["threshold"], own["child"], own["roots"]
+            )
+            return torch.from_numpy(own["child"][found].astype(np.int64)).to(x.device)
+        feature, child = trees["feature"].long(), trees["child"].long()
+        node = trees["roots"].long().expand(x.shape[0], -1)
+        for _ in range(self.state["depth"]):
+            column = feature[node]
+            right = x.gather(1, column.clamp(min=0)) > trees["threshold"][node]
+            node = torch.where(column < 0, node, child[node] + right.long())
+        return child[node]
+
+
+def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.asarray(own, order="C")) for name, own in arrays.items()}
+
+
+def _depth(grown: Grown) -> int:
+    """Splits on the longest way from a root to a leaf."""
+    level, depth = np.arange(grown.roots), 0
+    while len(level := level[~grown.leaves[level]]):
+        level = np.concatenate([grown.child[level], grown.child[level] + 1])
+        depth += 1
+    return depth

@@ -1,0 +1,301 @@
+"""Trees from sums: which node is split where. It sees no row.
+
+Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine Learning 63:3-42):
+each column of a node gets a threshold that is drawn, and the best of these splits it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.trees import keys as drawn
+from fedlit.trees.nodes import Grown, Nodes
+from fedlit.trees.party import Arrays, Party
+
+__all__ = ["TRIES", "Ask", "Way", "asking", "grow"]
+
+TRIES = 12
+"""How often thresholds are drawn for a node before it becomes a leaf."""
+
+Ask = Callable[[str, Sequence["dict[str, NDArray] | None"]], Sequence[Arrays]]
+"""Asks all parties at once: (topic, what each is told; None for one that is not asked) → answers."""
+
+Totals = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How trees are grown.
+
+    Attributes:
+        classes: how many there are; 0 for numbers.
+        columns: d.
+        tried: columns of a node that are tried.
+        thresholds: drawn for each column; the first that leaves rows on both sides counts. One if ``exact``.
+        exact: whether thresholds are drawn between least and largest value of the node's rows, which are asked for;
+            else in the box that the node's ancestors leave, which shrinks where it has no rows.
+        noise: scale of the noise on what is told.
+    """
+
+    classes: int
+    columns: int
+    tried: int
+    thresholds: int = 2
+    exact: bool = False
+    noise: float = 0.0
+
+    def done(self, totals: Totals) -> NDArray[np.bool_]:
+        """Whether nodes are leaves: of one class, or one number, or too small for the noise."""
+        if self.classes:
+            rows, pure = totals.sum(1), (totals > 0).sum(1) <= 1
+        else:
+            rows, own = totals[:, 0], totals[:, 1:].astype(np.float64)
+            pure = rows * own[:, 1] - own[:, 0] ** 2 <= 1e-12 * rows * own[:, 1]
+        least: NDArray[np.bool_] = pure | (rows < 2 + math.ceil(4 * self.noise))
+        return least
+
+
+@dataclass
+class _Level:
+    """Open nodes: their numbers, keys, sums, boxes (columns, nodes), and how often each was tried."""
+
+    number: NDArray[np.int64]
+    keys: drawn.Keys
+    totals: Totals
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    tried: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass
+class _Split:
+    """What becomes of open nodes: column (−1 if not split), threshold, sums on the left, which children stay open."""
+
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float32]
+    left: Totals
+    keep: NDArray[np.bool_]
+
+
+class _Side:
+    """What is known of one party: which open nodes have rows of it, and its sums there.
+
+    Args:
+        start: what it said at the beginning.
+        way: how trees are grown. With noise the party tells of every node, for nobody knows where it has no rows.
+    """
+
+    def __init__(self, start: Arrays, way: Way) -> None:
+        self.noisy, self.totals = way.noise > 0, start["totals"]
+        told = self.totals.any(0) | self.noisy | (not way.classes)
+        self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
+        self.nodes = np.arange(len(self.totals))
+        self._keep(self.totals, self.nodes, np.ones(len(self.totals), bool))
+
+    def _keep(self, totals: Totals, nodes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
+        if not self.noisy:
+            kept = kept & totals.any(1)
+        self.totals, self.nodes = totals[kept], nodes[kept]
+
+    def go_on(self, split: _Split, left: Totals) -> dict[str, NDArray]:
+        """What the party is told of a level that has been decided; ``left`` are its own sums there."""
+        own = self.nodes
+        feature, keep = split.feature[own], split.keep[own]
+        told = {"feature": feature.astype(np.int16), "threshold": split.threshold[own], "keep": keep}
+        left = np.where((feature >= 0)[:, None], left, self.totals)
+        place = (np.cumsum(split.keep) - 1).reshape(-1, 2)[own]
+        both = np.stack([left, self.totals - left], 1).reshape(-1, left.shape[1])
+        self._keep(both, place.ravel(), keep.ravel())
+        return told
+
+
+def asking(parties: Sequence[Party]) -> Ask:
+    """Asks parties that are here."""
+    return lambda topic, told: [
+        {} if own is None else getattr(party, topic)(own) for party, own in zip(parties, told, strict=True)
+    ]
+
+
+def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grown:
+    """Grow all trees at once.
+
+    Args:
+        ask: asks parties.
+        starts: what each said at the beginning (see :meth:`fedlit.trees.party.Party.start`).
+        keys: of the nodes to start from.
+        way: how.
+
+    Returns:
+        Nodes; the first are those that it started from.
+
+    Example:
+        >>> x = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), drawn.roots(8, 1)
+        >>> grown = grow(asking([party]), [party.start(keys)], keys, Way(classes=2, columns=1, tried=1))
+        >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
+        (0, [[2, 0], [0, 2]])
+    """
+    totals: Totals = np.sum([own["totals"] for own in starts], 0)
+    box = [np.min([own["low"] for own in starts], 0), np.max([own["high"] for own in starts], 0)]
+    low, high = (np.repeat(own.astype(np.float64)[:, None], len(keys), 1) for own in box)
+    count = len(keys)
+    level = _Level(np.arange(count), keys, totals, low, high, np.zeros(count, np.int64))
+    sides = [_Side(own, way) for own in starts]
+    nodes = Nodes(totals)
+    keep = np.stack([~way.done(totals), np.zeros(count, bool)], 1)
+    split = _Split(np.full(count, -1), np.zeros(count, np.float32), totals, keep)
+    lefts = [own.totals for own in sides]
+    while True:
+        told = [own.go_on(split, left) for own, left in zip(sides, lefts, strict=True)]
+        level = _next(level, split, nodes, first=len(nodes) == count)
+        if not len(level):
+            return nodes.grown()
+        split, lefts = _decide(ask, level, sides, told, way)
+
+
+def _asked(ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side]) -> list[Arrays]:
+    """Those who have open nodes; the others never have any again."""
+    open_ = [own if len(side.nodes) else None for own, side in zip(told, sides, strict=True)]
+    return list(ask(topic, open_))
+
+
+def _decide(
+    ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Way
+) -> tuple[_Split, list[Totals]]:
+    """How each node of a level is split, and each party's own sums on the left."""
+    if way.exact:
+        level.low, level.high = np.full_like(level.low, np.inf), np.full_like(level.high, -np.inf)
+        for side, own in zip(sides, _asked(ask, "ranges", told, sides), strict=True):
+            if own:
+                level.low[:, side.nodes] = np.minimum(level.low[:, side.nodes], own["low"])
+                level.high[:, side.nodes] = np.maximum(level.high[:, side.nodes], own["high"])
+        told = [{} for _ in sides]
+    thresholds, line = _thresholds(level, way)
+    told = [own | {"thresholds": thresholds[:, :, side.nodes]} for own, side in zip(told, sides, strict=True)]
+    answers = [own.get("left") for own in _asked(ask, "counts", told, sides)]
+    left = np.zeros((level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64)
+    for side, own in zip(sides, answers, strict=True):
+        if own is not None:
+            _add(left, own, side)
+    split, number = _best(level, left, thresholds, line, way)
+    lefts = []
+    for side, own in zip(sides, answers, strict=True):
+        mine = np.zeros_like(side.totals)
+        if own is not None:
+            at = np.arange(len(side.nodes))
+            mine[:, side.sums] = own[:, np.maximum(split.feature, 0)[side.nodes], number[side.nodes], at].T
+        lefts.append(mine)
+    return split, lefts
+
+
+def _add(left: Totals, own: NDArray, side: _Side) -> None:
+    everywhere = len(side.nodes) == left.shape[-1]
+    for place, number in enumerate(np.arange(len(left))[side.sums]):
+        if everywhere:
+            left[number] += own[place]
+        else:
+            left[number][..., side.nodes] += own[place]
+
+
+def _thresholds(level: _Level, way: Way) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Drawn for each column and node (columns, thresholds, nodes), NaN where a column is not tried; and a number for
+    each column and node by which equals are told apart.
+    """
+    line = drawn.uniform(level.keys, drawn.FEATURE, way.columns, attempts=level.tried)
+    used = level.high > level.low
+    if way.tried < way.columns:
+        place = np.argsort(np.argsort(np.where(used, -line, 1.0), 0), 0)
+        used &= place < way.tried
+    width = np.where(used, level.high - level.low, np.nan)
+    low = np.where(used, level.low, 0.0)
+    count = 1 if way.exact else way.thresholds
+    drawn_ = [
+        drawn.uniform(level.keys, drawn.THRESHOLD, way.columns, number, level.tried) * width + low
+        for number in range(count)
+    ]
+    thresholds = np.stack(drawn_, 1).astype(np.float32)
+    if way.exact:  # rounded to the largest value, a threshold would leave nothing on the right
+        thresholds = np.where(thresholds >= level.high[:, None], level.low[:, None], thresholds).astype(np.float32)
+        thresholds[~used[:, None]] = np.nan
+    return thresholds, line
+
+
+def _best(
+    level: _Level, left: Totals, thresholds: NDArray[np.float32], line: NDArray[np.float64], way: Way
+) -> tuple[_Split, NDArray[np.int64]]:
+    """The best split of each node, and which of its column's thresholds it is."""
+    rows = left.sum(0, dtype=left.dtype) if way.classes else left[0]
+    total = level.totals.sum(-1) if way.classes else level.totals[:, 0]
+    used = ~np.isnan(thresholds)
+    valid = used & (rows > 0) & (rows < total)
+    if not way.exact:
+        for number in range(thresholds.shape[1]):
+            own = thresholds[:, number].astype(np.float64)
+            nothing = used[:, number] & (rows[:, number] <= 0)
+            level.low = np.where(nothing, np.maximum(level.low, own), level.low)
+            nothing = used[:, number] & (rows[:, number] >= total)
+            level.high = np.where(nothing, np.minimum(level.high, own), level.high)
+    number = valid.argmax(1)
+    at = np.arange(len(line))[:, None], number, np.arange(len(level))[None]
+    ours = left[:, *at]
+    score = np.where(valid[at], _score(ours, rows[at], level.totals.T, total, way), -np.inf)
+    feature = np.where(score >= score.max(0), line, -1.0).argmax(0)
+    nodes = np.arange(len(level))
+    good = np.isfinite(score[feature, nodes])
+    number = number[feature, nodes]
+    mine = ours[:, feature, nodes].T.astype(np.int64)
+    again = ~good & (not way.exact) & (level.tried + 1 < TRIES) & (level.high > level.low).any(0)
+    keep = ~np.stack([way.done(mine), way.done(level.totals - mine)], 1) & good[:, None]
+    keep[again, 0] = True
+    threshold = np.where(good, thresholds[feature, number, nodes], np.float32(0))
+    return _Split(np.where(good, feature, -1), threshold, mine, keep), number
+
+
+def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) -> NDArray[np.float64]:
+    """What a split explains: larger is purer by Gini's impurity, or by the variance."""
+    if not way.classes:
+        left, totals = left[1:2], totals[1:2]
+    found, others = np.zeros(rows.shape), np.zeros(rows.shape)
+    for own, both in zip(left.astype(np.float64), totals.astype(np.float64), strict=True):
+        found += own**2
+        others += (both - own) ** 2
+    found /= np.maximum(rows, 1)
+    others /= np.maximum(total - rows, 1)
+    found += others
+    return found
+
+
+def _next(level: _Level, split: _Split, nodes: Nodes, *, first: bool) -> _Level:
+    """The open nodes of the next level; finished ones are remembered."""
+    good = np.flatnonzero(split.feature >= 0)
+    feature, threshold, left = split.feature[good], split.threshold[good], split.left[good]
+    child = np.full((len(level), 2), -1)
+    child[good] = nodes.split(level.number[good], feature, threshold, left, level.totals[good] - left)
+    again = (split.feature < 0) & split.keep[:, 0]
+    child[again, 0] = level.number[again]
+    kept = split.keep.ravel()
+    totals = np.stack([np.where((split.feature < 0)[:, None], level.totals, split.left), level.totals - split.left], 1)
+    keys = drawn.children(level.keys)
+    keys[again, 0] = level.keys[again]
+    low, high = (np.repeat(own, 2, 1) for own in (level.low, level.high))
+    high[feature, 2 * good] = np.minimum(high[feature, 2 * good], threshold)
+    low[feature, 2 * good + 1] = np.maximum(low[feature, 2 * good + 1], threshold)
+    tried = np.zeros((len(level), 2), np.int64)
+    tried[again, 0] = 0 if first else level.tried[again] + 1
+    return _Level(
+        child.ravel()[kept],
+        keys.reshape(-1)[kept],
+        totals.reshape(-1, totals.shape[-1])[kept],
+        low[:, kept],
+        high[:, kept],
+        tried.ravel()[kept],
+    )

@@ -1,0 +1,137 @@
+"""Finished trees as arrays, and where rows end up in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.trees import keys as drawn
+
+__all__ = ["Grown", "Nodes", "find_leaves", "keys_of"]
+
+
+@dataclass
+class Grown:
+    """Nodes of several trees, the roots first.
+
+    Attributes:
+        feature: (nodes,) int16, the column that splits a node; −1 for a leaf.
+        threshold: (nodes,) float32; rows that are not above it go to the left child.
+        child: (nodes,) int32, the left child; the right one is behind it. A leaf is its own.
+        totals: (nodes, sums) int64 of the rows that were told.
+        roots: how many trees there are.
+    """
+
+    feature: NDArray[np.int16]
+    threshold: NDArray[np.float32]
+    child: NDArray[np.int32]
+    totals: NDArray[np.int64]
+    roots: int
+
+    @property
+    def leaves(self) -> NDArray[np.bool_]:
+        """Which nodes are leaves."""
+        return self.feature < 0
+
+    def with_below(self, leaves: NDArray[np.int64], below: Grown) -> Grown:
+        """These with other trees in the place of some leaves.
+
+        Args:
+            leaves: (k,) numbers of leaves.
+            below: k trees.
+        """
+        number = np.concatenate([leaves, np.arange(len(below.feature) - len(leaves)) + len(self.feature)])
+        feature, threshold, child, totals = (
+            np.concatenate([own, np.zeros((len(number) - len(leaves), *own.shape[1:]), own.dtype)])
+            for own in (self.feature, self.threshold, self.child, self.totals)
+        )
+        feature[number], threshold[number] = below.feature, below.threshold
+        child[number], totals[number] = number[below.child], below.totals
+        return Grown(feature, threshold, child, totals, self.roots)
+
+
+class Nodes:
+    """Collects nodes while trees are grown.
+
+    Args:
+        totals: of the roots.
+    """
+
+    def __init__(self, totals: NDArray[np.int64]) -> None:
+        self._roots, self._count, self._totals = len(totals), len(totals), [totals]
+        self._splits: list[tuple[NDArray, ...]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def split(
+        self, number: NDArray, feature: NDArray, threshold: NDArray, left: NDArray, right: NDArray
+    ) -> NDArray[np.int64]:
+        """Numbers of the two children of nodes that are split, (nodes, 2)."""
+        first = self._count + 2 * np.arange(len(number))
+        self._splits.append((number, feature, threshold, first))
+        self._totals.append(np.stack([left, right], 1).reshape(-1, left.shape[1]))
+        self._count += 2 * len(number)
+        return np.stack([first, first + 1], 1)
+
+    def grown(self) -> Grown:
+        """All of them."""
+        count = self._count
+        feature, threshold = np.full(count, -1, np.int16), np.full(count, np.inf, np.float32)
+        child = np.arange(count, dtype=np.int32)
+        for number, own, at, first in self._splits:
+            feature[number], threshold[number], child[number] = own, at, first
+        return Grown(feature, threshold, child, np.concatenate(self._totals), self._roots)
+
+
+def keys_of(grown: Grown, roots: drawn.Keys) -> drawn.Keys:
+    """The key of every node, from those of the roots."""
+    keys = np.zeros(len(grown.feature), np.uint64)
+    keys[: grown.roots] = roots
+    level = np.arange(grown.roots)
+    while len(level := level[~grown.leaves[level]]):
+        left = grown.child[level]
+        keys[left], keys[left + 1] = drawn.children(keys[level]).T
+        level = np.concatenate([left, left + 1])
+    return keys
+
+
+_TOGETHER = 3
+"""Levels between which nobody looks who has arrived: to look costs as much as a level."""
+
+
+def find_leaves(
+    x: NDArray[np.float32], feature: NDArray, threshold: NDArray, child: NDArray, roots: NDArray, chunk: int = 2048
+) -> NDArray[np.int64]:
+    """The leaf of each row in each tree, (n, trees).
+
+    Args:
+        x: (n, d)
+        feature: (nodes,) as of :class:`Grown`, like the next two; those of a leaf do not count.
+        threshold: (nodes,)
+        child: (nodes,)
+        roots: (trees,) numbers of the roots.
+        chunk: rows at a time.
+    """
+    leaf = feature < 0
+    feature = np.where(leaf, 0, feature).astype(np.int64)
+    threshold = np.where(leaf, np.float32(np.inf), threshold)  # a row stays in its leaf
+    child = np.where(leaf, np.arange(len(child)), child)
+    found = np.empty((len(x), len(roots)), np.int64)
+    for start in range(0, len(x), chunk):
+        rows = np.ascontiguousarray(x[start : start + chunk])
+        cells, width = rows.ravel(), rows.shape[1]
+        end = here = np.tile(roots.astype(np.int64), len(rows))
+        offset = np.repeat(np.arange(len(rows)) * width, len(roots))
+        place = np.arange(len(here))
+        while len(place):
+            for _ in range(_TOGETHER):
+                right = cells.take(feature.take(here) + offset) > threshold.take(here)
+                here = child.take(here) + right
+            end[place] = here
+            going = np.flatnonzero(~leaf.take(here))
+            here, offset, place = here.take(going), offset.take(going), place.take(going)
+        found[start : start + chunk] = end.reshape(len(rows), -1)
+    return found

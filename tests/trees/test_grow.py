@@ -1,0 +1,182 @@
+"""Trees from sums: those of several parties are those of all rows in one place; what is told and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedlit.data.files import RemoteFile
+from fedlit.data.module import FederatedData
+from fedlit.data.sources import Covertype, Heart
+from fedlit.errors import DataError
+from fedlit.trees import keys as drawn
+from fedlit.trees.finish import finished, sided
+from fedlit.trees.grow import Way, asking, grow
+from fedlit.trees.nodes import Grown, find_leaves, keys_of
+from fedlit.trees.party import SCALE, Party
+
+Tables = list[tuple[NDArray[np.float32], NDArray]]
+
+
+def encoded(source: Any) -> Tables:
+    data = FederatedData(source, batches=1, align="both", scaling="pooled", seed=8)
+    data.setup()
+    return [(own.train.x.numpy(), own.train.y.numpy()) for own in data.clients]
+
+
+def grown_by(tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any = (), **options: Any) -> Grown:
+    minimum = options.pop("minimum", 1)
+    lacking = lacks or [()] * len(tables)
+    parties = [Party(x, y, classes, own, minimum) for (x, y), own in zip(tables, lacking, strict=True)]
+    columns = tables[0][0].shape[1]
+    keys, way = drawn.roots(seed, trees), Way(classes, columns, **{"tried": columns, **options})
+    return grow(asking(parties), [party.start(keys) for party in parties], keys, way)
+
+
+def same(first: Grown, second: Grown) -> bool:
+    return all(
+        np.array_equal(getattr(first, name), getattr(second, name))
+        for name in ("feature", "threshold", "child", "totals")
+    )
+
+
+def pooled(tables: Tables) -> Tables:
+    return [(np.concatenate([x for x, _ in tables]), np.concatenate([y for _, y in tables]))]
+
+
+@pytest.fixture(scope="module")
+def made() -> Tables:
+    rng = np.random.default_rng(0)
+    tables = []
+    for rows in (60, 9, 200):
+        x = rng.normal(size=(rows, 4)).astype(np.float32).round(1)
+        tables.append((x, np.clip((x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0) + (x[:, 2] > 1), 0, 2).astype(int)))
+    return tables
+
+
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"tried": 2, "thresholds": 1}, {"thresholds": 4}], ids=str)
+def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: dict[str, Any]) -> None:
+    together = grown_by(made, 3, 5, **options)
+    assert same(together, grown_by(pooled(made), 3, 5, **options))
+    assert same(together, grown_by(made[::-1], 3, 5, **options))
+    assert not same(together, grown_by(made, 3, 5, seed=9, **options))
+    [(x, y)] = pooled(made)
+    leaves = find_leaves(x, together.feature, together.threshold, together.child, np.arange(5))
+    for tree in range(5):  # every leaf holds the sums of the rows that end there
+        counted = np.zeros_like(together.totals)
+        np.add.at(counted, (leaves[:, tree], y), 1)
+        assert np.array_equal(counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])])
+
+
+def test_trees_of_numbers_are_those_of_all_rows_and_leaves_hold_their_means(made: Tables) -> None:
+    rng = np.random.default_rng(1)
+    tables = [(x, (x[:, 0] + rng.normal(size=len(x))).astype(np.float32)) for x, _ in made]
+    together = grown_by(tables, 0, 4)
+    assert same(together, grown_by(pooled(tables), 0, 4)) and same(together, grown_by(tables[::-1], 0, 4))
+    [(x, y)] = pooled(tables)
+    leaves = find_leaves(x, together.feature, together.threshold, together.child, np.arange(4))
+    way = Way(0, 4, 4)
+    _, values = finished(together, drawn.roots(8, 4), way, x, y, (), alone=False)
+    for leaf in np.unique(leaves[:, 1])[::9]:
+        assert values[leaf, 0] == pytest.approx(y[leaves[:, 1] == leaf].mean(), abs=1 / SCALE)
+    assert len(np.unique(leaves[:, 0])) > 100
+
+
+SITES = ["cleveland", "hungarian", "switzerland", "va"]
+
+
+@pytest.mark.parametrize(
+    ("source", "classes", "trees"), [(Covertype(), 7, 2), (Heart(clients=SITES), 2, 10)], ids=["covertype", "heart"]
+)
+def test_on_real_tables(source: Any, classes: int, trees: int, real_file: Callable[[RemoteFile], Path]) -> None:
+    for file in source.files():
+        real_file(file)
+    tables = encoded(source)
+    assert len(tables) == 4
+    assert same(grown_by(tables, classes, trees), grown_by(pooled(tables), classes, trees))
+
+
+def test_a_tree_of_one_column_splits_where_classes_meet() -> None:
+    x = np.arange(20, dtype=np.float32)[:, None]
+    tree = grown_by([(x, (x[:, 0] >= 13).astype(int))], 2, 3)
+    for root in range(3):
+        chosen = find_leaves(x, tree.feature, tree.threshold, tree.child, np.array([root]))[:, 0]
+        shares = tree.totals[chosen]
+        assert (shares.argmax(1) == (x[:, 0] >= 13)).all() and ((shares > 0).sum(1) == 1).all()
+
+
+def test_draws_are_functions_of_seed_tree_and_node() -> None:
+    keys = drawn.roots(8, 3)
+    below = drawn.children(keys)
+    assert np.array_equal(drawn.roots(8, 5)[:3], keys) and len(np.unique(np.concatenate([keys, below.ravel()]))) == 9
+    first = drawn.uniform(keys, drawn.THRESHOLD, 4, 1, np.array([0, 2, 0]))
+    alone = drawn.uniform(keys[1:2], drawn.THRESHOLD, 2, 1, 2)
+    assert np.array_equal(first[:2, 1:2], alone)
+    drawn_often = drawn.uniform(drawn.roots(1, 20_000), drawn.SIDE, 2)
+    assert abs(drawn_often.mean() - 0.5) < 0.01 and abs(np.corrcoef(drawn_often)[0, 1]) < 0.03
+
+
+class Heard:
+    """Parties that write down what they tell."""
+
+    def __init__(self, parties: list[Party]) -> None:
+        self.parties, self.told, self.totals = parties, list[NDArray](), list[NDArray]()
+
+    def __call__(self, topic: str, messages: Any) -> Any:
+        answers = asking(self.parties)(topic, messages)
+        self.told += [own["left"] for own in answers if own]
+        pairs = zip(self.parties, answers, strict=True)
+        self.totals += [party.totals.T[party._told] for party, own in pairs if own]
+        return answers
+
+
+@pytest.mark.parametrize("numbers", [False, True], ids=["classes", "numbers"])
+def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) -> None:
+    tables = [(x, (x[:, 0] - x[:, 3]).astype(np.float32) if numbers else y) for x, y in made]
+    classes = 0 if numbers else 3
+    parties = [Party(x, y, classes, minimum=5) for x, y in tables]
+    heard, keys = Heard(parties), drawn.roots(8, 10)
+    starts = [party.start(keys) for party in parties]
+    tree = grow(heard, starts, keys, Way(classes, 4, 4))
+    counts = [own["totals"][:, :1] if numbers else own["totals"] for own in starts]
+    for left, total in zip(heard.told, heard.totals, strict=True):
+        own, all_ = (left[:1], total[:1]) if numbers else (left, total)
+        counts += [own.ravel(), (all_[:, None, None] - own.astype(int)).ravel()]  # and what follows from two answers
+    every = np.concatenate([own.ravel() for own in counts])
+    assert not ((every > 0) & (every < 5)).any() and (every >= 5).sum() > 100
+    assert any(((own["totals"] > 0) & (own["totals"] < 5)).any() for own in starts) is False
+    # the client goes on by itself, until its rows are of one class
+    x, y = tables[2]
+    mine, values = finished(tree, keys, Way(classes, 4, 4), x, y, (), alone=True)
+    leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(10))
+    assert len(mine.feature) > len(tree.feature)
+    predicted = values[leaves].mean(1)
+    if numbers:
+        assert np.abs(predicted[:, 0] - y).max() < 1e-3
+    else:
+        assert (predicted.argmax(1) == y).mean() > 0.99
+
+
+def test_rows_without_a_column_go_to_the_side_that_was_drawn(made: Tables) -> None:
+    tables = [(np.where(np.arange(4) == 1, 0, x).astype(np.float32) if place == 2 else x, y)
+              for place, (x, y) in enumerate(made)]  # fmt: skip
+    tree = grown_by(tables, 3, 6, lacks=[(), (), (1,)])
+    keys = keys_of(tree, drawn.roots(8, 6))
+    counted = np.zeros_like(tree.totals)
+    for (x, y), lacks in zip(tables, [(), (), (1,)], strict=True):
+        mine = sided(tree, keys, lacks)
+        leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(6))
+        np.add.at(counted, (leaves, y[:, None]), 1)
+    assert (tree.feature == 1).any() and np.array_equal(counted[tree.leaves], tree.totals[tree.leaves])
+    used = tree.feature == 1
+    assert set(np.sign(sided(tree, keys, (1,)).threshold[used])) == {-1.0, 1.0}
+
+
+def test_numbers_that_are_not_standardised_are_refused() -> None:
+    with pytest.raises(DataError, match="expected a standardised target"):
+        Party(np.zeros((2, 1), np.float32), np.array([1e9, -1e9], np.float32), 0)
