@@ -165,7 +165,7 @@ class Mixture(Shown):
             if part.settings.go_alone is not None:
                 run.exchange.federated = []
             plans[name] = run.describe()
-            if not run.exchange.federated and not run.data.pool:
+            if not run.exchange.on and not run.data.pool:
                 own.append(name)
             found = _tables(run)
             if first is None:
