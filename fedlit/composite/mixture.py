@@ -23,6 +23,7 @@ from fedlit.composite.weigh import Weighed, weigh
 from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError
+from fedlit.exchange.exchange import Exchange
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
 from fedlit.run.plan import Plan
@@ -163,7 +164,7 @@ class Mixture(Shown):
         for name, part in parts.items():
             run = part.load(0)
             if part.settings.go_alone is not None:
-                run.exchange.federated = []
+                run.exchange = Exchange()  # nobody asks anybody
             plans[name] = run.describe()
             if not run.exchange.on and not run.data.pool:
                 own.append(name)

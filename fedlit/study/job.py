@@ -90,6 +90,7 @@ class Job:
         parts: of a mean of models, the folders of each, in groups of which a client has one; of what another program
             predicted, the folder of the reference, which has the rows.
         external: of what another program predicted, the file of its predictions.
+        mix: of a mixture of another method's parts, which and with which weights; that method's folder is in ``parts``.
         explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
 
@@ -113,6 +114,7 @@ class Job:
     small: int = 0
     parts: list[list[str]] | None = None
     external: str | None = None
+    mix: dict[str, Any] | None = None
 
     @property
     def after(self) -> list[str]:

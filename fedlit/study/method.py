@@ -14,6 +14,7 @@ from fedlit.errors import ConfigError, did_you_mean
 __all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
            "must_have_reference", "refuse_row_key"]  # fmt: skip
 
+WEIGHTS = ("equal", "half_own", "fitted")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -22,7 +23,7 @@ class Method:
     """An experiment of a study.
 
     Attributes:
-        config: its configuration: a name, or a path.
+        config: its configuration: a name, or a path. One with ``mixture:`` is a run of several parts.
         label: how it is called in tables.
         set: keys of the configuration to change, by dotted name.
         alone: whether each client trains by itself: it is then one of the go-alone models, and no lift is computed.
@@ -33,15 +34,42 @@ class Method:
             combination is a federation of its own: a client that chooses other settings than its neighbours chose
             another federation than they did, not other settings within theirs. A seed for which a combination failed
             is left out, a combination that failed for every seed is too.
+        of: a method whose configuration has ``mixture:``; this one mixes its parts anew, from stored predictions, and
+            trains nothing. It stands in the place of ``config``.
+        parts: which of them; all if empty.
+        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, or part → weight.
+        admit: whether federated parts enter only where they do not make held-out rows worse.
+        shrink: how many rows each part's equal weight counts where weights are fitted.
     """
 
-    config: str
+    config: str = ""
     label: str = ""
     set: dict[str, Any] = field(default_factory=dict)
     alone: bool = False
     pooled: bool = False
     reference: str | None = None
     tune: dict[str, list[Any]] = field(default_factory=dict)
+    of: str | None = None
+    parts: list[str] = field(default_factory=list)
+    weights: str | dict[str, float] = "equal"
+    admit: bool = False
+    shrink: float = 100.0
+
+    def __post_init__(self) -> None:
+        if bool(self.config) == bool(self.of):
+            found = "both" if self.of else "neither"
+            raise ConfigError(f"expected config (what is trained) or of (whose parts are mixed anew), found {found}")
+        if self.of and (self.set or self.tune):
+            raise ConfigError("expected set and tune at the method that is trained, found them beside of; drop them")
+        if isinstance(self.weights, str) and self.weights not in WEIGHTS:
+            raise ConfigError(f"weights: expected one of {', '.join(WEIGHTS)}, or part: weight, found {self.weights!r}")
+
+    @property
+    def mix(self) -> dict[str, Any] | None:
+        """How parts of another method are mixed; None for one that is trained."""
+        if self.of is None:
+            return None
+        return {name: getattr(self, name) for name in ("parts", "weights", "admit", "shrink")}
 
     def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
         """The changed keys as command-line arguments, with those of a combination."""

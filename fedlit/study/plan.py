@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedlit.composite.settings import MixtureSettings
 from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
@@ -19,6 +20,8 @@ from fedlit.run.run import Run
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
+from fedlit.study.method import must_be_known
+from fedlit.study.mixtures import is_mixture, mixture_settings
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import is_any_model
@@ -90,19 +93,25 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
     checkpoint = [study.checkpoint, study.choose if study.checkpoint == "best" else ""]
     planned: list[_Planned] = []
     for name, tuned in each_variant(study):
+        if study.methods[name].of is not None:
+            _must_have_parts(study, name)
+            continue
         settings = _settings(study, name, tuned)
         arguments = study.methods[name].arguments(tuned)
         own = _Planned(name, str(study.config(name)), arguments, [settings, *checkpoint], tuned or None)
         _refuse_alike(own, planned)
         planned.append(own)
     # Baselines get the data of the reference; where it is tuned, of its first combination: their rows are the same.
-    reference = next(own for own in planned if own.method == study.reference)
+    reference = next(own for own in planned if own.method == study.trained(study.reference))
     _refuse_other_rows(planned, reference)
     data = {key: value for key, value in reference.made_of[0].items() if key.startswith("data.")}
     planned += _baselines(study, tasks, reference, data)
     # last: a study that is cut short has its answers, but for who should join
     without = [
-        own.without(client) for client in left_out(study, tables) for own in planned if own.method in study.candidates
+        own.without(client)
+        for client in left_out(study, tables)
+        for own in planned
+        if own.method in study.candidates and not is_mixture(Path(own.config))
     ]
     fingerprint = _fingerprint(tables)
 
@@ -157,10 +166,16 @@ def _baselines(
 
 def _computed(study: Study, seed: int, trained: Sequence[Job], files: Mapping[str, Mapping[int, Path]]) -> list[Job]:
     """What is computed of a seed's predictions: means of models, and scores of what another program predicted."""
-    jobs = {own.method: own for own in trained}
+    jobs, found = {own.method: own for own in trained}, []
+    for name, method in study.methods.items():
+        if method.of is not None:
+            source = jobs[method.of]
+            new = _computed_job(source, name, digest_of([name, source.digest, method.mix, study.choose]))
+            found.append(replace(new, parts=[[source.folder]], mix=method.mix))
+            jobs[name] = found[-1]
     means = {TREES_AND_LINEAR: means_of(study.baselines or ())} if TREES_AND_LINEAR in (study.baselines or ()) else {}
     means |= {name: [[part] for part in parts] for name, parts in study.blends.items()}
-    first, found = jobs[study.reference], []
+    first = jobs[study.reference]
     for name, groups in sorted(means.items(), key=lambda own: own[0] != TREES_AND_LINEAR):
         parts = [[jobs[part] for part in group] for group in groups]
         made_of = [name, [[part.digest for part in group] for group in parts]]
@@ -189,6 +204,9 @@ def training_notes(study: Study) -> list[str]:
     """
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
+        method = study.methods[name]
+        if method.of is not None or is_mixture(study.config(name)):  # parts are trained as each needs it
+            continue
         settings = _loaded(study, name, tuned).settings or {}
         for key, values in found.items():
             said = json.dumps(settings[key], default=str) if settings.get(key) else "not set"
@@ -236,7 +254,11 @@ def _first(study: Study) -> dict[str, Any]:
 
 
 def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
+    name = study.trained(name)
     try:
+        if is_mixture(study.config(name)):  # all parts read the same rows
+            first = next(iter(_parts(study, name, tuned).parts.values()))
+            return load(str(first.config), *first.arguments)
         return load(str(study.config(name)), *study.methods[name].arguments(tuned))
     except ConfigError as error:
         if not tuned:
@@ -246,15 +268,47 @@ def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
 
 def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a configuration that say what is computed."""
-    own = _loaded(study, name, tuned).settings or {}
+    loaded = _loaded(study, name, tuned)
+    own = loaded.settings or {}
+    if is_mixture(study.config(name)):
+        rows = {key: value for key, value in own.items() if key.startswith(_ROWS)}
+        return {**rows, "mixture": _trained_with(_parts(study, name, tuned))}
     settings = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
     method = study.methods[name]
-    if not settings.get("exchange.federated") and not (name == study.reference or method.alone or method.pooled):
+    if not loaded.exchange.on and not (name == study.reference or method.alone or method.pooled):
         raise ConfigError(
             f"methods.{title_of(name, tuned)}: expected something in exchange.federated, found that nothing is shared; "
             "set alone: true (each client by itself) or pooled: true (all rows in one place)"
         )
     return settings
+
+
+def _parts(study: Study, name: str, tuned: Mapping[str, Any]) -> MixtureSettings:
+    return mixture_settings(study.config(name), study.methods[name].arguments(tuned))
+
+
+def _must_have_parts(study: Study, name: str) -> None:
+    source = str(study.methods[name].of)
+    if not is_mixture(study.config(source)):
+        raise ConfigError(
+            f"methods.{name}.of: expected a method whose configuration has several parts (mixture:), found {source}; "
+            "name another one"
+        )
+    known, wanted = _parts(study, source, {}).parts, study.methods[name]
+    must_be_known(f"methods.{name}.parts", wanted.parts, known)
+    if isinstance(wanted.weights, dict):
+        must_be_known(f"methods.{name}.weights", wanted.weights, wanted.parts or known)
+
+
+def _trained_with(mixture: MixtureSettings) -> dict[str, Any]:
+    """All that a mixture is computed from, with its parts' configurations as they are now."""
+    parts = {}
+    for name, part in mixture.parts.items():
+        own = load(str(part.config), *part.arguments).settings or {}
+        kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
+        parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
+    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by, mixture.calibrate, mixture.class_shares]
+    return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
 
 
 def _refuse_alike(own: _Planned, planned: Sequence[_Planned]) -> None:

@@ -45,6 +45,7 @@ from fedlit.study.job import (
     score_rows,
     tidy,
 )
+from fedlit.study.mixtures import is_mixture, mixed_anew, train_mixture
 from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
@@ -59,11 +60,15 @@ def execute(job: Job) -> None:
     """
     folder = Path(job.folder)
     begun = time.perf_counter()
-    compute = of_another_program if job.external else mean_of_models if job.parts else None
+    parts = mixed_anew if job.mix is not None else mean_of_models if job.parts else None
+    compute = of_another_program if job.external else parts
     if job.grid is not None or compute is not None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         predictions, scores, details = (compute or fit_baseline)(job)
+        details["seconds"] = time.perf_counter() - begun
+    elif is_mixture(Path(job.config)):
+        predictions, scores, details = train_mixture(job, folder)
         details["seconds"] = time.perf_counter() - begun
     else:
         predictions, scores, details = _train(job, folder)

@@ -111,6 +111,10 @@ class Study:
                     f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
                 )
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
+        whole = [name for name, method in self.methods.items() if method.of is None]
+        for name, method in self.methods.items():
+            if method.of is not None:
+                must_be_known(f"methods.{name}.of", [method.of], whole)
         must_have_reference(self.reference, self.methods)
         for name, method in self.methods.items():
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
@@ -250,9 +254,13 @@ class Study:
         own = self.methods.get(method)
         return own.reference if own is not None and own.reference is not None else self.reference
 
+    def trained(self, method: str) -> str:
+        """The method that is trained for a method: itself, or the one whose parts it mixes anew."""
+        return self.methods[method].of or method
+
     def config(self, method: str) -> Path:
         """The file of a method's configuration."""
-        return find_config(self.methods[method].config, also=Path(self.folder) if self.folder else None)
+        return find_config(self.methods[self.trained(method)].config, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
         """The study under one of its scenarios.

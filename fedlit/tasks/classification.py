@@ -184,7 +184,8 @@ class Classification(Task):
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Its probabilities; 0 of a class that it has not seen, as in some folds of few rows."""
-        given, seen = model.predict_proba(x), model.classes_.astype(np.int64)
+        given = model.predict_proba(x)
+        seen = np.asarray(getattr(model, "classes_", np.arange(given.shape[1])), np.int64)
         made = np.zeros((len(x), max(self.input_width, given.shape[1])), given.dtype)
         made[:, seen] = given
         return torch.from_numpy(made).float()
