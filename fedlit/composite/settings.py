@@ -16,7 +16,7 @@ from fedlit.run.arguments import ROOT, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
 from fedlit.run.keys import check_key
 
-__all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "settings_from", "settings_of"]
+__all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
 
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXTURE = ("parts", "weights", "shrink", "admit", "by", "calibrate", "class_shares")
@@ -128,6 +128,11 @@ def is_composite(typed: Sequence[str]) -> bool:
             except ConfigError:
                 continue
     return False
+
+
+def is_mixture(config: Path) -> bool:
+    """Whether a configuration has several parts."""
+    return "mixture" in read_yaml(config)
 
 
 def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSettings:

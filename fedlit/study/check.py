@@ -4,10 +4,12 @@ there. Each message names the file and the key.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from fedlit.composite.settings import is_mixture, settings_of
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.diagnose import misfit
@@ -98,6 +100,10 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     where = shown(path)
     if own.get("config") is not None:
         found = find_config(own["config"], also=path.parent, what=f"{where}: {key}.config:")
+        if is_mixture(found):
+            changed = {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()}
+            settings_of(found, changed)
+            return
         check_file(read_yaml(found), shown(found))
     for part in ("set", "tune"):
         _check_keys(own.get(part), f"{where}: {key}.{part}.")

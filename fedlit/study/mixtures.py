@@ -26,23 +26,17 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.mix.admission import admitted
 from fedlit.mix.losses import Judge, row_loss
 from fedlit.mix.weights import mixed_parts, weights_of
-from fedlit.run.config import read_yaml
 from fedlit.study.job import DONE, Job, score_rows, tidy
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import choice_of
 from fedlit.tasks import Task, read_predictions
 
-__all__ = ["PARTS", "is_mixture", "mixed_anew", "mixture_settings", "train_mixture"]
+__all__ = ["PARTS", "mixed_anew", "mixture_settings", "train_mixture"]
 
 PARTS = "parts.parquet"
 """What each part predicts of rows that it has not seen; rows as predictions have them, and the part's name."""
 
 Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
-
-
-def is_mixture(config: Path) -> bool:
-    """Whether a configuration has several parts."""
-    return "mixture" in read_yaml(config)
 
 
 def mixture_settings(config: Path, arguments: Sequence[str]) -> MixtureSettings:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.composite.settings import MixtureSettings
+from fedlit.composite.settings import MixtureSettings, is_mixture
 from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
@@ -21,7 +21,7 @@ from fedlit.study.alone import means_of, model_for
 from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
 from fedlit.study.method import must_be_known
-from fedlit.study.mixtures import is_mixture, mixture_settings
+from fedlit.study.mixtures import mixture_settings
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import is_any_model

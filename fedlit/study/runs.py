@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 import yaml
 
+from fedlit.composite.settings import is_mixture
 from fedlit.errors import FedlitError
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.judge import CORRECTIONS
@@ -45,7 +46,7 @@ from fedlit.study.job import (
     score_rows,
     tidy,
 )
-from fedlit.study.mixtures import is_mixture, mixed_anew, train_mixture
+from fedlit.study.mixtures import mixed_anew, train_mixture
 from fedlit.tasks import COMPARED
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
