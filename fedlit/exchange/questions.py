@@ -130,7 +130,7 @@ class Answerer:
             total.append(torch.stack(parts).sum() / len(self.rows))
         return torch.stack(total).float()
 
-    def _own(self, question: Question) -> State:
+    def _own(self, question: Own) -> State:
         where = f"client {self.client.spec.name!r}: {type(self.client).__name__}.answer({question.topic!r})"
         with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
             found = self.client.answer(question.topic, question.tensors, self.rows)
