@@ -75,4 +75,5 @@ def _predicted(totals: NDArray[np.int64], way: Way) -> NDArray[np.float32]:
         return (totals[:, 1:2] / SCALE / np.maximum(totals[:, :1], 1)).astype(np.float32)
     told = np.maximum(totals, 0)
     rows = told.sum(1, keepdims=True)
-    return np.where(rows > 0, told / np.maximum(rows, 1), 1 / totals.shape[1]).astype(np.float32)
+    shares: NDArray[np.float32] = np.where(rows > 0, told / np.maximum(rows, 1), 1 / totals.shape[1]).astype(np.float32)
+    return shares

@@ -110,7 +110,11 @@ class _Side:
         """What the party is told of a level that has been decided; ``left`` are its own sums there."""
         own = self.nodes
         feature, keep = split.feature[own], split.keep[own]
-        told = {"feature": feature.astype(np.int16), "threshold": split.threshold[own], "keep": keep}
+        told: dict[str, NDArray] = {
+            "feature": feature.astype(np.int16),
+            "threshold": split.threshold[own],
+            "keep": keep,
+        }
         left = np.where((feature >= 0)[:, None], left, self.totals)
         place = (np.cumsum(split.keep) - 1).reshape(-1, 2)[own]
         both = np.stack([left, self.totals - left], 1).reshape(-1, left.shape[1])
@@ -183,16 +187,16 @@ def _decide(
     told = [own | {"thresholds": thresholds[:, :, side.nodes]} for own, side in zip(told, sides, strict=True)]
     answers = [own.get("left") for own in _asked(ask, "counts", told, sides)]
     left = np.zeros((level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64)
-    for side, own in zip(sides, answers, strict=True):
-        if own is not None:
-            _add(left, own, side)
+    for side, answer in zip(sides, answers, strict=True):
+        if answer is not None:
+            _add(left, answer, side)
     split, number = _best(level, left, thresholds, line, way)
     lefts = []
-    for side, own in zip(sides, answers, strict=True):
+    for side, answer in zip(sides, answers, strict=True):
         mine = np.zeros_like(side.totals)
-        if own is not None:
+        if answer is not None:
             at = np.arange(len(side.nodes))
-            mine[:, side.sums] = own[:, np.maximum(split.feature, 0)[side.nodes], number[side.nodes], at].T
+            mine[:, side.sums] = answer[:, np.maximum(split.feature, 0)[side.nodes], number[side.nodes], at].T
         lefts.append(mine)
     return split, lefts
 

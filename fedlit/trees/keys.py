@@ -68,8 +68,9 @@ def uniform(
         >>> bool((drawn[:2] == uniform(roots(8, 4), THRESHOLD, 2)).all()), bool(((drawn >= 0) & (drawn < 1)).all())
         (True, True)
     """
+    tried = np.asarray(attempts)
     salt = np.arange(columns, dtype=_U)[:, None] | _U(purpose << 56) | _U(number << 40)
-    salts = salt | (np.asarray(attempts, _U) << _U(48))
+    salts = salt | (np.arange(int(tried.max(initial=0)) + 1, dtype=_U) << _U(48))
     with np.errstate(over="ignore"):
-        drawn = _mix(keys[None] ^ _mix(salts))
+        drawn = _mix(keys[None] ^ _mix(salts)[:, np.broadcast_to(tried, keys.shape)])
     return (drawn >> _U(11)).astype(np.float64) * 2.0**-53

@@ -80,12 +80,16 @@ class Party:
         self.keys = keys
         self.rows = np.tile(self.order, len(keys)) if rows is None else rows
         self.sizes = np.full(len(keys), len(self.order)) if sizes is None else sizes
-        self._place()
+        if self.classes:
+            group = np.repeat(np.arange(len(keys)), self.sizes) * self.classes + self._y[self.rows]
+            self._counts = np.bincount(group, minlength=len(keys) * self.classes)
+        else:
+            self._counts = self.sizes
         if self.minimum > 1:
-            told = np.repeat(self._counts >= self.minimum, self._counts)
-            self.sizes = np.bincount(self._node[told], minlength=len(keys))
-            self.rows = self.rows[told]
-            self._place()
+            told = self._counts >= self.minimum
+            self.rows = self.rows[np.repeat(told, self._counts)]
+            self._counts = np.where(told, self._counts, 0)
+        self._place()
         low, high = (np.array([own(column) for column in self.columns]) for own in (np.min, np.max))
         low, high = np.floor(low), np.ceil(high)
         low[list(self.lacks)], high[list(self.lacks)] = np.inf, -np.inf
@@ -94,15 +98,15 @@ class Party:
         return {"totals": totals, "low": low, "high": high}
 
     def _place(self) -> None:
-        """Where rows of each node, or of each node and class, begin and end."""
-        self._node = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        y = self._y[self.rows]
-        if self.classes:
-            self._counts = np.bincount(self._node * self.classes + y, minlength=len(self.sizes) * self.classes)
-        else:
-            self._counts, self._values = self.sizes, (y, y**2)
+        """Where rows of each node, or of each node and class, begin and end, and their sums."""
         self._ends = np.concatenate([[0], np.cumsum(self._counts)])
-        self.totals = self._sums(np.ones(len(y), bool)).astype(np.int64)
+        if self.classes:
+            self.totals = self._counts.reshape(-1, self.classes)
+            self.sizes = self.totals.sum(1)
+        else:
+            self.sizes, y = self._counts, self._y[self.rows]
+            self._values = y, y**2
+            self.totals = self._sums(np.ones(len(y), bool))
 
     def _sums(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(nodes, sums) of the rows that are chosen: differences of running sums, which are fast."""
@@ -195,26 +199,29 @@ class Party:
         if lacking := sorted(self.lacks):
             drawn_side = np.isin(feature, lacking)
             side = self._sides()[np.maximum(feature, 0), np.arange(len(feature))]
-            left = np.where(drawn_side[self._node], side[self._node], left)
-        if self.minimum > 1:
-            few, more = _few(self._between(left, np.int32), self._counts, self.minimum)
-            left = np.where(np.repeat(few, self._counts), np.repeat(more, self._counts), left)
+            left = np.where(np.repeat(drawn_side, self.sizes), np.repeat(side, self.sizes), left)
         left |= np.repeat(~split, self.sizes)
-        keys = drawn.children(self.keys)
-        keys[~split, 0] = self.keys[~split]
-        ours = np.bincount(self._node[left], minlength=len(feature))
-        sizes = np.stack([ours, self.sizes - ours], 1).ravel()
+        ours = self._between(left, np.int32).astype(np.int64)
+        if self.minimum > 1:
+            few, more = _few(ours, self._counts, self.minimum)
+            left = np.where(np.repeat(few, self._counts), np.repeat(more, self._counts), left)
+            ours = np.where(few, np.where(more, self._counts, 0), ours)
+        each = np.stack([own.reshape(len(feature), -1) for own in (ours, self._counts - ours)], 1)
+        sizes = each.sum(2).ravel()
         open_ = keep.ravel()
-        self.rows = self._parted(left, ours)[np.repeat(open_, sizes)]
+        self.rows = self._parted(left, sizes[::2])[np.repeat(open_, sizes)]
         # a node is the party's own while it has rows there; with noise it does not tell where it has none
         kept = open_ & ((sizes > 0) | (self.noise > 0))
-        self.keys, self.sizes = keys.ravel()[kept], sizes[kept]
+        keys = drawn.children(self.keys)
+        keys[~split, 0] = self.keys[~split]
+        self.keys = keys.ravel()[kept]
+        self._counts = each.reshape(len(sizes), -1)[kept].ravel()
         self._place()
 
     def _parted(self, left: NDArray[np.bool_], ours: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows with those of each node on the left before the others, else in their order."""
         first = np.cumsum(self.sizes) - self.sizes
-        before = np.cumsum(left) - left  # rows on the left before each one
+        before: NDArray[np.int64] = np.cumsum(left) - left  # rows on the left before each one
         start = before[np.minimum(first, len(left) - 1)] if len(left) else first
         place = np.arange(len(left))
         on_left = before + np.repeat(first - start, self.sizes)

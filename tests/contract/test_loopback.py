@@ -86,7 +86,13 @@ def test_2_without_exchange_another_site_changes_no_weight(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "method",
-    ["ifca", "cfl", pytest.param("global layers, rate 0.5, every 3 steps", marks=pytest.mark.full), "two optimizers"],
+    [
+        "ifca",
+        "cfl",
+        "forest",
+        pytest.param("global layers, rate 0.5, every 3 steps", marks=pytest.mark.full),
+        "two optimizers",
+    ],
 )
 @pytest.mark.parametrize("step", [3, pytest.param(6, marks=pytest.mark.full)])
 def test_3_killed_sites_and_a_killed_hub_go_on_with_the_same_bits(method: str, step: int, tmp_path: Path) -> None:
