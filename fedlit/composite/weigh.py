@@ -109,10 +109,9 @@ def held_out_of(client: str, frames: Mapping[str, pd.DataFrame]) -> HeldOut:
                 f"{name!r} do not; let their configurations have one source, one way to split and one target"
             )
         target = target.combine_first(own)  # a label that one part's training rows lack
-    orders = sorted(
-        {own for frame in made.values() for own in frame[ORDER]}, key=lambda own: (-len(json.loads(own)), own)
-    )
-    labels = [f"probability_{label}" for label in dict.fromkeys(label for own in orders for label in json.loads(own))]
+    written = {text for frame in made.values() for text in frame[ORDER]}
+    orders = sorted(map(json.loads, written), key=lambda order: (-len(order), order))
+    labels = [f"probability_{label}" for label in dict.fromkeys(label for order in orders for label in order)]
     parts: dict[str, np.ndarray] = {}
     task, y = None, None
     for name, frame in made.items():
