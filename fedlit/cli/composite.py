@@ -14,11 +14,21 @@ from fedlit.show.shown import for_terminal, say
 
 __all__ = ["execute"]
 
+_HELP = """A configuration of several parts (mixture:). Keys:
+  --seed, --name, --folds, --workers, --trainer.default_root_dir
+  --mixture.weights equal | half_own | fitted, or --mixture.weights.PART NUMBER
+  --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE, --mixture.calibrate, --mixture.class_shares
+  --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a go-alone model
+  --ckpt_path last: continue the newest run, or mix it anew
+  --format: of describe table or json, of predict csv or parquet"""
 _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 def execute(command: str, typed: Sequence[str]) -> None:
     """Run one command and print what it has to say."""
+    if any(arg.partition("=")[0] in ("-h", "--help", "--print_config") for arg in typed):
+        print(_HELP)
+        return
     configs, changed = typed_pairs(typed)
     if len(configs) != 1:
         raise ConfigError(

@@ -21,6 +21,8 @@ from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 __all__ = ["fit_alone"]
 
+_BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
+
 
 def fit_alone(part: Part, by: str | None) -> None:
     """Fit a part's models of all folds and clients; the settings of a client's are the same in all folds.
@@ -85,7 +87,11 @@ def _chosen(
             "checkpoint": part.name, "version": None, "precision": "32-true",
         }  # fmt: skip
         function = ModelFunction(model_, own.spec.task)
-        made.append(Scorer(name, known[name], function, own.spec.task, classes=own.spec.sites[0].classes, about=about))
+        made.append(
+            Scorer(
+                name, known[name], function, own.spec.task, classes=own.spec.sites[0].classes, batch=_BATCH, about=about
+            )
+        )
     return made
 
 

@@ -160,7 +160,7 @@ class Mixture(Shown):
         return found
 
     def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
-        plans, own, first = dict[str, Plan](), [], None
+        plans, own, pooled, first = dict[str, Plan](), [], [], None
         for name, part in parts.items():
             run = part.load(0)
             if part.settings.go_alone is not None:
@@ -172,10 +172,14 @@ class Mixture(Shown):
             if first is None:
                 first = name, found
             _compare(*first, name, found)
+            if run.data.pool:
+                pooled.append(name)
+            if part.settings.go_alone is not None and name not in own:
+                own.append(name)
             if keep:
                 part.keep(run)
             run.loop.release()
-        return MixturePlan(self.settings, plans, tuple(own))
+        return MixturePlan(self.settings, plans, tuple(own), tuple(pooled))
 
     # ------------------------------------------------------------------ scoring
 

@@ -37,9 +37,9 @@ from fedlit.score.scorer import Scorer
 from fedlit.tasks.base import of_people
 from fedlit.train.manifest import read_checkpoint
 
-__all__ = ["DONE", "OUT_OF_FOLD", "PARTS", "Part", "client_rows", "held_out", "target_frame"]
+__all__ = ["DONE", "ORDER", "OUT_OF_FOLD", "PARTS", "Part", "client_rows", "held_out", "target_frame"]
 
-PARTS, CONFIG, DONE, OUT_OF_FOLD = "parts", "config.yaml", "DONE", "out_of_fold.parquet"
+PARTS, CONFIG, DONE, OUT_OF_FOLD, ORDER = "parts", "config.yaml", "DONE", "out_of_fold.parquet", "order"
 _ALONE = (  # a go-alone model reads its client's table, whatever the configuration's federation does with it
     "--data.align=none", "--data.scaling=client", "--data.categories=codes", "--data.missing=mean",
     "--data.common=null", "--data.pool=false",
@@ -205,7 +205,8 @@ def held_out(scorers: Mapping[str, Scorer], rows: Mapping[str, Rows]) -> pd.Data
     for name, scorer in scorers.items():
         own = rows[name]
         frame = scorer.task.frame(own.row, _narrowed(scorer, own.y), scorer.of_inputs(own.x))
-        frames.append(_tidy(frame.assign(task=scorer.task.name), name))
+        order = json.dumps(list(map(str, scorer.task.classes)))  # that of columns is lost beside other clients
+        frames.append(_tidy(frame.assign(task=scorer.task.name, **{ORDER: order}), name))
     return pd.concat(frames, ignore_index=True)
 
 

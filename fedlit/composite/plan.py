@@ -21,11 +21,13 @@ class MixturePlan(Shown):
         settings: of the mixture.
         plans: part → the plan of its run, with the first fold.
         own: the parts that nobody else has a share in: nothing of them leaves a client.
+        pooled: the parts for which all rows are brought together.
     """
 
     settings: MixtureSettings
     plans: dict[str, Plan]
     own: tuple[str, ...] = field(default=())
+    pooled: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -36,7 +38,9 @@ class MixturePlan(Shown):
 
     def parts(self) -> list[str | Grid]:
         """Who has which rows, each part and what of it leaves a client, and how parts are mixed."""
-        first = next(iter(self.plans.values()))
+        first = next(
+            (self.plans[name] for name in self.plans if name not in self.pooled), next(iter(self.plans.values()))
+        )
         rows = [
             [name, *(f"{own['rows'][split]:,}" for split in ("train", "validation", "test"))]
             for name, own in first.clients.items()
@@ -47,9 +51,7 @@ class MixturePlan(Shown):
             *more(rows, "clients"),
             "",
         ]
-        lines += [
-            Grid(["part", "what", "epochs", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])
-        ]
+        lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
         lines += [self._sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
         notes = {
@@ -60,16 +62,19 @@ class MixturePlan(Shown):
     def _line(self, name: str) -> list[str]:
         part, plan = self.settings.parts[name], self.plans[name]
         if part.go_alone is not None:
-            return [name, f"own: {part.go_alone}", "", "0", ""]
+            return [name, f"own: {part.go_alone}", "0", "nothing"]
         config = part.config.stem if part.config.stem != "config" else "configuration"
         changed = ", ".join(f"{key} {value}" for key, value in part.set.items())
-        what = f"{'own' if name in self.own else 'federated'}: {config}{f' ({changed})' if changed else ''}"
+        whose = "own" if name in self.own else "rows pooled" if name in self.pooled else "federated"
+        what = f"{whose}: {config}{f' ({changed})' if changed else ''}"
         sent = sorted({own["bytes_per_exchange"] for own in plan.clients.values()})
         told = "yes" if plan.before else "nothing"
-        return [name, what, "", " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]])), told]
+        return [name, what, " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]])), told]
 
     def _sentence(self, name: str) -> str:
         plan = self.plans[name]
+        if name in self.pooled:
+            return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."
         return f"{name}: {' '.join([*plan._told(), plan._sentence()])}"
 
     def _folds(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from fedlit.composite.parts import ORDER
 from fedlit.composite.settings import MixtureSettings
 from fedlit.errors import ConfigError
 from fedlit.mix.admission import admitted
@@ -107,14 +109,13 @@ def held_out_of(client: str, frames: Mapping[str, pd.DataFrame]) -> HeldOut:
                 f"{name!r} do not; let their configurations have one source, one way to split and one target"
             )
         target = target.combine_first(own)  # a label that one part's training rows lack
-    columns = dict.fromkeys(str(c) for frame in made.values() for c in frame)
-    labels = [column for column in columns if column.startswith("probability_")]
-    width = max(made.values(), key=lambda frame: sum(c in frame for c in labels))  # its order of classes
-    labels = sorted(labels, key=lambda c: list(width).index(c) if c in width else len(labels) + len(width.columns))
+    written = {text for frame in made.values() for text in frame[ORDER]}
+    orders = sorted(map(json.loads, written), key=lambda order: (-len(order), order))
+    labels = [f"probability_{label}" for label in dict.fromkeys(label for order in orders for label in order)]
     parts: dict[str, np.ndarray] = {}
     task, y = None, None
     for name, frame in made.items():
-        others = [str(c) for c in frame if not is_target(c) and c not in labels]
+        others = [str(c) for c in frame if not is_target(c) and c not in (*labels, ORDER)]
         whole = pd.concat([target, frame.reindex(columns=[*others, *labels])], axis=1)
         whole[labels] = whole[labels].fillna(0.0)
         task, predictions, y = read_predictions(whole)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 __all__ = ["KINDS", "ArrayModel", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
 
 Arrays = dict[str, np.ndarray]
-_ROWS = 1024  # at a time: a place in each tree is kept for all of them
 _LINKS = ("probability", "identity", "exponential")
 
 
@@ -51,32 +50,42 @@ class Trees:
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, width), in the order of trees, as scikit-learn sums them."""
-        x = np.asarray(x, np.float32)
-        return np.concatenate(
-            [np.zeros((0, self.values.shape[1])), *(self._of(x[i : i + _ROWS]) for i in range(0, len(x), _ROWS))]
-        )
+        cells = np.ascontiguousarray(x, np.float32)
+        begins = np.arange(len(cells)) * cells.shape[1]
+        below = np.stack([self.right, self.left], 1).ravel()
+        total = np.zeros((len(cells), self.values.shape[1]))
+        for root in self.roots.tolist():
+            total += self.values.take(self._leaves(root, cells.ravel(), begins, below), axis=0)
+        total /= len(self.roots)
+        return total
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,)"""
         made: np.ndarray = self.predict_proba(x)[:, 0]
         return made
 
-    def _of(self, x: np.ndarray) -> np.ndarray:
-        trees = len(self.roots)
-        place = np.tile(self.roots.astype(np.int64), len(x))
-        row = np.repeat(np.arange(len(x)), trees)
-        active = np.flatnonzero(place >= 0)
-        while len(active):
-            at = place[active]
-            goes_left = x[row[active], self.feature[at]] <= self.threshold[at]
-            place[active] = np.where(goes_left, self.left[at], self.right[at])
-            active = active[place[active] >= 0]
-        leaf = (-1 - place).reshape(len(x), trees)
-        total = np.zeros((len(x), self.values.shape[1]))
-        for tree in range(trees):
-            total += self.values[leaf[:, tree]]
-        total /= trees
-        return total
+    def _leaves(self, root: int, cells: np.ndarray, begins: np.ndarray, below: np.ndarray) -> np.ndarray:
+        """(n,) where the values of a tree's leaves are, all rows a level at a time.
+
+        Args:
+            root: the tree's.
+            cells: all rows, one behind the other.
+            begins: (n,) where each row begins among them.
+            below: (2 · nodes,) the right and the left node of each.
+        """
+        found = np.full(len(begins), -1 - root)
+        if root < 0:
+            return found
+        row, at = np.arange(len(begins)), np.full(len(begins), root)
+        while len(row):
+            left = cells.take(begins + self.feature.take(at)) <= self.threshold.take(at)
+            at = below.take(2 * at + left).astype(np.int64)
+            ends = np.flatnonzero(at < 0)
+            if len(ends):
+                found[row.take(ends)] = -1 - at.take(ends)
+                on = np.flatnonzero(at >= 0)
+                row, at, begins = row.take(on), at.take(on), begins.take(on)
+        return found
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,9 @@ class MixedScorer(Scorer):
             shares = [float(training.get(str(label), 0.0)) for label in self.task.classes]
             found = shares_of(mixture, shares, [str(label) for label in self.task.classes])
             mixture = found.adjusted
-            told = ", ".join(f"{label} {share:.3f}" for label, share in zip(training, found.estimated, strict=False))
+            told = ", ".join(
+                f"{label} {share:.3f}" for label, share in zip(self.task.classes, found.estimated, strict=True)
+            )
             self.notes += [found.warning or f"shares of classes were estimated anew ({told}): {found.assumption}"]
         tensor = torch.from_numpy(np.ascontiguousarray(mixture))
         return tensor.float() if self.task.classes else tensor

@@ -18,8 +18,9 @@ import yaml
 from fedlit.__main__ import main
 from fedlit.composite.export import export
 from fedlit.composite.mixture import Mixture
-from fedlit.composite.parts import Part
+from fedlit.composite.parts import ORDER, Part
 from fedlit.composite.settings import is_composite, settings_from, settings_of
+from fedlit.composite.weigh import held_out_of
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError, DataError, FedlitError
 from fedlit.run.config import config_folders, read_yaml
@@ -330,3 +331,24 @@ def test_the_command_line(here: Path, trained: Mixture, capsys: pytest.CaptureFi
     assert main(["export", "--run", run, "--client", "breast_cancer", "--out", str(here / "out")]) == 0
     assert main(["predict", "--run", run, "--client", "wien", "--data", str(here / "new.csv")]) == 2
     assert "Did you mean 'wine'" in capsys.readouterr().err
+
+
+def test_classes_keep_their_order_and_meet_by_name() -> None:
+    def frame(order: list[str], rows: list[int], **columns: Any) -> pd.DataFrame:
+        own = {f"probability_{label}": values for label, values in columns.items()}
+        made = pd.DataFrame({"row": rows, "target": ["yes", "no"], **own, "predicted": "no", "task": "classification"})
+        return made.assign(**{ORDER: json.dumps(order)})
+
+    # the second class is the positive one, also where the columns came in another order beside other clients
+    one = frame(["yes", "no"], [4, 2], no=[0.1, 0.8], yes=[0.9, 0.2])
+    held = held_out_of("a", {"one": one, "two": one.iloc[::-1]})
+    assert held.task.classes == ("yes", "no") and held.row.tolist() == [2, 4] and held.y.tolist() == [1, 0]
+    np.testing.assert_array_equal(held.parts["one"], np.float32([[0.2, 0.8], [0.9, 0.1]]))
+    # a model that has not seen a class gives it nothing
+    two = frame(["no", "yes", "rare"], [2, 4], no=[0.2, 0.2], yes=[0.2, 0.8], rare=[0.6, np.nan])
+    held = held_out_of("a", {"one": one, "two": two.assign(target=["no", "yes"])})
+    assert held.task.classes == ("no", "yes", "rare")
+    np.testing.assert_array_equal(held.parts["one"], np.float32([[0.8, 0.2, 0], [0.1, 0.9, 0]]))
+    np.testing.assert_array_equal(held.parts["two"], np.float32([[0.2, 0.2, 0.6], [0.2, 0.8, 0]]))
+    with pytest.raises(ConfigError, match="same rows and targets"):
+        held_out_of("a", {"one": one, "two": two})
