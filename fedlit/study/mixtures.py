@@ -79,8 +79,8 @@ def train_mixture(job: Job, folder: Path) -> Computed:
     train_rows = {client: len(own.row) for client, own in held.items()}
     weights = {client: own["recipe"]["weights"] for client, own in clients.items()}
     own = list(mixture.describe().own)
-    rows = {name: found.tolist() for name, found in validation.items()}
-    details = {"train_rows": train_rows, "own": own, "weights": weights, "validation": rows}
+    known = {name: found.tolist() for name, found in validation.items()}
+    details = {"train_rows": train_rows, "own": own, "weights": weights, "validation": known}
     return seen.predictions, seen.scores, details
 
 

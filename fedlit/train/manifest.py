@@ -17,8 +17,8 @@ __all__ = ["FORMAT", "LAST", "TYPES_FOUND", "Manifest", "read_checkpoint"]
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
 
-FORMAT = 3
-"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2. What they lack is learnt anew from the run's own
+FORMAT = 4
+"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2, those of 0.3 have 3. What they lack is learnt anew from the run's own
 rows."""
 
 TYPES_FOUND = 3
