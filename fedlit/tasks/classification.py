@@ -66,6 +66,7 @@ class Classification(Task):
         Score("f1", "F1", low=0.0, high=1.0),
         Score("weighted_f1", "Weighted F1", low=0.0, high=1.0),
         Score("auroc_ovo", "AUROC, one versus one", low=0.0, high=1.0, test_only=True),
+        Score("log_loss", "Log loss", higher_is_better=False, percent=False, low=0.0, test_only=True),
         Score("classes", "Classes averaged", percent=False, low=0.0, context=True),
         LOSS,
     )
@@ -220,8 +221,13 @@ class Classification(Task):
         return _Scorer(predictions, y)
 
     def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
-        """:func:`auroc_one_versus_one`."""
-        return {"auroc_ovo": auroc_one_versus_one(predictions, y)}
+        """:func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows whose label is known; of p
+        below 1e-6, which forests give, 1e-6 counts.
+        """
+        known = self.known(y)
+        true = predictions[known].gather(1, y[known].long()[:, None]).double().clamp_min(1e-6)
+        loss = float(-true.log().mean()) if len(true) else math.nan
+        return {"auroc_ovo": auroc_one_versus_one(predictions, y), "log_loss": loss}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """(classes + 1, classes) int64; the class of largest probability is predicted, the first among equals.

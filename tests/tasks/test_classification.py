@@ -128,3 +128,14 @@ def test_go_alone_models_learn(name: str) -> None:
     chosen = {key: values[-1] for key, values in model.grid.items()} | ({"n_estimators": 9} if "trees" in name else {})
     fitted = model.make(chosen, [1]).fit(x, y)
     assert fitted.score(x, y) > 0.9
+
+
+def test_log_loss_is_scikit_learns_over_known_labels() -> None:
+    from sklearn.metrics import log_loss
+
+    generator = torch.Generator().manual_seed(8)
+    predictions = torch.rand(60, 3, generator=generator, dtype=torch.float64).softmax(1)
+    y = torch.randint(-1, 3, (60,), generator=generator)  # −1: no training row has the label
+    known = y >= 0
+    expected = log_loss(y[known], predictions[known], labels=[0, 1, 2])
+    assert Classification((0, 1, 2)).evaluate_once(predictions, y)["log_loss"] == pytest.approx(expected)
