@@ -13,7 +13,7 @@ import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import ROOT, pairs_of
-from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
+from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
 from fedlit.run.keys import check_key
 
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
@@ -48,9 +48,7 @@ class PartSettings:
     @property
     def arguments(self) -> list[str]:
         """The changed keys as command-line arguments."""
-        import json
-
-        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.set.items()]
+        return [f"--{key}={typed_value(value)}" for key, value in self.set.items()]
 
 
 @dataclass(frozen=True)

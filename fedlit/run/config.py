@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,16 @@ import yaml
 
 from fedlit.errors import ConfigError, closest
 
-__all__ = ["config_folders", "find_config", "flatten", "known_configs", "parse_yaml", "read_yaml", "shown"]
+__all__ = [
+    "config_folders",
+    "find_config",
+    "flatten",
+    "known_configs",
+    "parse_yaml",
+    "read_yaml",
+    "shown",
+    "typed_value",
+]
 
 STUDIES = "studies"
 
@@ -164,3 +175,15 @@ def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
             pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
         ]
     return [] if tree is None else [(prefix, tree)]
+
+
+def typed_value(value: Any) -> str:
+    """A value as it is typed behind a key: text as it is, all else as YAML has it on one line.
+
+    Example:
+        >>> typed_value("core"), typed_value([1, None]), typed_value(math.inf)
+        ('core', '[1, null]', '.inf')
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return value if isinstance(value, str) else json.dumps(value)

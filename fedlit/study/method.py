@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import typed_value
 
 __all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
            "must_have_reference", "refuse_row_key"]  # fmt: skip
@@ -74,7 +75,7 @@ class Method:
     def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
         """The changed keys as command-line arguments, with those of a combination."""
         changed = {**self.set, **(settings or {})}
-        return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()]
+        return [f"--{key}={typed_value(value)}" for key, value in changed.items()]
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
