@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from fedlit.data.loader import EvalLoader
 from fedlit.errors import ConfigError
-from fedlit.run.options import without_hints
+from fedlit.run.options import with_tuning, without_hints
 from fedlit.run.run import Run
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
@@ -129,7 +129,7 @@ def _trainer(runs: Sequence[Run]) -> Trainer:
     )
     given = runs[0].trainer_options
     options = {key: value for key, value in given.items() if value is not None and key not in decided}
-    callbacks = [_Exchanges(runs)]
+    options, callbacks = with_tuning(options, runs[0].loop), [_Exchanges(runs)]
     return Trainer(**{"num_sanity_val_steps": 0, "devices": 1, **options, **decided, "callbacks": callbacks})
 
 

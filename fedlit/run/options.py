@@ -12,8 +12,9 @@ from typing import Any
 from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from fedlit.errors import ConfigError, RunError, did_you_mean
+from fedlit.train.loop import FederatedLoop
 
-__all__ = ["check_accelerator", "check_options", "listed", "unlogged", "without_hints"]
+__all__ = ["check_accelerator", "check_options", "listed", "unlogged", "with_tuning", "without_hints"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -115,3 +116,11 @@ def without_hints() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def with_tuning(options: Mapping[str, Any], loop: FederatedLoop) -> dict[str, Any]:
+    """A Trainer's options whose ``max_epochs``, which count the federation's, also count those of fine-tuning."""
+    tune = loop.federation.training.tune
+    if tune is None or (options.get("max_epochs") or -1) <= 0:
+        return dict(options)
+    return {**options, "max_epochs": options["max_epochs"] + tune.epochs}

@@ -20,7 +20,7 @@ from fedlit.exchange.transport import InProcess, Transport
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_accelerator, check_options, listed, unlogged, without_hints
+from fedlit.run.options import check_accelerator, check_options, listed, unlogged, with_tuning, without_hints
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
@@ -391,8 +391,7 @@ class Run(Shown):
         }
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
-        if (tune := self.loop.federation.training.tune) is not None and given.get("max_epochs", -1) > 0:
-            given["max_epochs"] += tune.epochs
+        given = with_tuning(given, self.loop)
         with without_hints():
             try:
                 return Trainer(

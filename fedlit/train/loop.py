@@ -412,8 +412,9 @@ class FederatedLoop(LightningModule):
 
     def on_train_start(self) -> None:
         """Forwarded to the clients."""
+        trial = bool(getattr(self.trainer, "fast_dev_run", False))
         for own in self.federations:
-            own.personal.start(own, self.trainer.max_epochs)
+            own.personal.start(own, None if trial else self.trainer.max_epochs)
             if own.personal.wanted and own.personal.ended < self.trainer.current_epoch:
                 self._catch_up(own)
         self._forward("on_train_start")

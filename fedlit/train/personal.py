@@ -174,15 +174,20 @@ class Personal:
     # ------------------------------------------------------------------ epochs
 
     def start(self, federation: Whole, max_epochs: int | None) -> None:
-        """Before the first epoch, or the next one of a resumed run."""
+        """Before the first epoch, or the next one of a resumed run.
+
+        Args:
+            federation: whose clients.
+            max_epochs: of both phases; None for a trial, which does not fine-tune.
+        """
         if not self.wanted:
             return
         self._own = {name: self._own.get(name, _Own()) for name in federation.clients}
         for own in self._own.values():
             for kept in (own.average, own.best):  # a checkpoint's are on the CPU
                 kept |= {key: value.to(federation.device) for key, value in kept.items()}
-        if self.tune is not None and not self.after:
-            if max_epochs is None or max_epochs <= self.tune.epochs:
+        if self.tune is not None and not self.after and max_epochs is not None:
+            if max_epochs <= self.tune.epochs:
                 raise ConfigError(
                     f"model.then.fine_tune: expected trainer.max_epochs above its {self.tune.epochs} epochs, found "
                     f"{max_epochs}; a Trainer's max_epochs counts both phases"
@@ -268,8 +273,15 @@ class Personal:
         self.ended = epochs
         if not self.wanted:
             return False
-        if self.tune is not None and not self.tuning and epochs >= self.after:
-            self._begin_tuning(federation)
+        if self.tune is not None and not self.tuning:
+            if 0 < self.after <= epochs:
+                self._begin_tuning(federation)
+            elif last and self.after:
+                _log.warning(
+                    "nothing was fine-tuned: training ended behind epoch %d, and fine-tuning begins behind epoch %d",
+                    epochs,
+                    self.after,
+                )
         self._draw(federation)
         told = federation.share("fine-tuned", {name: own.stopped for name, own in self._own.items()})
         over = last or (self.tuning and all(told.values()))

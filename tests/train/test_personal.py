@@ -11,6 +11,7 @@ from federations import METHODS, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.errors import ConfigError
+from fedlit.run.many import fit_together
 from fedlit.train.personal import FineTune, Then
 
 TUNED = METHODS["averages, then fine-tuned"]
@@ -118,3 +119,26 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         ConfigError, match=r"model.keep: expected a score of each client .*auroc.*, found 'aurok'.*auroc"
     ):
         make_run(tmp_path, loop={"keep": "aurok"}).describe()
+
+
+def test_a_training_that_ends_early_says_that_nothing_was_fine_tuned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = make_run(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
+    run.fit(quiet=True)
+    assert "nothing was fine-tuned: training ended behind epoch 1, and fine-tuning begins behind epoch 3" in caplog.text
+
+
+def test_a_trial_does_not_fine_tune(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, fast_dev_run=True)
+    assert run.fit(quiet=True).scores.keys() == {"ash", "birch", "cedar"}
+
+
+def test_seeds_trained_together_are_fine_tuned_like_each_alone(tmp_path: Path) -> None:
+    options = {"exchange": CORE, "loop": {"then": Then(FineTune(epochs=2, patience=1)), "engine": "plain"}, "epochs": 2}
+    together = [make_run(tmp_path / str(seed), seed=seed, **options) for seed in (8, 9)]
+    fit_together(together)
+    for own in together:
+        alone = make_run(tmp_path / f"alone {own.seed}", seed=own.seed, **options)
+        alone.fit(quiet=True)
+        assert different(weights(alone), weights(own)) == []
