@@ -18,8 +18,8 @@ LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
 
 FORMAT = 4
-"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2, those of 0.3 have 3. What they lack is learnt anew from the run's own
-rows."""
+"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2, those of 0.3 have 3. What they lack is learnt
+anew from the run's own rows."""
 
 TYPES_FOUND = 3
 """The first format of runs whose tables were read as they are now (see :mod:`fedlit.data.sources.before`)."""
