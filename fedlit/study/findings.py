@@ -73,6 +73,7 @@ class Findings:
     def finished(self) -> Study:
         """The study without federated methods of which no run came to its end: they take no colour."""
         known = {*self.estimates["method"], *self.study.alone}
+        known |= {self.study.trained(name) for name in self.study.methods if name in known}
         methods = {name: own for name, own in self.study.methods.items() if name in known}
         search = self.study.search
         return replace(self.study, methods=methods, search=search if search and search.method in methods else None)

@@ -21,17 +21,20 @@ from fedlit.composite.folders import newest
 from fedlit.composite.mixture import Mixture
 from fedlit.composite.parts import Part
 from fedlit.composite.scoring import Predicted, from_held_out, predicted
-from fedlit.composite.settings import MixtureSettings, settings_of, typed_pairs
+from fedlit.composite.settings import MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
 from fedlit.errors import ConfigError, RunError
 from fedlit.mix.admission import admitted
 from fedlit.mix.losses import Judge, row_loss
 from fedlit.mix.weights import mixed_parts, weights_of
-from fedlit.study.job import DONE, Job, score_rows, tidy
+from fedlit.run.load import load
+from fedlit.study.job import DONE, Job, is_free, score_rows, tidy
+from fedlit.study.method import must_be_known
 from fedlit.study.out_of_fold import OUT_OF_FOLD
-from fedlit.study.study import choice_of
+from fedlit.study.study import Study, choice_of
 from fedlit.tasks import Task, read_predictions
 
-__all__ = ["PARTS", "mixed_anew", "mixture_settings", "train_mixture"]
+__all__ = ["PARTS", "mixed_anew", "mixture_settings", "must_have_parts", "refuse_hidden_sharing", "train_mixture",
+           "trained_with"]  # fmt: skip
 
 PARTS = "parts.parquet"
 """What each part predicts of rows that it has not seen; rows as predictions have them, and the part's name."""
@@ -42,6 +45,71 @@ Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
 def mixture_settings(config: Path, arguments: Sequence[str]) -> MixtureSettings:
     """What a configuration of several parts says, with changed keys."""
     return settings_of(config, typed_pairs(arguments)[1])
+
+
+def must_have_parts(study: Study, name: str) -> None:
+    """Refuse a method that mixes what another one does not have.
+
+    Args:
+        study: whose method it is.
+        name: of a method that has ``of``.
+
+    Raises:
+        ConfigError: that method is no mixture, or has no such parts.
+    """
+    wanted, source = study.methods[name], study.trained(name)
+    if not is_mixture(study.config(source)):
+        raise ConfigError(
+            f"methods.{name}.of: expected a method whose configuration has several parts (mixture:), found {source}; "
+            "name another one"
+        )
+    known = mixture_settings(study.config(source), study.methods[source].arguments()).parts
+    must_be_known(f"methods.{name}.parts", wanted.parts, known)
+    entering = wanted.parts or list(known)
+    if isinstance(wanted.weights, dict):
+        must_be_known(f"methods.{name}.weights", wanted.weights, entering)
+        entering = [part for part in entering if wanted.weights.get(part)]
+    refuse_hidden_sharing(study, name, {part: known[part] for part in entering})
+
+
+def refuse_hidden_sharing(study: Study, name: str, parts: Mapping[str, PartSettings]) -> None:
+    """Refuse a method alone that has a federated part, and a federated one that has none: the first are the bar that
+    the others are set against.
+
+    Raises:
+        ConfigError: it is one of these.
+    """
+    own = study.methods[name]
+    alone = own.alone or name == study.reference
+    shared = [part for part, settings in parts.items() if _shares(settings)]
+    if alone and shared:
+        raise ConfigError(
+            f"methods.{name}: expected parts that each client trains by itself, for the method is alone, found "
+            f"{', '.join(shared)}; name the others as its parts, or drop alone"
+        )
+    if not (alone or own.pooled or shared):
+        raise ConfigError(
+            f"methods.{name}: expected a federated part, found {', '.join(parts)}, which each client trains by itself; "
+            "set alone: true, or name other parts"
+        )
+
+
+def _shares(part: PartSettings) -> bool:
+    if part.go_alone is not None:
+        return False
+    run = load(str(part.config), *part.arguments)
+    return run.exchange.on or bool(run.data.pool)
+
+
+def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
+    """All that a mixture is computed from, with its parts' configurations as they are now."""
+    parts = {}
+    for name, part in mixture.parts.items():
+        own = load(str(part.config), *part.arguments).settings or {}
+        kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
+        parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
+    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by, mixture.calibrate, mixture.class_shares]
+    return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
 
 
 def train_mixture(job: Job, folder: Path) -> Computed:
@@ -64,7 +132,8 @@ def train_mixture(job: Job, folder: Path) -> Computed:
     settings = mixture.settings
     clients = json.loads((mixture.folder / "mixture.json").read_text(encoding="utf-8"))["clients"]
     parts = Part.of(settings, mixture.folder)
-    validation = _validation_rows(parts)
+    dealt = _dealt_rows(parts)
+    validation = {client: own["validation"] for client, own in dealt.items()}
     held, test = from_held_out(parts, clients), predicted(parts, mixture.folder, settings, clients)
     seen = _Frames()
     each = []
@@ -73,10 +142,10 @@ def train_mixture(job: Job, folder: Path) -> Computed:
         splits += [(OUT_OF_FOLD, held[client], None)] if settings.folds else []
         for split, made, rows in splits:
             seen.add(client, split, made, made.mixture, rows)
-            if split != "validation":
+            if split != "validation" or not settings.folds:
                 each += [_part(client, split, made, name, own) for name, own in made.parts.items()]
     pd.concat(each, ignore_index=True).to_parquet(folder / PARTS, index=False)
-    train_rows = {client: len(own.row) for client, own in held.items()}
+    train_rows = {client: len(held[client].row if settings.folds else dealt[client]["train"]) for client in held}
     weights = {client: own["recipe"]["weights"] for client, own in clients.items()}
     own = list(mixture.describe().own)
     known = {name: found.tolist() for name, found in validation.items()}
@@ -94,11 +163,6 @@ def mixed_anew(job: Job) -> Computed:
         raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
     frame = pd.read_parquet(source / PARTS)
     names = list(job.mix["parts"] or dict.fromkeys(frame["part"]))
-    if lacking := [name for name in names if name not in set(frame["part"])]:
-        raise ConfigError(
-            f"methods.{job.method}.parts: expected parts of {source.parent.name}, {', '.join(frame['part'].unique())}, "
-            f"found {', '.join(lacking)}"
-        )
     seen, weights, without = _Frames(), {}, []
     for client, own in frame[frame["part"].isin(names)].groupby("client"):
         if set(own["part"]) != set(names):
@@ -109,11 +173,14 @@ def mixed_anew(job: Job) -> Computed:
         metric = choice_of(job.choose, str(client))
         weights[str(client)] = found = _weights(job.mix, parts, record["own"], task, y, metric)
         for split, (task, row, y, parts) in judged.items():
-            mixture = torch.from_numpy(mixed_parts(parts, found)).float()
+            mixture = torch.from_numpy(mixed_parts(parts, found))
+            mixture = mixture.float() if task.classes else mixture
             made = Predicted(task, row, y, parts, mixture)
             seen.add(str(client), str(split), made, mixture, None)
             if split == OUT_OF_FOLD:
                 seen.add(str(client), "validation", made, mixture, np.asarray(record["validation"][str(client)]))
+    if not weights:
+        raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
     details = {"train_rows": record["train_rows"], "weights": weights, **({"without": without} if without else {})}
     return seen.predictions, seen.scores, details
 
@@ -175,8 +242,11 @@ def _arrays(rows: pd.DataFrame, names: Sequence[str]) -> tuple[Task, np.ndarray,
     return task, own["row"].to_numpy(), y, found
 
 
-def _validation_rows(parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
-    """Client → the numbers of its validation rows as the source has them, whatever the folds."""
+def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
+    """Client → split → the numbers of its rows as the source has them, whatever the folds."""
     data = next(iter(parts.values())).load(0).data
     data.folds = 0
-    return {table.name: table.features.index.to_numpy()[table.splits["validation"]] for table in data.tables()}
+    return {
+        table.name: {split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()}
+        for table in data.tables()
+    }

@@ -20,8 +20,7 @@ from fedlit.run.run import Run
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
-from fedlit.study.method import must_be_known
-from fedlit.study.mixtures import mixture_settings
+from fedlit.study.mixtures import mixture_settings, must_have_parts, refuse_hidden_sharing, trained_with
 from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.any_model import is_any_model
@@ -94,7 +93,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
     planned: list[_Planned] = []
     for name, tuned in each_variant(study):
         if study.methods[name].of is not None:
-            _must_have_parts(study, name)
+            must_have_parts(study, name)
             continue
         settings = _settings(study, name, tuned)
         arguments = study.methods[name].arguments(tuned)
@@ -192,7 +191,7 @@ def _computed(study: Study, seed: int, trained: Sequence[Job], files: Mapping[st
 
 def _computed_job(first: Job, name: str, digest: str) -> Job:
     folder = Path(first.folder).parent.parent / name / f"seed_{first.seed}"
-    return replace(first, method=name, folder=str(folder), digest=digest, settings=None)
+    return replace(first, method=name, folder=str(folder), digest=digest, settings=None, mix=None)
 
 
 def training_notes(study: Study) -> list[str]:
@@ -271,8 +270,10 @@ def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, An
     loaded = _loaded(study, name, tuned)
     own = loaded.settings or {}
     if is_mixture(study.config(name)):
+        parts = _parts(study, name, tuned)
+        refuse_hidden_sharing(study, name, parts.parts)
         rows = {key: value for key, value in own.items() if key.startswith(_ROWS)}
-        return {**rows, "mixture": _trained_with(_parts(study, name, tuned))}
+        return {**rows, "mixture": trained_with(parts)}
     settings = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
     method = study.methods[name]
     if not loaded.exchange.on and not (name == study.reference or method.alone or method.pooled):
@@ -285,30 +286,6 @@ def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, An
 
 def _parts(study: Study, name: str, tuned: Mapping[str, Any]) -> MixtureSettings:
     return mixture_settings(study.config(name), study.methods[name].arguments(tuned))
-
-
-def _must_have_parts(study: Study, name: str) -> None:
-    source = str(study.methods[name].of)
-    if not is_mixture(study.config(source)):
-        raise ConfigError(
-            f"methods.{name}.of: expected a method whose configuration has several parts (mixture:), found {source}; "
-            "name another one"
-        )
-    known, wanted = _parts(study, source, {}).parts, study.methods[name]
-    must_be_known(f"methods.{name}.parts", wanted.parts, known)
-    if isinstance(wanted.weights, dict):
-        must_be_known(f"methods.{name}.weights", wanted.weights, wanted.parts or known)
-
-
-def _trained_with(mixture: MixtureSettings) -> dict[str, Any]:
-    """All that a mixture is computed from, with its parts' configurations as they are now."""
-    parts = {}
-    for name, part in mixture.parts.items():
-        own = load(str(part.config), *part.arguments).settings or {}
-        kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
-        parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by, mixture.calibrate, mixture.class_shares]
-    return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
 
 
 def _refuse_alike(own: _Planned, planned: Sequence[_Planned]) -> None:

@@ -115,6 +115,11 @@ class Study:
         for name, method in self.methods.items():
             if method.of is not None:
                 must_be_known(f"methods.{name}.of", [method.of], whole)
+                if self.methods[method.of].tune:
+                    raise ConfigError(
+                        f"methods.{name}.of: expected a method whose settings are not tuned, found {method.of}; write "
+                        "the best settings into its set"
+                    )
         must_have_reference(self.reference, self.methods)
         for name, method in self.methods.items():
             alone = [self.reference, *(other for other, own in self.methods.items() if own.alone)]
@@ -275,7 +280,9 @@ class Study:
         return replace(
             self,
             methods={
-                name: replace(method, config=own.config or method.config, set={**own.set, **method.set})
+                name: method  # what is mixed anew is the changed method's
+                if method.of is not None
+                else replace(method, config=own.config or method.config, set={**own.set, **method.set})
                 for name, method in self.methods.items()
             },
             about=" ".join(part for part in (self.about, own.about) if part),
@@ -296,6 +303,7 @@ class Study:
         must_be_known("--methods", chosen, self.methods)
         must_be_known("--baselines", alone or (), known)
         kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
+        kept |= {self.trained(name) for name in kept}
         without = [name for name in self.methods if name not in kept]
         left = [f"without {', '.join(without)}"] if without else []
         if alone is not None and set(alone) < set(known):

@@ -18,6 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from fedlit.composite.settings import is_mixture
 from fedlit.data.encoding import UNION_SITE
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError
@@ -68,10 +69,16 @@ def search_of(study: Study) -> Search:
     """What a study's search varies.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or one of a mixture.
     """
     if study.search is None:
         raise ConfigError(f"{study.name}: expected a study with search: (method, space), found none; add it")
+    method = study.search.method
+    if is_mixture(study.config(method)):
+        raise ConfigError(
+            f"search.method: expected a method of one configuration, found {method}, a mixture of several; search the "
+            "settings of one of its parts, in a study whose method is that part"
+        )
     return study.search
 
 
