@@ -30,9 +30,10 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.train.lightning import parse_optimizers
-from fedlit.train.personal import FineTune, Personal
+from fedlit.train.personal import Personal
 from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
+from fedlit.train.tuning import FineTune
 from fedlit.train.watch import Watch
 
 __all__ = ["Federation", "Moment", "Training"]

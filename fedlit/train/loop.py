@@ -27,9 +27,9 @@ from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
-from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
+from fedlit.train.tuning import Then, then_of
 
 __all__ = ["FederatedLoop"]
 
@@ -69,7 +69,7 @@ class FederatedLoop(LightningModule):
         keep: the score of its own validation rows (``loss``, ``auroc``, …) by which each client ends with the best of
             its epochs; None for the last one. It is ``loss`` where there is an average or fine-tuning.
         then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
-            (see :class:`fedlit.train.personal.FineTune`).
+            (see :class:`fedlit.train.tuning.FineTune`).
 
     Raises:
         ConfigError: values out of range.

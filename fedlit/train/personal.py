@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,62 +20,15 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.members import Members
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
+from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
     from fedlit.train.results import Results
 
-__all__ = ["FineTune", "Personal", "Then", "then_of"]
+__all__ = ["Personal", "Whole"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class FineTune:
-    """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
-
-    Attributes:
-        epochs: at most; they come behind ``trainer.max_epochs``.
-        patience: a client stops after so many scored epochs that are no better on its validation rows.
-        lr: the learning rate; that of ``model.optimizer`` if None. A schedule has no say in it.
-        average: the share of the average over epochs that stays (see ``model.average``).
-    """
-
-    epochs: int = 25
-    patience: int = 5
-    lr: float | None = None
-    average: float = 0.0
-
-    def __post_init__(self) -> None:
-        wrong = [f"{name} {getattr(self, name)}" for name in ("epochs", "patience") if getattr(self, name) < 1]
-        wrong += [f"lr {self.lr}"] if self.lr is not None and not self.lr > 0 else []
-        if wrong:
-            raise ConfigError(
-                "model.then.fine_tune: expected epochs and patience of at least 1 and lr above 0, found "
-                f"{', '.join(wrong)}"
-            )
-        _check_share("model.then.fine_tune.average", self.average)
-
-
-@dataclass
-class Then:
-    """What follows the federation.
-
-    Attributes:
-        fine_tune: how clients train on by themselves; not at all if None.
-    """
-
-    fine_tune: FineTune | None = None
-
-
-def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
-    """The fine-tuning that a configuration asks for."""
-    return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
-
-
-def _check_share(key: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise ConfigError(f"{key}: expected a share in [0, 1), found {value}; 0 for no average")
 
 
 @dataclass
@@ -128,7 +81,7 @@ class Personal:
     """
 
     def __init__(self, average: float = 0.0, keep: str | None = None, tune: FineTune | None = None) -> None:
-        _check_share("model.average", average)
+        check_share("model.average", average)
         self.average, self.tune = average, tune
         self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
         self.after, self.ended, self.tuning, self.done = 0, 0, False, False

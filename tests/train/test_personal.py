@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.errors import ConfigError
 from fedlit.run.many import fit_together
-from fedlit.train.personal import FineTune, Then
+from fedlit.train.tuning import FineTune, Then
 
 TUNED = METHODS["averages, then fine-tuned"]
 CORE = {"federated": ["core"]}

@@ -1,0 +1,59 @@
+"""What follows a federation, as a configuration says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedlit.errors import ConfigError
+
+__all__ = ["FineTune", "Then", "check_share", "then_of"]
+
+
+@dataclass
+class FineTune:
+    """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
+
+    Attributes:
+        epochs: at most; they come behind ``trainer.max_epochs``.
+        patience: a client stops after so many scored epochs that are no better on its validation rows.
+        lr: the learning rate; that of ``model.optimizer`` if None. A schedule has no say in it.
+        average: the share of the average over epochs that stays (see ``model.average``).
+    """
+
+    epochs: int = 25
+    patience: int = 5
+    lr: float | None = None
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        wrong = [f"{name} {getattr(self, name)}" for name in ("epochs", "patience") if getattr(self, name) < 1]
+        wrong += [f"lr {self.lr}"] if self.lr is not None and not self.lr > 0 else []
+        if wrong:
+            raise ConfigError(
+                "model.then.fine_tune: expected epochs and patience of at least 1 and lr above 0, found "
+                f"{', '.join(wrong)}"
+            )
+        check_share("model.then.fine_tune.average", self.average)
+
+
+@dataclass
+class Then:
+    """What follows the federation.
+
+    Attributes:
+        fine_tune: how clients train on by themselves; not at all if None.
+    """
+
+    fine_tune: FineTune | None = None
+
+
+def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
+    """The fine-tuning that a configuration asks for."""
+    return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
+
+
+def check_share(key: str, value: float) -> None:
+    """Refuse what is no share that can stay."""
+    if not 0 <= value < 1:
+        raise ConfigError(f"{key}: expected a share in [0, 1), found {value}; 0 for no average")
