@@ -46,6 +46,8 @@ LEFT = {
     "docs/how-to/method.md": {
         "lightning_logs/proximal/version_0/config.yaml": "class_path: mymethod.Proximal",
         "lightning_logs/median/version_0/config.yaml": "class_path: myrule.Median",
+        "lightning_logs/counted/version_0/config.yaml": "class_path: counted.Count",
+        "lightning_logs/named/version_0/config.yaml": "class_path: named.Named",
     },
 }
 """What the commands of a page must leave behind: page → file → what stands in it."""
