@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ class Part:
         Raises:
             ConfigError: the part's configuration is not valid; names the part.
         """
+        return self._base.with_fold(fold, f"fold_{fold}")
+
+    @cached_property
+    def _base(self) -> Run:
+        """Its run, of which those of folds are made: reading a configuration costs a second."""
         kept = self.folder / CONFIG
         config, arguments = (kept, []) if kept.is_file() else (self.settings.config, self.settings.arguments)
         for origin in origins(config):  # a class of the user may lie beside the configuration that names it
@@ -101,7 +107,7 @@ class Part:
         try:
             return load(
                 str(config), *own, *best, *arguments, "--board.curves=false", "--board.confusion_matrices=0",
-                f"--seed={self.seed}", f"--data.folds={self.folds}", f"--data.fold={fold}", f"--name=fold_{fold}",
+                f"--seed={self.seed}", f"--data.folds={self.folds}", "--data.fold=0",
                 f"--trainer.default_root_dir={self.folder}",
             )  # fmt: skip
         except FedlitError as error:

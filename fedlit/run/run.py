@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
@@ -130,18 +131,39 @@ class Run(Shown):
 
     def with_seed(self, seed: int) -> Run:
         """The same run with another seed, untrained."""
-        loop, data = copy(self.loop.arguments), copy(self.data.arguments)
+        return self._with({"seed": seed}, {"seed": seed}, {"seed": seed}, self.name, None)
+
+    def with_fold(self, fold: int, name: str) -> Run:
+        """The same run with another fold as its validation rows, untrained; much faster than to read its configuration
+        again.
+
+        Args:
+            fold: see :class:`~fedlit.data.module.FederatedData`.
+            name: the folder of its runs.
+        """
+        text = self.config_text
+        if text is not None:
+            told = yaml.safe_load(text)
+            told["name"], told["data"]["fold"] = name, fold
+            text = yaml.safe_dump(told, sort_keys=False)
+        return self._with({}, {"fold": fold}, {"data.fold": fold, "name": name}, name, text)
+
+    def _with(
+        self, loop: dict[str, Any], data: dict[str, Any], settings: dict[str, Any], name: str, text: str | None
+    ) -> Run:
+        options = self.trainer_options | {"callbacks": deepcopy(self.trainer_options.get("callbacks"))}  # they remember
         return Run(
-            FederatedLoop(**{**loop, "seed": seed}),
-            FederatedData(**{**data, "seed": seed}),
+            FederatedLoop(**{**copy(self.loop.arguments), **loop}),
+            FederatedData(**{**copy(self.data.arguments), **data}),
             deepcopy(self._untouched_exchange),
-            name=self.name,
+            name=name,
             root=self.root,
             checkpoints=self.checkpoints,
             board=self.board,
             transport=self.transport,
-            settings={**self.settings, "seed": seed} if self.settings is not None else None,
-            **self.trainer_options,
+            settings={**self.settings, **settings} if self.settings is not None else None,
+            config_text=text,
+            **options,
         )
 
     def parts(self) -> list[Grid]:
