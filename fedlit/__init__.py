@@ -25,13 +25,14 @@ if TYPE_CHECKING:
         Agglomerative,
         Clustered,
         Clustering,
+        FedAvgM,
         FedGMCC,
         Mean,
         Round,
         Rule,
         Update,
     )
-    from fedlit.methods import APFL, CHFL, FedProx, IFedAvg, PooledLogistic
+    from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
     from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
@@ -65,11 +66,13 @@ __all__ = [
     "Dirichlet",
     "Distance",
     "Exchange",
+    "FedAvgM",
     "FedGMCC",
     "FedProx",
     "FederatedClient",
     "FederatedData",
     "FederatedLoop",
+    "Forest",
     "GlobalLayers",
     "Heart",
     "IFedAvg",

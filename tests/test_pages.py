@@ -36,11 +36,18 @@ LEFT = {
     },
     "docs/how-to/study.md": {
         f"{_STUDY}/mine_study/lift.csv": "often",
+        f"{_STUDY}/mixed_study/lift.csv": "without_trees",
         f"{_STUDY}/joining/leave_one_out.csv": "west,(others)",
+    },
+    "docs/how-to/best.md": {
+        "lightning_logs/mixed/version_0/mixture.json": "federated",
+        "lightning_logs/mixed/version_0/test.csv": "south",
     },
     "docs/how-to/method.md": {
         "lightning_logs/proximal/version_0/config.yaml": "class_path: mymethod.Proximal",
         "lightning_logs/median/version_0/config.yaml": "class_path: myrule.Median",
+        "lightning_logs/counted/version_0/config.yaml": "class_path: counted.Count",
+        "lightning_logs/named/version_0/config.yaml": "class_path: named.Named",
     },
 }
 """What the commands of a page must leave behind: page → file → what stands in it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedlit.cli.study import main as study_command
+from fedlit.composite.settings import is_mixture, settings_of
 from fedlit.errors import ConfigError
 from fedlit.run.config import known_configs
 from fedlit.run.load import load
@@ -72,14 +73,21 @@ def test_configurations_beside_the_study_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", known_configs(studies=True))
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
     shipped = load_study(name)
-    optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr")
+    runs = [
+        (str(shipped.config(method)), shipped.methods[method].arguments())
+        for method in shipped.methods
+        if not is_mixture(shipped.config(method))
+    ]
+    mixtures = {shipped.config(method) for method in shipped.methods if is_mixture(shipped.config(method))}
+    parts = [(str(part.config), part.arguments) for path in mixtures for part in settings_of(path).parts.values()]
+    optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr") if not mixtures else ()
     alike = []
-    for method in shipped.methods:
-        run = load(str(shipped.config(method)), *shipped.methods[method].arguments(), "--seed=3")
+    for config, arguments in (*runs, *parts):
+        run = load(config, *arguments, "--seed=3")
         assert run.seed == 3
         assert run.settings is not None
         alike.append({key: value for key, value in run.settings.items() if key.startswith(("data.source", *optimizer))})
-    assert all(own == alike[0] for own in alike)  # on the same rows, with the same optimizer
+    assert all(own == alike[0] for own in alike)  # on the same rows, with the same optimizer but for parts of mixtures
     assert {"covertype.yaml", "heart.yaml", "quickstart.yaml"} <= set(known_configs(studies=True))
     if shipped.paper is not None:
         assert set(shipped.paper.values) <= set(shipped.methods)
