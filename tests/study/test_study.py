@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedlit.cli.study import main as study_command
-from fedlit.composite.settings import is_mixture, settings_of
+from fedlit.composite.settings import is_mixture
 from fedlit.errors import ConfigError
 from fedlit.run.config import known_configs
 from fedlit.run.load import load
 from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
+from fedlit.study.mixtures import mixture_settings, must_have_parts
 from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import Study
@@ -73,21 +75,23 @@ def test_configurations_beside_the_study_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", known_configs(studies=True))
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
     shipped = load_study(name)
-    runs = [
-        (str(shipped.config(method)), shipped.methods[method].arguments())
-        for method in shipped.methods
-        if not is_mixture(shipped.config(method))
-    ]
-    mixtures = {shipped.config(method) for method in shipped.methods if is_mixture(shipped.config(method))}
-    parts = [(str(part.config), part.arguments) for path in mixtures for part in settings_of(path).parts.values()]
-    optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr") if not mixtures else ()
-    alike = []
-    for config, arguments in (*runs, *parts):
-        run = load(config, *arguments, "--seed=3")
-        assert run.seed == 3
-        assert run.settings is not None
-        alike.append({key: value for key, value in run.settings.items() if key.startswith(("data.source", *optimizer))})
-    assert all(own == alike[0] for own in alike)  # on the same rows, with the same optimizer but for parts of mixtures
+    optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr")
+    alike, sources = list[dict[str, Any]](), list[dict[str, Any]]()
+    for method, how in shipped.methods.items():
+        if how.of is not None:
+            must_have_parts(shipped, method)
+            continue
+        config, arguments, mixed = shipped.config(method), how.arguments(), is_mixture(shipped.config(method))
+        parts = mixture_settings(config, arguments).parts.values() if mixed else ()
+        for file, typed in [(part.config, part.arguments) for part in parts] or [(config, arguments)]:
+            run = load(str(file), *typed, "--seed=3")
+            assert run.seed == 3
+            assert run.settings is not None
+            sources.append({key: value for key, value in run.settings.items() if key.startswith("data.source")})
+            if not mixed:
+                alike.append({key: value for key, value in run.settings.items() if key.startswith(optimizer)})
+    assert all(own == sources[0] for own in sources)  # on the same rows
+    assert all(own == alike[0] for own in alike)  # with the same optimizer
     assert {"covertype.yaml", "heart.yaml", "quickstart.yaml"} <= set(known_configs(studies=True))
     if shipped.paper is not None:
         assert set(shipped.paper.values) <= set(shipped.methods)
@@ -123,7 +127,8 @@ def test_a_restricted_study_keeps_its_reference() -> None:
 
 def test_who_is_alone_and_who_could_be_joined() -> None:
     whole = load_study("heart").for_tasks({"cleveland": Classification})
-    assert whole.alone == ["local", "local_frozen", "extra_trees", "gradient_boosting", "logistic_regression"]
+    models = ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
+    assert whole.alone == ["local", "local_frozen", *models]
     assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
     assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]
     with pytest.raises(ConfigError, match=r"methods\.gl\.reference: expected some of local, found 'gl'"):
