@@ -123,7 +123,8 @@ def test_a_restricted_study_keeps_its_reference() -> None:
 
 def test_who_is_alone_and_who_could_be_joined() -> None:
     whole = load_study("heart").for_tasks({"cleveland": Classification})
-    assert whole.alone == ["local", "local_frozen", "extra_trees", "gradient_boosting", "logistic_regression"]
+    models = ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
+    assert whole.alone == ["local", "local_frozen", *models]
     assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
     assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]
     with pytest.raises(ConfigError, match=r"methods\.gl\.reference: expected some of local, found 'gl'"):
