@@ -54,8 +54,13 @@ class MixturePlan(Shown):
         lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
         lines += [self._sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
+        own_folds = self.settings.folds
         notes = {
-            note: None for plan in self.plans.values() for note in plan.notes if "fold" not in note or "of one" in note
+            note: None
+            for plan in self.plans.values()
+            for note in plan.notes
+            # out-of-fold rows choose here, and not a fold's
+            if ("fold" not in note or "of one" in note) and not (own_folds and "chosen by chance" in note)
         }
         return [*lines, *(f"Note: {note}" for note in list(notes)[:MOST_ROWS]), *more(list(notes), "notes")]
 
@@ -69,7 +74,8 @@ class MixturePlan(Shown):
         what = f"{whose}: {config}{f' ({changed})' if changed else ''}"
         sent = sorted({own["bytes_per_exchange"] for own in plan.clients.values()})
         told = "yes" if plan.before else "nothing"
-        return [name, what, " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]])), told]
+        size = " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]]))
+        return [name, what, f"{size}, and answers" if plan.exchange.get("asks") else size, told]
 
     def _sentence(self, name: str) -> str:
         plan = self.plans[name]
