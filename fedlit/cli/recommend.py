@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlit.cli.parser import Parser
+from fedlit.composite.asked import Asked
 from fedlit.run.arguments import read
+from fedlit.run.config import shown
 from fedlit.show.shown import for_terminal, say
 
 __all__ = ["main"]
@@ -30,11 +32,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes at once (default: 1)")
     parser.add_argument("--out", metavar="FOLDER", help="for what is written (default: recommended/NAME)")
     parser.add_argument("--force", action="store_true", help="delete what an earlier one wrote there")
-    asked = vars(parser.parse_args(argv))
-    read("describe", ["--config", asked["config"]])  # what is wrong is said before torch is imported
-    say(f"Reading {asked['config']}")
-    from fedlit.composite.recommend import Asked, recommend
+    asked = Asked.of(**vars(parser.parse_args(argv)))
+    read("describe", ["--config", str(asked.config)])  # what is wrong is said before torch is imported
+    say(f"Reading {shown(asked.config)}")
+    from fedlit.composite.recommend import recommend
 
-    found = recommend(Asked.of(**asked))
+    found = recommend(asked)
     print(f"\n{for_terminal(found)}")
     return 0

@@ -14,7 +14,7 @@ from fedlit.composite.settings import MixtureSettings
 from fedlit.composite.weigh import HeldOut, Weighed, weigh
 from fedlit.mix.admission import gain_interval
 from fedlit.mix.losses import Judge, row_loss
-from fedlit.mix.verdict import JOIN, NOTHING, UNKNOWN, Common, Verdict, verdict_of
+from fedlit.mix.verdict import JOIN, NOTHING, UNCLEAR, UNKNOWN, Common, Verdict, verdict_of
 from fedlit.mix.weights import mixed_parts, weights_of
 from fedlit.statistics import Interval
 from fedlit.tasks import Score
@@ -22,7 +22,7 @@ from fedlit.tasks import Score
 __all__ = ["BLEND", "Advice", "advise"]
 
 BLEND = "blend"
-_RESAMPLES, _MANY = 40, 2000  # for a mean; of many rows, where there is little to correct, a quarter
+_RESAMPLES, _MANY = 20, 2000  # for a mean; of many rows, where there is little to correct, a quarter
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Advice:
     def join(self) -> bool:
         """Whether it should."""
         return self.verdict.kind == JOIN
+
+    @property
+    def worth_a_try(self) -> bool:
+        """Whether it should join, or may gain though that is not clear."""
+        return self.join or (self.verdict.kind == UNCLEAR and self.lift > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; undefined values are None."""

@@ -15,13 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fedlit.composite.advice import advise
+from fedlit.composite.asked import Asked
 from fedlit.composite.budget import Choice, Cost, choose, pilot
 from fedlit.composite.candidates import Candidate, alone, candidates_of, yours
 from fedlit.composite.folders import CONFIG
@@ -35,68 +36,16 @@ from fedlit.composite.settings import MixtureSettings, PartSettings
 from fedlit.composite.survey import Survey, survey
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.run.arguments import made_from
-from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.config import read_yaml
 from fedlit.run.load import load
 from fedlit.show.shown import for_terminal
 
-__all__ = ["Asked", "recommend"]
+__all__ = ["recommend"]
 
 PROGRESS = "progress.json"
 _PILOT = 0.4  # of the budget, after which candidates are no longer tried out
 _TRAINED = 0.85  # of the budget, at which all should be trained: to judge takes time, too
 _LATE = 1.2  # of the budget, beyond which no further candidate is begun
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked.
-
-    Attributes:
-        config: the reader's configuration.
-        out: the folder for everything.
-        budget: seconds.
-        folds: into how many rows are dealt, if the budget allows.
-        seed: of everything; that of the configuration if None.
-        by: the score that decides; the main one of a client's task if None.
-        workers: processes at once.
-        force: whether what an earlier one found may be deleted.
-    """
-
-    config: Path
-    out: Path
-    budget: float = 600.0
-    folds: int = 4
-    seed: int | None = None
-    by: str | None = None
-    workers: int = 1
-    force: bool = False
-
-    @classmethod
-    def of(cls, config: str, out: str | None = None, **options: Any) -> Asked:
-        """With the configuration's file found, and the folder that is meant if none is named.
-
-        Raises:
-            ConfigError: values that cannot be meant, or a configuration without tables.
-        """
-        path = find_config(config)
-        raw = read_yaml(path)
-        if "mixture" in raw or not (raw.get("data") or {}).get("source"):
-            found = "a mixture" if "mixture" in raw else "none"
-            raise ConfigError(
-                f"--config {shown(path)}: expected a configuration of one run with data.source, found {found}; fedlit "
-                "init writes one for the tables of a folder"
-            )
-        asked = cls(path, Path(out) if out else Path("recommended") / path.stem, **options)
-        for name, value, low in (("budget", asked.budget, 1), ("folds", asked.folds, 2), ("workers", asked.workers, 1)):
-            if not value >= low:
-                raise ConfigError(f"--{name}: expected at least {low}, found {value:g}")
-        return asked if asked.seed is not None else replace(asked, seed=int(raw.get("seed") or 0))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What a recommendation that is continued must have in common."""
-        own = {key: getattr(self, key) for key in ("budget", "folds", "seed", "by")}
-        return {**own, "config": self.config.read_text(encoding="utf-8")}
 
 
 def recommend(asked: Asked, tell: Callable[[str], None] | None = None) -> Recommendation:
@@ -280,7 +229,7 @@ class _Work:
             name: advise(name, own, plan.own, settings, found.common[name], others, nobody=len(found.common) < 2)
             for name, own in held.items()
         }
-        wanted = [name for name in others if any(name in own.parts for own in clients.values())]
+        wanted = [name for name in others if any(own.worth_a_try and name in own.parts for own in clients.values())]
         leaving = {name: _leaving(name, plan, costs[name], choice.epochs[name], len(clients)) for name in others}
         cut = {
             own.name: (choice.epochs[own.name], own.epochs)
@@ -312,9 +261,13 @@ class _Work:
             **({"by": self.asked.by} if self.asked.by else {}),
         }
         content = {"seed": made.seed, "folds": choice.folds, "workers": self.asked.workers, "mixture": mixture}
-        about = "Chosen by fedlit recommend: own models, and federated ones that made at least one client better."
+        about = "Chosen by fedlit recommend: own models, and federated ones that at least one client may gain by."
         _write(
-            self.file("best"), content, self.head(about if made.wanted else "Chosen by fedlit recommend: own models.")
+            self.file("best"),
+            content,
+            self.head(
+                about if made.wanted else "Chosen by fedlit recommend: own models alone, for nobody gains by joining."
+            ),
         )
         _json(self.asked.out / DONE, made.to_dict())
 

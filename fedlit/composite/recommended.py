@@ -43,7 +43,7 @@ class Recommendation(Shown):
         clients: client → its answer.
         labels: candidate that was trained → as people read it.
         own: those that nobody else had a share in.
-        wanted: federated ones that at least one client's mixture has.
+        wanted: federated ones in the mixture of a client that should join, or may gain though that is unclear.
         leaving: federated candidate → what of it leaves a client.
         out: candidate → why it was not tried, or not trained to its end.
         cut: candidate → its epochs, and those that it should have.
@@ -132,8 +132,8 @@ class Recommendation(Shown):
     def _leaves(self) -> list[str | Grid]:
         """What would leave a site."""
         if not self.wanted:
-            tail = "" if self.leaving else ", for there is nobody to share with or nothing to share"
-            return [f"Nothing would leave a site: no mixture has a federated part{tail}."]
+            why = "no client gains by a federated part" if self.leaving else "no federated part was tried"
+            return [f"Nothing would leave a site: {why}, so the mixture that is written has own parts alone."]
         rows = [
             [
                 name, ", ".join(client for client, own in self.clients.items() if name in own.parts),
@@ -143,8 +143,9 @@ class Recommendation(Shown):
             for name in self.wanted
         ]  # fmt: skip
         lines: list[str | Grid] = [
-            "What would leave a site, and who has the part in its mixture (bytes: of a client, both ways):",
-            Grid(["part", "in the mixture of", "exchanges", "bytes each", "told before"], rows),
+            "What would leave a site, by parts of the mixture that is written: those of clients that should join, or "
+            "may gain though it is unclear. Bytes are of a client, both ways.",
+            Grid(["part", "for", "exchanges", "bytes each", "told before"], rows),
         ]
         lines += [self.leaving[name].sentence for name in self.wanted]
         lines.append(
