@@ -22,7 +22,7 @@ from fedlit.tasks import Score
 __all__ = ["BLEND", "Advice", "advise"]
 
 BLEND = "blend"
-_RESAMPLES, _MANY = 20, 2000  # for a mean; of many rows, where there is little to correct, a quarter
+_RESAMPLES, _MANY = 40, 2000  # for a mean; of many rows, where there is little to correct, a quarter
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,10 @@ def advise(
     """What a client's held-out rows say.
 
     The bar is the best that it has alone: an own part, or their blend. That, and the mixture, are chosen by the rows
-    that they are judged by. By how much the lift is too large for that reason (its optimism, Efron and Gong 1983) is
-    found on resampled rows: the lift of what a resample chooses on that resample, less its lift on all rows.
+    that they are judged by. What the lift would be otherwise is found on resampled rows (the bootstrap of Tsamardinos,
+    Greasidou and Borboudakis 2018, "Bootstrapping the out-of-sample predictions for efficient and accurate
+    cross-validation", Machine Learning 107): a resample chooses both, and the rows that it left out judge them. The
+    difference is the optimism, and is taken off.
 
     Args:
         client: its name.
@@ -120,7 +122,8 @@ def advise(
     gain = gain_interval(
         judge.by_counts(with_others), judge.by_counts(alone), len(held.row), score.higher_is_better, seed=settings.seed
     )
-    optimism = _optimism(client, held, own, settings) if found.parts else 0.0
+    honest = _honest(client, held, own, settings) if found.parts else gain.gain
+    optimism = gain.gain - honest if math.isfinite(honest) else 0.0
     lift, (low, high) = gain.gain - optimism, gain.interval
     interval = low - optimism, high - optimism
     told = [labels[name] for name in found.parts]
@@ -174,16 +177,18 @@ def _chosen(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSet
     return _Chosen(found, score, best, choices[best], parts)
 
 
-def _optimism(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSettings) -> float:
-    """By how much a lift is too large that is measured on the rows that chose; 0 where no resample could be scored."""
+def _honest(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSettings) -> float:
+    """The mean lift, on rows that a resample left out, of what the resample chose; NaN where none could be scored."""
     rng, rows, found = np.random.default_rng([settings.seed, len(held.row)]), len(held.row), list[float]()
     for _ in range(_RESAMPLES if rows <= _MANY else _RESAMPLES // 4):
         drawn = rng.integers(0, rows, rows)
-        some = replace(
-            held, y=held.y[torch.from_numpy(drawn)], row=held.row[drawn],
-            parts={name: predictions[drawn] for name, predictions in held.parts.items()},
-        )  # fmt: skip
-        chosen = _chosen(client, some, own, settings)
-        found.append(chosen.lift(some) - chosen.lift(held))
+        left = np.setdiff1d(np.arange(rows), drawn)
+        if len(left):
+            found.append(_chosen(client, _some(held, drawn), own, settings).lift(_some(held, left)))
     known = [own for own in found if math.isfinite(own)]
-    return float(np.mean(known)) if known else 0.0
+    return float(np.mean(known)) if known else math.nan
+
+
+def _some(held: HeldOut, rows: np.ndarray) -> HeldOut:
+    parts = {name: predictions[rows] for name, predictions in held.parts.items()}
+    return replace(held, y=held.y[torch.from_numpy(rows)], row=held.row[rows], parts=parts)

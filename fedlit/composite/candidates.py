@@ -89,7 +89,7 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[list[Candidate
         Candidates, and name → why it is left out.
     """
     large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()
-    grid = {"n_estimators": [200 if large else 100], "min_samples_leaf": [1] if large else [1, 5]}
+    grid: dict[str, list[Any]] = {"n_estimators": [200 if large else 100], "min_samples_leaf": [1] if large else [1, 5]}
     grid["max_features"] = ["sqrt", None] if large else ["sqrt"]
     made = [Candidate("trees", "its own trees", "extra_trees", grid)]
     linear = [name for name in LINEAR if name in found.models]

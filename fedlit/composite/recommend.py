@@ -69,13 +69,14 @@ class _Work:
     asked: Asked
     tell: Callable[[str], None]
     began: float = field(default_factory=time.perf_counter)
+    spent: float = 0.0  # before it was cut short
     out: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> Recommendation:
         asked, kept = self.asked, _begin(self.asked)
         if kept:
-            self.began -= kept["spent"]
-            self.tell(f"Going on in {asked.out}, where {kept['spent']:,.0f} s were spent")
+            self.spent = float(kept["spent"])
+            self.tell(f"Going on in {asked.out}, where {self.spent:,.0f} s were spent")
         folder = str(asked.config.parent)  # a class of the reader may lie there
         sys.path += [folder] if folder not in sys.path else []
         raw = read_yaml(asked.config)
@@ -99,7 +100,7 @@ class _Work:
 
     @property
     def elapsed(self) -> float:
-        return time.perf_counter() - self.began
+        return self.spent + time.perf_counter() - self.began
 
     def file(self, part: str) -> Path:
         return self.asked.out / f"{self.asked.config.stem}_{part}.yaml"
@@ -193,7 +194,7 @@ class _Work:
         for own in tried:
             jobs = jobs_of([parts[own.name]], asked.by)
             left = sum(not job.done for job in jobs)
-            late = self.elapsed + choice.seconds[own.name] * left / len(jobs) > _LATE * asked.budget
+            late = self.elapsed - self.spent + choice.seconds[own.name] * left / len(jobs) > _LATE * asked.budget
             if left and late and not own.needed:
                 self.out[own.name] = "training took longer than the pilot promised; give a larger --budget"
                 del parts[own.name]

@@ -28,7 +28,7 @@ from fedlit.run.load import load
 from fedlit.tasks import Classification
 from fedlit.train.loop import FederatedLoop
 
-COLUMNS, BUDGET = 20, 60.0
+COLUMNS, BUDGET = 20, 300.0  # enough on a busy machine, too
 CONFIG = """
 seed: 3
 data:
@@ -76,7 +76,7 @@ def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Rec
     small, odd = found.clients["small"], found.clients["odd"]
     assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("join, with ")
     assert not odd.join and found.wanted
-    assert found.seconds < 2 * BUDGET
+    assert found.seconds < BUDGET
     text = found.text(80)
     assert max(map(len, text.split("What would leave")[0].splitlines())) <= 80
     for part in found.wanted:
@@ -113,18 +113,17 @@ def test_killed_and_continued_it_says_the_same_whatever_test_rows_are(
     begun = Path("recommended/mine")
     begun.mkdir(parents=True)
     shutil.copy(place / begun / "progress.json", begun)
-    ends = FederatedLoop.on_train_epoch_end
+    done, ends = begun / "trained/parts/linear/fold_1/DONE", FederatedLoop.on_train_epoch_end
 
     def killed(loop: FederatedLoop) -> None:
         ends(loop)
-        if (begun / "trained/parts/forest/fold_0/DONE").is_file():
+        if done.is_file():
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(FederatedLoop, "on_train_epoch_end", killed)
         with pytest.raises(KeyboardInterrupt):
             ask()
-    done = begun / "trained/parts/forest/fold_0/DONE"
     before = done.stat().st_mtime_ns
     again = ask()
     assert done.stat().st_mtime_ns == before
@@ -134,7 +133,7 @@ def test_killed_and_continued_it_says_the_same_whatever_test_rows_are(
     assert first == second
 
 
-def held(seed: int, shift: float, rows: int = 120) -> HeldOut:
+def held(seed: int, shift: float, rows: int = 80) -> HeldOut:
     """Own parts that know nothing, and a federated one that is right as far as ``shift`` says."""
     draw = np.random.default_rng(seed)
     y = np.arange(rows) % 2
@@ -146,12 +145,12 @@ def held(seed: int, shift: float, rows: int = 120) -> HeldOut:
 
 
 def test_what_rows_chose_is_not_taken_for_a_gain(tmp_path: Path) -> None:
-    """All parts are noise: the mean over draws of a lift of nothing is nothing, though the best of four is chosen."""
+    """All parts are noise: nobody is told to join, though the best of them are chosen by the rows that judge."""
     settings = MixtureSettings({"trees": PartSettings(tmp_path)}, "x", weights="equal")
     common, labels = Common(["age"], 1, 2, 2, 120), {"forest": "the forest", "logistic": "the pooled linear model"}
-    noise = [advise("a", held(seed, 0.0), ["trees", "linear"], settings, common, labels) for seed in range(12)]
-    assert abs(np.mean([own.lift for own in noise])) < 0.02
-    assert sum(own.join for own in noise) <= 1
+    noise = [advise("a", held(seed, 0.0), ["trees", "linear"], settings, common, labels) for seed in range(5)]
+    assert abs(np.mean([own.lift for own in noise])) < 0.04
+    assert not any(own.join for own in noise)
     clear = advise("a", held(1, 1.5), ["trees", "linear"], settings, common, labels)
     assert clear.join and "forest" in clear.parts and clear.best in ("trees", "linear", BLEND)
     alone = advise("a", held(1, 1.5), ["trees", "linear", "forest", "logistic"], settings, common, {}, nobody=True)
@@ -177,7 +176,7 @@ def test_one_client_and_what_is_no_table_of_ones_own(
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(CONFIG.replace("large: large.csv, odd: odd.csv, ", ""))
-    assert main(["recommend", "--config", "mine", "--budget", "20", "--folds", "2"]) == 0
+    assert main(["recommend", "--config", "mine", "--budget", "120", "--folds", "2"]) == 0
     told = capsys.readouterr().out
     assert "small: nothing to gain: there is no other client to share with." in told
     assert "Nothing would leave a site" in told
