@@ -136,7 +136,8 @@ class Recommendation(Shown):
             return [f"Nothing would leave a site: {why}, so the mixture that is written has own parts alone."]
         rows = [
             [
-                name, ", ".join(client for client, own in self.clients.items() if name in own.parts),
+                name,
+                ", ".join(client for client, own in self.clients.items() if own.worth_a_try and name in own.parts),
                 str(self.leaving[name].exchanges), f"{self.leaving[name].bytes:,}",
                 "yes" if self.leaving[name].before else "nothing",
             ]
