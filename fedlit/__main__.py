@@ -24,11 +24,13 @@ LIGHT = {
     "export": ("fedlit.cli.score", "export"),
     "init": ("fedlit.cli.init", "main"),
     "partition": ("fedlit.cli.partition", "main"),
+    "recommend": ("fedlit.cli.recommend", "main"),
 }
 """Commands of a module of their own → it, and its function."""
 COMMANDS = {
     "init FOLDER": "write a configuration for the tables of a folder",
     "check --config NAME": "look at the tables: what is odd, and what to write about it",
+    "recommend --config NAME": "is joining worth it, for whom, with what: within a budget",
     "fit --config NAME": "train a federation (quickstart.yaml needs no data)",
     "describe --config NAME": "show the plan: rows, parameters, what travels (--format json)",
     "validate --config NAME": "score the validation split of the newest run",

@@ -88,7 +88,7 @@ class Mixture(Shown):
         Raises:
             ConfigError: parts that cannot be mixed: of other clients, rows or targets.
         """
-        return self._plan(Part.of(self.settings, self.folder or self.root / self.settings.name / "none"), keep=False)
+        return self.plan_of(Part.of(self.settings, self.folder or self.root / self.settings.name / "none"), keep=False)
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> MixtureResults:
         """Train all parts with all folds, and find each client's mixture.
@@ -114,7 +114,7 @@ class Mixture(Shown):
         self.folder = folder
         parts = Part.of(self.settings, folder)
         try:
-            plan = self._plan(parts, keep=True)
+            plan = self.plan_of(parts, keep=True)
             (folder / CONFIG).write_text(self.settings.text(), encoding="utf-8")
         except BaseException:
             if not begun:  # refused before anything was trained
@@ -159,7 +159,13 @@ class Mixture(Shown):
                 )
         return found
 
-    def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
+    def plan_of(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
+        """The plan of parts; refuses those that cannot be mixed.
+
+        Args:
+            parts: of the run.
+            keep: write what each is trained with into its folder.
+        """
         plans, own, pooled, first = dict[str, Plan](), [], [], None
         for name, part in parts.items():
             run = part.load(0)
@@ -171,11 +177,11 @@ class Mixture(Shown):
             found = _tables(run)
             if first is None:
                 first = name, found
-            _compare(*first, name, found)
-            if run.data.pool:
-                pooled.append(name)
             if part.settings.go_alone is not None and name not in own:
                 own.append(name)
+            if run.data.pool:
+                pooled.append(name)
+            _compare(*first, name, found, alone=name in own)
             if keep:
                 part.keep(run)
             run.loop.release()
@@ -289,14 +295,15 @@ def _targets(task: Task, rows: Rows) -> list[list[Any]]:
     return frame[[column for column in frame if is_target(column)]].to_numpy(object).tolist()
 
 
-def _compare(first: str, before: Mapping[str, Any], name: str, now: Mapping[str, Any]) -> None:
-    """Refuse parts that are not about the same rows."""
-    if set(before) != set(now):
+def _compare(first: str, before: Mapping[str, Any], name: str, now: Mapping[str, Any], *, alone: bool) -> None:
+    """Refuse parts that are not about the same rows. One that nobody else has a share in may leave clients out."""
+    if set(now) - set(before) or (set(before) - set(now) and not alone):
         raise ConfigError(
             f"part {name!r}: expected the clients of part {first!r}, {', '.join(sorted(before))}, found "
             f"{', '.join(sorted(now))}; let all parts have one source, and the same clients of it"
         )
-    for client, own in before.items():
+    for client in now:
+        own = before[client]
         if set(own) != set(now[client]):
             raise ConfigError(
                 f"part {name!r}, client {client!r}: expected the held-out and test rows of part {first!r}, found "

@@ -52,7 +52,7 @@ class MixturePlan(Shown):
             "",
         ]
         lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
-        lines += [self._sentence(name) for name in self.plans if name not in self.own]
+        lines += [self.sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
         own_folds = self.settings.folds
         notes = {
@@ -77,7 +77,8 @@ class MixturePlan(Shown):
         size = " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]]))
         return [name, what, f"{size}, and answers" if plan.exchange.get("asks") else size, told]
 
-    def _sentence(self, name: str) -> str:
+    def sentence(self, name: str) -> str:
+        """What of a part leaves a client, before training and in exchanges."""
         plan = self.plans[name]
         if name in self.pooled:
             return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."
