@@ -231,6 +231,9 @@ CLUSTERED: dict[str, dict[str, Any]] = {
         "align": "both",
     },
     "agglomerative": {"exchange": {"federated": ["core"], "rule": partial(Agglomerative, 2, clusters=2)}},
+}
+# whose rule works by questions and keeps no clusters
+ASKING: dict[str, dict[str, Any]] = {
     "pooled logistic": {
         "loop": {"client": PooledLogistic},
         "data": {"scaling": "pooled"},
