@@ -177,7 +177,7 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
     return {
         "tensors": tensors,
         "parameters": sum(len(axes[name][1]) if name in cut else 1 for name in mine if name in parameters),
-        "named": [pattern for pattern in by_name if select(axes, [pattern.removeprefix("!")])],
+        "named": [pattern for pattern in by_name if set(select(axes, [pattern.removeprefix("!")])).intersection(mine)],
         "matched": {pattern: names[0] for pattern, names in of_pattern.items() if names},
         "travel": [pattern for pattern, names in of_pattern.items() if can.intersection(names)],
         "chosen": bool(select(state, patterns)),
@@ -260,8 +260,9 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
 def _no_names(pattern: str, clients: Mapping[str, nn.Module]) -> str:
     known = sorted({name for module in clients.values() for name in named_axes(module)})
     return (
-        f"exchange.by_name: pattern {pattern!r}: expected a tensor whose slices have names of columns or classes, "
-        f"found none; the networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers and MLP do)'}."
+        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names of columns or "
+        "classes, found none; look at exchange.federated, too. The networks "
+        f"have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers and MLP do)'}."
         + did_you_mean(pattern, known)
     )
 

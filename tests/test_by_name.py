@@ -76,7 +76,7 @@ def test_a_network_without_names_is_refused_with_those_that_have_some(tmp_path: 
             super().__init__(nn.Linear(num_features, 8), nn.Linear(8, 8), nn.Linear(8, num_outputs))
 
     run = make_run(tmp_path, loop={"client": partial(FederatedClient, network=Plain)}, exchange=NAMED)
-    with pytest.raises(ConfigError, match=r"exchange.by_name: pattern '\*': expected a tensor whose slices have names"):
+    with pytest.raises(ConfigError, match=r"exchange.by_name: pattern '\*': expected a federated tensor whose slices"):
         run.describe()
 
 

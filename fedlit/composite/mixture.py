@@ -22,7 +22,7 @@ from fedlit.composite.settings import MixtureSettings, settings_from, settings_o
 from fedlit.composite.weigh import Weighed, weigh
 from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
@@ -115,7 +115,7 @@ class Mixture(Shown):
         parts = Part.of(self.settings, folder)
         try:
             plan = self.plan_of(parts, keep=True)
-            (folder / CONFIG).write_text(self.settings.text(), encoding="utf-8")
+            (folder / CONFIG).write_text(self.settings.text(kept=True), encoding="utf-8")
         except BaseException:
             if not begun:  # refused before anything was trained
                 shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +151,12 @@ class Mixture(Shown):
             before, now = settings_of(found / CONFIG).trained(), self.settings.trained()
             changed = [key for key in ("seed", "folds") if before[key] != now[key]]
             names = dict.fromkeys([*before["parts"], *now["parts"]])
-            changed += [f"parts.{name}" for name in names if before["parts"].get(name) != now["parts"].get(name)]
+            changed += [
+                f"parts.{name}"
+                for name in names
+                if before["parts"].get(name) != now["parts"].get(name)
+                or Part.of(self.settings, found)[name].changed_since(self.settings)
+            ]
             if changed:
                 raise ConfigError(
                     f"--ckpt_path last: expected changes to how parts are mixed only, found changed "
@@ -171,7 +176,11 @@ class Mixture(Shown):
             run = part.load(0)
             if part.settings.go_alone is not None:
                 run.exchange = Exchange()  # nobody asks anybody
-            plans[name] = run.describe()
+            try:
+                plans[name] = run.describe()
+            except FedlitError as error:
+                raise type(error)(f"part {name!r}: {error}") from error
+            self._check_by(name, run)
             if not run.exchange.on and not run.data.pool:
                 own.append(name)
             found = _tables(run)
@@ -186,6 +195,20 @@ class Mixture(Shown):
                 part.keep(run)
             run.loop.release()
         return MixturePlan(self.settings, plans, tuple(own), tuple(pooled))
+
+    def _check_by(self, name: str, run: Run) -> None:
+        by = self.settings.by
+        known = {
+            score.name
+            for spec in run.data.specs
+            for score in spec.task.scores
+            if not (score.test_only or score.context)
+        }
+        if by is not None and by not in known:
+            raise ConfigError(
+                f"mixture.by: expected a score of the task of part {name!r} ({', '.join(sorted(known))}), found {by!r}."
+                + did_you_mean(by, known)
+            )
 
     # ------------------------------------------------------------------ scoring
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import yaml
 
 from fedlit.composite.settings import MixtureSettings, PartSettings
 from fedlit.data.encoding import Rows
@@ -30,6 +31,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.run.arguments import origins
+from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import load
 from fedlit.run.run import Run
@@ -45,6 +47,10 @@ _ALONE = (  # a go-alone model reads its client's table, whatever the configurat
     "--data.align=none", "--data.scaling=client", "--data.categories=codes", "--data.missing=mean",
     "--data.common=null", "--data.pool=false",
 )  # fmt: skip
+
+
+_FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_root_dir")
+"""Keys that a mixture sets itself, or that change nothing that is computed."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,17 @@ class Part:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / CONFIG).is_file():
             _write(self.folder / CONFIG, run.config_text or "")
+
+    def changed_since(self, now: MixtureSettings) -> bool:
+        """Whether its configuration says something else now than what lies in the folder; wherever its file is now."""
+        kept = self.folder / CONFIG
+        if not kept.is_file():
+            return False
+        before = dict(flatten(yaml.safe_load(kept.read_text(encoding="utf-8"))))
+        fresh = Part(self.name, now.parts[self.name], self.folder / "none", self.seed, self.folds)
+        settings = fresh._base.settings or {}
+        keys = {key for key in (*before, *settings) if not key.startswith(_FREE)}
+        return any(before.get(key) != settings.get(key) for key in keys)
 
     def checkpoint(self, fold: int) -> Path:
         """Of a fold that was trained.

@@ -86,7 +86,11 @@ class _Work:
         if "choice" in kept:
             choice, costs = Choice(**kept["choice"]), {name: Cost(**own) for name, own in kept["costs"].items()}
         else:
-            choice, costs = self.choose(candidates)
+            try:
+                choice, costs = self.choose(candidates)
+            except ConfigError:  # nothing was chosen: another budget may begin anew
+                shutil.rmtree(asked.out, ignore_errors=True)
+                raise
         self.out |= choice.out
         tried = [own for own in candidates if own.name in choice.epochs]
         for own in tried:

@@ -22,6 +22,8 @@ TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXTURE = ("parts", "weights", "shrink", "admit", "by", "calibrate", "class_shares")
 PART = ("config", "set", "checkpoint", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted")
+KEPT = "parts/{}/config.yaml"
+"""Of a part, in the folder of a run."""
 ONLY_TYPED = ("ckpt_path", "format")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REFUSED = ("seed", "name", "ckpt_path", "format", "data.folds", "data.fold", "trainer.default_root_dir")
@@ -91,24 +93,34 @@ class MixtureSettings:
         return range(max(self.folds, 1))
 
     def trained(self) -> dict[str, Any]:
-        """What parts are trained with: a run that is continued must have the same."""
+        """What parts are trained with, but for their configurations: a run that is continued must have the same."""
         own = ("seed", "folds")
-        parts = {name: {**asdict(part), "config": str(part.config)} for name, part in self.parts.items()}
+        parts = {
+            name: {key: value for key, value in asdict(part).items() if key not in ("config", "set")}
+            for name, part in self.parts.items()
+        }
         return {**{key: getattr(self, key) for key in own}, "parts": parts}
 
-    def text(self) -> str:
-        """As YAML, to be read by :func:`settings_of`."""
+    def text(self, *, kept: bool = False) -> str:
+        """As YAML, to be read by :func:`settings_of`.
+
+        Args:
+            kept: whether it will lie in the folder of a run, where each part's configuration lies too: then it names
+                these, whatever becomes of the files that they were made from, and wherever the folder goes.
+        """
         head = f"# made from {self.origin}\n" if self.origin is not None else ""
         mixing = {key: getattr(self, key) for key in MIXTURE[1:]}
-        trained = self.trained()
-        for part in trained["parts"].values():
+        parts = {name: {**asdict(part), "config": str(part.config)} for name, part in self.parts.items()}
+        if kept:
+            parts = {name: {**part, "config": KEPT.format(name), "set": {}} for name, part in parts.items()}
+        for part in parts.values():
             for key in [
                 key for key, value in part.items() if value in (None, {}) or (key, value) == ("checkpoint", "last")
             ]:
                 del part[key]
         own = {
             "seed": self.seed, "name": self.name, "folds": self.folds, "workers": self.workers,
-            "mixture": {"parts": trained["parts"], **mixing},
+            "mixture": {"parts": parts, **mixing},
             "trainer": {"default_root_dir": str(self.root)},
         }  # fmt: skip
         return head + yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
@@ -303,11 +315,9 @@ def _check(own: MixtureSettings, where: str) -> None:
                 + did_you_mean(own.weights, WEIGHTS)
             )
         return
-    if not isinstance(own.weights, dict) or set(own.weights) != set(own.parts):
+    if not isinstance(own.weights, dict) or set(own.weights) - set(own.parts):
         found = ", ".join(map(str, own.weights)) if isinstance(own.weights, dict) else repr(own.weights)
-        raise ConfigError(
-            f"{where}: mixture.weights: expected a weight for each of {', '.join(own.parts)}, found {found}"
-        )
+        raise ConfigError(f"{where}: mixture.weights: expected weights of {', '.join(own.parts)}, found {found}")
     values = list(own.weights.values())
     if any(type(value) not in (int, float) or not 0 <= value < math.inf for value in values) or not sum(values) > 0:
         raise ConfigError(

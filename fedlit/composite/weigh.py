@@ -19,6 +19,7 @@ from fedlit.errors import ConfigError
 from fedlit.mix.admission import admitted
 from fedlit.mix.calibration import temperature_of
 from fedlit.mix.losses import Judge, row_loss
+from fedlit.mix.shares import LARGEST_MISS, MIN_ROWS, shares_of
 from fedlit.mix.weights import How, mixed_parts, weights_of
 from fedlit.score.mixed import Recipe
 from fedlit.tasks import COMPARED, Task, read_predictions
@@ -153,7 +154,7 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
     mine = [name for name in parts if name in own]
     changes, before = dict.fromkeys(parts, math.nan), math.nan
     if isinstance(settings.weights, dict):
-        given = {name: float(settings.weights[name]) for name in parts}
+        given = {name: float(settings.weights.get(name, 0.0)) for name in parts}
         total = sum(given.values())
         if not total > 0:
             raise ConfigError(
@@ -184,12 +185,22 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
     mixture = mixed_parts(parts, weights)
     temperature, more = _temperature(held, mixture) if settings.calibrate else (1.0, [])
     training = _shares(held) if settings.class_shares else None
-    if settings.class_shares and training is None:
+    if training is not None and (why := _missed(held, mixture, training)):
+        training = None
+        more.append(f"class_shares: not used, for {why}")
+    if settings.class_shares and held.task.name != "classification":
         more.append("class_shares: its task has no classes, so there are no shares to estimate")
     recipe = Recipe(
         {name: float(value) for name, value in weights.items()}, temperature, training is not None, training
     )
     scores = {name: judge(predictions) for name, predictions in parts.items()}
+    reached, better = judge(mixture), judge.higher_is_better
+    best = max(scores, key=lambda name: (scores[name] if better else -scores[name], name))
+    if (scores[best] - reached) * (1 if better else -1) > 0:
+        more.append(
+            f"{best} alone is better here ({metric} {scores[best]:.4f}) than the mixture ({reached:.4f}); to take it "
+            f"alone: --ckpt_path last --mixture.weights.{best} 1"
+        )
     return Weighed(client, recipe, metric, scores, judge(mixture), before, len(held.row), changes, (*notes, *more))
 
 
@@ -200,6 +211,26 @@ def _temperature(held: HeldOut, mixture: np.ndarray) -> tuple[float, list[str]]:
     found = temperature_of(mixture, held.y.numpy(), each=each)
     told = f"temperature {found.temperature:.3f}: log loss of held-out rows {found.before:.4f} → {found.after:.4f}"
     return found.temperature, [f"{told}{f' ({found.note})' if found.note else ''}"]
+
+
+def _missed(held: HeldOut, mixture: np.ndarray, training: dict[str, float]) -> str:
+    """Why held-out rows speak against estimating shares: their own, which are known, would be missed. So it is with
+    models that count classes alike, for these were not trained on the shares of the rows.
+    """
+    y = held.y.numpy()
+    if (y >= 0).sum() < MIN_ROWS:
+        return (
+            f"only {int((y >= 0).sum())} held-out rows can tell whether the probabilities fit (100 or more are needed)"
+        )
+    found = shares_of(mixture[y >= 0], list(training.values()), list(training))
+    true = np.array(list(training.values()))
+    worst = int(np.abs(found.estimated - true).argmax())
+    if abs(found.estimated[worst] - true[worst]) <= LARGEST_MISS:
+        return ""
+    return (
+        f"of held-out rows it gives {list(training)[worst]!r} {found.estimated[worst]:.0%}, where it is "
+        f"{true[worst]:.0%}: the models were trained with other shares (class weights?)"
+    )
 
 
 def _shares(held: HeldOut) -> dict[str, float] | None:

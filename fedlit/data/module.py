@@ -21,7 +21,7 @@ from fedlit.data.newcomer import newcomer
 from fedlit.data.shaping.mutations import Mutation, Planted, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.table import ClientTable, Split, choose_columns, leave_out
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, DataError
 from fedlit.sharing import Share, all_here
 from fedlit.spec import ClientSpec
 
@@ -188,7 +188,15 @@ class FederatedData(LightningDataModule):
         shaped = self._shape(tables, self.names)
         known, self.names = self.names, [name for name in self.names if name not in self.leave_out]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
-        self.encoders, tables = self._encoders(tables)
+        try:
+            self.encoders, tables = self._encoders(tables)
+        except DataError as error:
+            if not self.folds:
+                raise
+            raise DataError(
+                f"{error} (fold {self.fold} of {self.folds}: data.folds deals training and validation rows; where a "
+                "class has so few rows take fewer folds, or leave the client out)"
+            ) from error
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = [pool_clients(clients, self.num_bins)] if self.pool else clients
         self.names = [client.spec.name for client in self.clients] if self.pool else self.names

@@ -168,6 +168,7 @@ def make_plan(federation: Federation) -> Plan:
             *_heads_of_different_classes(federation, sharing),
             *federation.personal.told,
             *_inputs_that_differ(federation),
+            *_targets_of_other_names(federation, sharing),
             *federation.notes,
             *federation.data.notes,
         ),
@@ -202,6 +203,23 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
     return [
         f"heads are federated between clients of different {what} ({found}): an output means one thing here and "
         f"another there; keep them private (!*head)" + (f" or set {key}" if key else "")
+    ]
+
+
+def _targets_of_other_names(federation: Federation, sharing: Sharing) -> list[str]:
+    """Outputs that are shared by the spelling of labels, between targets that are called differently."""
+    exchange, met = federation.exchange, dict[str, list[str]]()
+    for name, client in federation.clients.items():
+        by_label = any(own.startswith("head.") and own.endswith("]") for own in sharing.names[name])
+        if by_label or client.compares_inputs or (exchange is not None and exchange.rule.by_questions):
+            encoder = federation.data.encoders.get(name)
+            met.setdefault(encoder.target_name if encoder is not None else "", []).append(name)
+    if len(met) < 2:
+        return []
+    found = "; ".join(f"{target} at {shorten(names)}" for target, names in met.items())
+    return [
+        f"targets are called differently ({found}), and what is learnt of labels that are spelt alike is shared: see "
+        "that they mean the same, or keep outputs private"
     ]
 
 

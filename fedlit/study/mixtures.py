@@ -7,7 +7,6 @@ anew: they cost no training.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,8 +124,8 @@ def train_mixture(job: Job, folder: Path) -> Computed:
     mixture = Mixture(mixture_settings(Path(job.config), arguments))
     try:
         mixture.fit("last" if newest(folder.parent, folder.name) is not None else None, quiet=True)
-    except ConfigError:  # begun with other settings
-        shutil.rmtree(folder, ignore_errors=True)
+    except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
+        mixture.folder = None
         mixture.fit(quiet=True)
     assert mixture.folder is not None
     settings = mixture.settings

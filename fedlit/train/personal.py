@@ -139,6 +139,13 @@ class Personal:
         for own in self._own.values():
             for kept in (own.average, own.best):  # a checkpoint's are on the CPU
                 kept |= {key: value.to(federation.device) for key, value in kept.items()}
+        for name, client in federation.clients.items():
+            if not client.spec.rows.get("validation"):
+                _log.warning(
+                    "client %r has no validation rows: it ends with its last epoch%s",
+                    name,
+                    "" if self.tune is None else f", and is fine-tuned for all {self.tune.epochs} epochs",
+                )
         if self.tune is not None and not self.after and max_epochs is not None:
             if max_epochs <= self.tune.epochs:
                 raise ConfigError(

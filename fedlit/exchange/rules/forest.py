@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,6 +22,8 @@ from fedlit.trees.nodes import Grown
 from fedlit.trees.party import Arrays
 
 __all__ = ["GrowForest"]
+
+_log = logging.getLogger(__name__)
 
 
 class GrowForest(Rule):
@@ -152,6 +155,14 @@ class GrowForest(Rule):
         tried = max(1, int(np.rint(self.max_features * columns)))
         way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise)
         grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
+        if len(grown.feature) == grown.roots:
+            _log.warning(
+                "%s: no node was split together: too few rows for GrowForest.minimum (%d) and noise (%g), or nothing "
+                "to split by; each client's trees are its own",
+                "exchange " + str(round.number + 1),
+                self.minimum,
+                self.noise,
+            )
         self._grown = {"nodes": float(len(grown.feature)), "questions": float(questions)}
         sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)

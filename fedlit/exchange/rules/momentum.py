@@ -23,7 +23,8 @@ class FedAvgM(Rule):
     clients send.
 
     Of each tensor it is the mean over those that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`. A tensor
-    that nobody sent keeps its velocity.
+    that nobody sent keeps its velocity. What is no parameter (statistics of normalisations, an optimizer's moments) is
+    averaged.
 
     Args:
         momentum: β, in [0, 1); with 0 the rule gives what the mean does, but for rounding.
@@ -63,7 +64,12 @@ class FedAvgM(Rule):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         rows = {client: float(update.rows) for client, update in round.updates.items()}
         states = {client: update.state for client, update in round.updates.items()}
+        # statistics and optimizers' moments are averaged: carried on, a variance could fall below 0
+        moving = {name for update in round.updates.values() for name in update.parameters}
         for name, value in mean(states, rows if self.weights == "rows" else None).items():
+            if name not in moving:
+                self._given[name] = value
+                continue
             before = self._given.get(name, value)
             velocity = value - before
             if name in self._velocity:

@@ -12,7 +12,7 @@ from fedlit.exchange.rules import FedAvgM
 
 def a_round(number: int, **values: float) -> Round:
     updates = {
-        name: Update({"w": torch.tensor([value])}, rows=1 + place)
+        name: Update({"w": torch.tensor([value])}, rows=1 + place, parameters=("w",))
         for place, (name, value) in enumerate(sorted(values.items()))
     }
     return Round(number, 0, updates, dict.fromkeys(updates, ("w",)))
@@ -46,3 +46,11 @@ def test_a_restored_rule_goes_on_as_it_would_have() -> None:
 def test_a_momentum_of_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"momentum: expected a number in \[0, 1\), found 1"):
         FedAvgM(1.0)
+
+
+def test_what_is_no_parameter_is_averaged_and_gets_no_velocity() -> None:
+    rule = FedAvgM(0.9)
+    for number, sent in enumerate((4.0, 1.0, 0.1, 0.01)):  # a falling variance, which momentum would carry below 0
+        updates = {name: Update({"w": torch.ones(1), "v": torch.tensor([sent])}, parameters=("w",)) for name in "ab"}
+        received = rule(Round(number, 0, updates, dict.fromkeys(updates, ("w", "v"))))
+        assert float(received["a"]["v"]) == pytest.approx(sent)
