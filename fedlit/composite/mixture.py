@@ -38,7 +38,8 @@ __all__ = ["Mixture"]
 
 
 class Mixture(Shown):
-    """Trains own and federated models on folds, and mixes them for each client, so that nobody is harmed.
+    """Trains own and federated models on folds, and mixes them for each client; federated ones enter where held-out rows
+    are no worse for them.
 
     Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/`` (ordinary runs, and
     models of each client's own as arrays), ``mixture.json`` (weights and scores per client), ``test.csv``,
@@ -47,6 +48,9 @@ class Mixture(Shown):
     Args:
         settings: keys and values as a configuration has them (``mixture: {parts: …}``, ``seed``, ``folds``, …), or
             what :func:`fedlit.composite.settings.settings_of` made of a file.
+
+    Raises:
+        ConfigError: keys or values that there are not, or a part's configuration that is not there.
 
     Example:
         >>> mixture = Mixture({"mixture": {"parts": {"network": {"config": "quickstart"}}}, "folds": 2})

@@ -19,6 +19,13 @@ class FineTune:
         patience: a client stops after so many scored epochs that are no better on its validation rows.
         lr: the learning rate; that of ``model.optimizer`` if None. A schedule has no say in it.
         average: the share of the average over epochs that stays (see ``model.average``).
+
+    Raises:
+        ConfigError: a value out of range.
+
+    Example:
+        >>> FineTune(epochs=10, lr=0.001).patience
+        5
     """
 
     epochs: int = 25
