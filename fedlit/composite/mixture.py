@@ -38,8 +38,8 @@ __all__ = ["Mixture"]
 
 
 class Mixture(Shown):
-    """Trains own and federated models on folds, and mixes them for each client; federated ones enter where held-out rows
-    are no worse for them.
+    """Trains own and federated models on folds, and mixes them for each client: what makes held-out rows worse stays
+    out.
 
     Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/`` (ordinary runs, and
     models of each client's own as arrays), ``mixture.json`` (weights and scores per client), ``test.csv``,

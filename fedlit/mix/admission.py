@@ -26,7 +26,7 @@ class Tried:
 
     Attributes:
         part: its name.
-        own: whether it is one of the client's own: these are in the mixture without being tried.
+        own: whether it is one of the client's own.
         alone: the score of the part by itself.
         change: by how much the score became better when it was added to what was in the mixture then; of a part that
             stayed out, to all that is in the mixture. NaN of own parts, and where no score is defined.
@@ -49,7 +49,7 @@ class Admission:
     Attributes:
         weights: part → weight, of the parts in the mixture.
         score: of the mixture.
-        own_score: of the mixture of own parts alone; NaN without own parts.
+        own_score: of the own parts that it began with; NaN without own parts.
         tried: all parts: own ones, then federated ones in the order in which they entered, then those that stayed out,
             the least harmful first.
         note: what a person should know, or empty.
@@ -74,8 +74,9 @@ def admitted(
 ) -> Admission:
     """The mixture of a client's own parts and of those federated ones that do not make it worse.
 
-    It begins with all own parts. Of the federated parts that are left, the one that gives the best score enters (of
-    equals the first by name), as long as the score does not fall; weights are set anew for each mixture. Scores decide
+    It begins with what the client would take alone: all its own parts, or the one of them that is better than all
+    together. Of the parts that are left, the one that gives the best score enters (of equals the first by name), as
+    long as the score does not fall; weights are set anew for each mixture. Scores decide
     here, not chance: :func:`gain_interval` says whether a gain is more than noise. Where the score is not defined on
     these rows nothing can be judged, and federated parts stay out. A client without own parts begins with the best
     federated one.
@@ -121,6 +122,13 @@ def admitted(
         first = min(left, key=lambda name: (-sign * alone[name] if not math.isnan(alone[name]) else math.inf, name))
         inside, left = [first], [name for name in left if name != first]
         note = f"there is no own part: {first!r}, the best federated one by itself, is what others are compared with"
+    if len(inside) > 1:  # what the client would take alone: all its parts, or one of them
+        scored = {(name,): sign * alone[name] for name in inside if not math.isnan(alone[name])}
+        together, (_, all_own) = tuple(inside), of(inside)
+        best_one = max(scored, key=lambda names: scored[names], default=together)
+        if best_one != together and scored[best_one] > sign * all_own:
+            left = [name for name in inside if name not in best_one] + left
+            inside = list(best_one)
     weights, now = of(inside)
     own_score = now if inside[0] in own else math.nan
     if left and math.isnan(now):

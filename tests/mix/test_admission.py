@@ -117,3 +117,14 @@ def test_a_gain_of_auroc_is_clear_or_noise_and_undefined_draws_are_left_out() ->
     assert none.resamples == 0 and math.isnan(none.gain) and not none.clear
     with pytest.raises(DataError, match="at least one row"):
         gain_interval(by["good"], by["bad"], 0, True)
+
+
+def test_it_begins_with_the_own_part_that_is_better_than_all_own_parts_together() -> None:
+    y = np.array([0.0, 1.0, 2.0, 3.0])
+    parts = {"good": y + 0.1, "bad": y + 5.0, "joint": y - 0.1}
+    parts = {name: values[:, None] for name, values in parts.items()}
+    found = admitted(parts, ["good", "bad"], lambda p: float(np.abs(p[:, 0] - y).mean()), higher_is_better=False)
+    assert found.own_score == pytest.approx(0.1) and found.score == pytest.approx(0.0)
+    assert found.weights == {"good": 0.5, "joint": 0.5}
+    (bad,) = (own for own in found.tried if own.part == "bad")
+    assert bad.own and not bad.admitted and bad.change < 0

@@ -252,7 +252,7 @@ def test_parts_that_do_not_fit_are_refused(place: Path, changes: dict[str, Any],
     [
         ({"folds": 1}, "folds: expected 0 for none, or 2 folds or more, found 1"),
         ({"mixture": {"weights": "equl"}}, "Did you mean 'equal'"),
-        ({"mixture": {"weights": {"trees": 1}}}, "expected a weight for each of trees, network, federated"),
+        ({"mixture": {"weights": {"tree": 1}}}, "expected weights of trees, network, federated"),
         ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
         ({"model": {}}, "expected some of mixture"),
         (
