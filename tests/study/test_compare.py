@@ -308,7 +308,7 @@ def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pyte
     for arguments, message in (
         (
             ["nosuch"],
-            "known by name are best, best_heart, best_heart_sites, chfl_covertype, clusters, covertype, diabetes, heart",
+            "known by name are best, best_heart, best_heart_sites, chfl_covertype, clusters, covertype",
         ),
         ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
         ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),
