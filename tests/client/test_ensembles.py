@@ -56,7 +56,7 @@ def test_members_are_averaged(name: str, weights: Literal["none", "balanced"]) -
     assert not torch.allclose(predicted, own.predict(outputs.mean(1))) or name == "number"
     made, loss = client.evaluate(Batch(x, y))
     torch.testing.assert_close(made, predicted)
-    torch.testing.assert_close(loss, torch.stack([own.loss(outputs[:, member], y) for member in range(3)]).mean())
+    torch.testing.assert_close(loss, own.loss(own.of_members(outputs), y))  # of the mean prediction
     answer: Any = Answerer(client, [], Rows(x, y, torch.arange(N).numpy()))(Losses([{}]))
     torch.testing.assert_close(answer, client.loss(outputs, y).reshape(1))
     if own.classes:  # a label that nobody knows

@@ -168,10 +168,15 @@ def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
     whole = Study(methods, seeds=[1])
     alike = whole.for_tasks({"a": Classification, "b": Classification})
     assert (alike.choose, alike.metrics) == ("auroc", ["auroc", "balanced_accuracy", "auprc"])
-    assert list(alike.baselines or ()) == ["extra_trees", "gradient_boosting", "logistic_regression"]
+    assert list(alike.baselines or ()) == [
+        "extra_trees",
+        "gradient_boosting",
+        "logistic_regression",
+        "trees_and_linear",
+    ]
     numbers = whole.for_tasks({"a": Regression})
     assert (numbers.choose, numbers.metrics) == ("rmse", ["rmse", "mae", "r2"])
-    assert list(numbers.baselines or ()) == ["extra_trees", "gradient_boosting", "ridge"]
+    assert list(numbers.baselines or ()) == ["extra_trees", "gradient_boosting", "ridge", "trees_and_linear"]
     both = whole.for_tasks({"a": Classification, "b": Regression})
     assert both.choose == {"a": "auroc", "b": "rmse"} and both.choices == ["auroc", "rmse"]
     assert both.metrics == ["auroc", "balanced_accuracy", "auprc", "rmse", "mae", "r2"]
