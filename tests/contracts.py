@@ -72,7 +72,7 @@ def table() -> tuple[Case, ...]:
         methods, others = axes["method"], [axis for axis in axes if axis != "method"]
         # the engine changes fastest, so that neighbours in the list of methods have different ones
         values = [combination[::-1] for combination in product(*(axes[axis] for axis in others[::-1]))]
-        for number, method in enumerate(methods):
+        for number, method in ((list(ALL).index(own), own) for own in methods):
             for turn, combination in enumerate(values):
                 full = turn != (number + place) % len(values)
                 whole.append(Case(contract, {"method": method, **dict(zip(others, combination, strict=True))}, full))
