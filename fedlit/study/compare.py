@@ -128,7 +128,7 @@ def compare(
         >>> study = Study({"local": local}, seeds=[1], baselines=models, metrics=["auroc"])
         >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
         >>> sorted(found.collected.results["method"].unique())
-        ['best_alone', 'local', 'logistic_regression']
+        ['best_alone', 'best_alone_in_hindsight', 'local', 'logistic_regression']
     """
     study = load_study(study) if isinstance(study, str) else study
     study, folder = _placed(study, scenario, out)

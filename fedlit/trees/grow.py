@@ -146,7 +146,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: drawn.Keys, way: Way) -> Grow
         >>> party, keys = Party(x, np.array([0, 0, 1, 1]), classes=2), drawn.roots(8, 1)
         >>> grown = grow(asking([party]), [party.start(keys)], keys, Way(classes=2, columns=1, tried=1))
         >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
-        (0, [[2, 0], [0, 2]])
+        (0, [[0, 1], [2, 0], [0, 1]])
     """
     totals: Totals = np.sum([own["totals"] for own in starts], 0)
     box = [np.min([own["low"] for own in starts], 0), np.max([own["high"] for own in starts], 0)]
