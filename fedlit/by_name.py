@@ -70,6 +70,7 @@ class Live(Mapping[str, Tensor]):
         axes: what the slices are of.
 
     Example:
+        >>> import torch
         >>> weight = torch.arange(6.0).view(2, 3)
         >>> live = Live({"head": weight}, ["head[a]", "head[c]"], {"head": (1, ("a", "b", "c"))})
         >>> live["head[c]"].zero_()

@@ -75,7 +75,7 @@ def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start
     Example:
         >>> x, y = torch.tensor([[-1.0], [0.0], [1.0]]).double(), torch.tensor([1.0, 2.0, 3.0]).double()
         >>> fit(x, y, "gaussian", torch.zeros(1).double(), torch.tensor([2.0]).double()).round(decimals=3)
-        tensor([0.5000, 1.9990], dtype=torch.float64)
+        tensor([0.5000, 2.0000], dtype=torch.float64)
     """
     free = torch.cat([precision.isfinite(), torch.tensor([True])])
     held = ~free[:-1]
