@@ -123,7 +123,9 @@ def admitted(
         inside, left = [first], [name for name in left if name != first]
         note = f"there is no own part: {first!r}, the best federated one by itself, is what others are compared with"
     if len(inside) > 1:  # what the client would take alone: all its parts, or one of them
-        scored = {(name,): sign * alone[name] for name in inside if not math.isnan(alone[name])}
+        scored: dict[tuple[str, ...], float] = {
+            (name,): sign * alone[name] for name in inside if not math.isnan(alone[name])
+        }
         together, (_, all_own) = tuple(inside), of(inside)
         best_one = max(scored, key=lambda names: scored[names], default=together)
         if best_one != together and scored[best_one] > sign * all_own:
