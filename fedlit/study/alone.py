@@ -75,7 +75,7 @@ def check_models(baselines: Models, tasks: Mapping[str, type[Task]]) -> None:
         ConfigError: no client's task has it, it is not installed, or the mean lacks what it is of.
     """
     kinds = {task.name: task for task in tasks.values()}
-    known = {name for task in kinds.values() for name in task.go_alone} | {TREES_AND_LINEAR}
+    known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
     for name, found in baselines.items():
         if not is_any_model(found):
             must_be_known("baselines", [name], known)
