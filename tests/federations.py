@@ -33,6 +33,19 @@ from fedlit.train.tuning import FineTune, Then
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120)}  # features, classes, rows
 ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
 
+# a configuration that is trained in a second
+TINY = """
+data: {{source: {{class_path: fedlit.Bundled, init_args: {{clients: [wine, breast_cancer]}}}}, batches: 4}}
+model:
+  client:
+    class_path: fedlit.FederatedClient
+    init_args: {{network: {{class_path: fedlit.MLP, init_args: {{hidden: [8, 8]}}}}}}
+  optimizer: {{class_path: torch.optim.AdamW, init_args: {{lr: 0.01}}}}
+  threads: 1
+exchange: {{federated: [core]}}
+trainer: {{max_epochs: {epochs}, logger: false}}
+"""
+
 
 class Made(Source):
     """Clients with Gaussian features and labels that depend on them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pandas as pd
 import torch
@@ -15,7 +14,7 @@ from fedlit.composite.served import load_mixture
 from fedlit.composite.settings import settings_of
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.run import export as single
-from fedlit.run.export import MOST_ROWS, TOLERANCE, Exported, export_scorer, random_rows
+from fedlit.run.export import MOST_ROWS, TOLERANCE, Exported, export_scorer, random_rows, written_whole
 from fedlit.score.folder import Format, ModelFunction
 from fedlit.score.mixed import MIXTURE, MixedScorer, load, write_recipe
 
@@ -52,21 +51,9 @@ def export(
         raise ConfigError(f"--ckpt_path: expected last, for a mixture has one state, found {checkpoint}")
     scorer = load_mixture(folder, client)
     target = Path(out) if out is not None else folder / "export" / client
-    if target.exists() and not (target / MIXTURE).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(
-            f"--out: expected a new folder, or one of an earlier export, found {target} with other contents"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(mkdtemp(prefix=".export-", dir=target.parent))
-    try:
+    with written_whole(target, MIXTURE) as made:
         checked = _write(made, scorer, folder, format)
         size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
-        made.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        made.rename(target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return Exported(target, checked, size, format)
 
 

@@ -154,12 +154,11 @@ class Mixture(Shown):
         if (found / CONFIG).is_file():
             before, now = settings_of(found / CONFIG).trained(), self.settings.trained()
             changed = [key for key in ("seed", "folds") if before[key] != now[key]]
-            names = dict.fromkeys([*before["parts"], *now["parts"]])
+            names, parts = dict.fromkeys([*before["parts"], *now["parts"]]), Part.of(self.settings, found)
             changed += [
                 f"parts.{name}"
                 for name in names
-                if before["parts"].get(name) != now["parts"].get(name)
-                or Part.of(self.settings, found)[name].changed_since(self.settings)
+                if before["parts"].get(name) != now["parts"].get(name) or parts[name].changed
             ]
             if changed:
                 raise ConfigError(

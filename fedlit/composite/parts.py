@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -127,13 +127,14 @@ class Part:
         if not (self.folder / CONFIG).is_file():
             _write(self.folder / CONFIG, run.config_text or "")
 
-    def changed_since(self, now: MixtureSettings) -> bool:
+    @property
+    def changed(self) -> bool:
         """Whether its configuration says something else now than what lies in the folder; wherever its file is now."""
         kept = self.folder / CONFIG
         if not kept.is_file():
             return False
         before = dict(flatten(yaml.safe_load(kept.read_text(encoding="utf-8"))))
-        fresh = Part(self.name, now.parts[self.name], self.folder / "none", self.seed, self.folds)
+        fresh = replace(self, folder=self.folder / "none")
         settings = fresh._base.settings or {}
         keys = {key for key in (*before, *settings) if not key.startswith(_FREE)}
         return any(before.get(key) != settings.get(key) for key in keys)

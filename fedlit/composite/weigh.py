@@ -19,7 +19,7 @@ from fedlit.errors import ConfigError
 from fedlit.mix.admission import admitted
 from fedlit.mix.calibration import temperature_of
 from fedlit.mix.losses import Judge, row_loss
-from fedlit.mix.shares import LARGEST_MISS, MIN_ROWS, shares_of
+from fedlit.mix.shares import MIN_ROWS, missed
 from fedlit.mix.weights import How, mixed_parts, weights_of
 from fedlit.score.mixed import Recipe
 from fedlit.tasks import COMPARED, Task, read_predictions
@@ -163,15 +163,7 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
             )
         weights = {name: value / total for name, value in given.items() if value > 0}
     elif settings.admit:
-        found = admitted(
-            parts,
-            mine,
-            judge,
-            judge.higher_is_better,
-            cast(How, settings.weights),
-            loss,
-            settings.shrink,
-        )
+        found = admitted(parts, mine, judge, judge.higher_is_better, cast(How, settings.weights), loss, settings.shrink)
         weights, before = found.weights, found.own_score
         changes |= {own.part: own.change for own in found.tried}
         notes += [found.note] if found.note else []
@@ -187,7 +179,7 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
     training = _shares(held) if settings.class_shares else None
     if training is not None and (why := _missed(held, mixture, training)):
         training = None
-        more.append(f"class_shares: not used, for {why}")
+        more.append(f"class_shares: not used: {why}")
     if settings.class_shares and held.task.name != "classification":
         more.append("class_shares: its task has no classes, so there are no shares to estimate")
     recipe = Recipe(
@@ -222,15 +214,7 @@ def _missed(held: HeldOut, mixture: np.ndarray, training: dict[str, float]) -> s
         return (
             f"only {int((y >= 0).sum())} held-out rows can tell whether the probabilities fit (100 or more are needed)"
         )
-    found = shares_of(mixture[y >= 0], list(training.values()), list(training))
-    true = np.array(list(training.values()))
-    worst = int(np.abs(found.estimated - true).argmax())
-    if abs(found.estimated[worst] - true[worst]) <= LARGEST_MISS:
-        return ""
-    return (
-        f"of held-out rows it gives {list(training)[worst]!r} {found.estimated[worst]:.0%}, where it is "
-        f"{true[worst]:.0%}: the models were trained with other shares (class weights?)"
-    )
+    return missed((mixture, y), np.array(list(training.values())), list(training))
 
 
 def _shares(held: HeldOut) -> dict[str, float] | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
+from fedlit.nn.dropout import Masked
 from fedlit.nn.native.build import stack_first
 from fedlit.nn.native.linear import StackedLinear
 from fedlit.nn.native.norm import StackedNorm
@@ -57,7 +57,7 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     return input, p, training
 
 
-class StackedDropout(Function):
+class StackedDropout(Masked):
     """Under ``vmap`` it takes the place of ``torch.nn.functional.dropout``, with a generator for each of the stack.
 
     The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
@@ -71,18 +71,6 @@ class StackedDropout(Function):
             own.bernoulli_(1 - p, generator=generator)
         kept.div_(1 - p)
         return x * kept, kept
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep what backward needs."""
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient of x."""
-        (kept,) = ctx.saved_tensors
-        return gradients[0] * kept, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:

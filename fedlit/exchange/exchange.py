@@ -193,8 +193,12 @@ class Exchange(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Exchange if it is time."""
-        last, members = trainer.is_last_batch, self._members(pl_module)
-        if self.due(trainer.global_step - 1, last, trainer.current_epoch) and not members.tuning:
+        last = trainer.is_last_batch
+        due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
+        if not (due or last):
+            return
+        members = self._members(pl_module)
+        if due and not members.tuning:
             # Drift costs as much as an exchange, so not at every step.
             self.exchange(members, measure=last or self.every != "step")
             self._draw_cohort(members)

@@ -26,6 +26,7 @@ __all__ = [
     "LEVEL",
     "MIN_ROWS",
     "Shares",
+    "missed",
     "reweighted",
     "shares_of",
 ]
@@ -166,7 +167,7 @@ def shares_of(
     after[held] = found * (1 - after[~held].sum())
     errors[held] = _errors(likelihoods[:, :, 0], found)
     p = _unlikely(likelihoods[:, :, 0], found, before[held])
-    why = "" if known is None else _missed(known, before, named)
+    why = "" if known is None else missed(known, before, named)
     why = why or _doubt(named, np.where(held, after, 1.0), np.where(held, errors, 0.0), p)
     if why:
         return _unchanged(predictions, before, after, errors, p, iterations, why)
@@ -190,7 +191,7 @@ def _doubt(named: Sequence[object], shares: Array, errors: Array, p: float) -> s
     return ""
 
 
-def _missed(known: tuple[np.ndarray, np.ndarray], before: Array, named: Sequence[object]) -> str:
+def missed(known: tuple[np.ndarray, np.ndarray], before: Array, named: Sequence[object]) -> str:
     """What is wrong with the estimate of rows whose classes are known; empty where it is right, or they are too few."""
     y = np.asarray(known[1])
     if len(y) != len(known[0]):

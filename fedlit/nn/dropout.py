@@ -12,7 +12,7 @@ from torch.autograd import Function
 from fedlit.nn.native.build import stack_first
 from fedlit.seeding import GENERATORS
 
-__all__ = ["ByteDropout"]
+__all__ = ["ByteDropout", "Masked"]
 
 
 class ByteDropout(nn.Module):
@@ -51,19 +51,8 @@ class ByteDropout(nn.Module):
         return out
 
 
-class _Drop(Function):
-    """Of each generator (None: the default one) an equal part of the numbers."""
-
-    @staticmethod
-    def forward(x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]) -> tuple[Tensor, Tensor]:
-        """What remains of x, and by how much each number was multiplied."""
-        count = x.numel() // len(generators)
-        words = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
-        for own, generator in zip(words, generators, strict=True):
-            own.random_(-(2**63), None, generator=generator)  # the whole range, so that all bytes are alike
-        bytes_ = words.view(torch.uint8)[:, :count].reshape(x.shape)
-        kept = (bytes_ >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
-        return x * kept, kept
+class Masked(Function):
+    """What ``forward`` gives is its first input times a mask, which it returns behind it."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -76,6 +65,21 @@ class _Drop(Function):
         """Gradient of x."""
         (kept,) = ctx.saved_tensors
         return gradients[0] * kept, None, None
+
+
+class _Drop(Masked):
+    """Of each generator (None: the default one) an equal part of the numbers."""
+
+    @staticmethod
+    def forward(x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]) -> tuple[Tensor, Tensor]:
+        """What remains of x, and by how much each number was multiplied."""
+        count = x.numel() // len(generators)
+        words = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
+        for own, generator in zip(words, generators, strict=True):
+            own.random_(-(2**63), None, generator=generator)  # the whole range, so that all bytes are alike
+        bytes_ = words.view(torch.uint8)[:, :count].reshape(x.shape)
+        kept = (bytes_ >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
+        return x * kept, kept
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dropped: int, generators: Any) -> tuple[Any, Any]:

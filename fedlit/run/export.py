@@ -6,6 +6,8 @@ import json
 import logging
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -134,11 +136,7 @@ def export_scorer(
         raise ConfigError(f"--format: expected one of {', '.join(NETWORKS)}, found {format!r}")
     if not isinstance(scorer.function, ClientFunction):
         raise ConfigError(f"{where}: expected a client of a run, found one that was exported; copy its folder")
-    if out.exists() and not (out / MAIN).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(mkdtemp(prefix=".export-", dir=out.parent))
-    try:
+    with written_whole(out, MAIN) as made:
         client = scorer.function.client
         use_kernels({scorer.client: client}, "torch")  # what is compiled here is not elsewhere
         inputs = client.spec.num_features
@@ -147,15 +145,34 @@ def export_scorer(
         checked = _compare(scorer, load(made, trusted=True), rows)
         (made / "model_card.md").write_text(model_card(scorer, checked, scores), encoding="utf-8")
         size = sum(path.stat().st_size for path in made.iterdir())
-        made.chmod(0o755)
         for path in made.iterdir():
             path.chmod(0o644)
+    return Exported(out, checked, size, format)
+
+
+@contextmanager
+def written_whole(out: Path, main: str) -> Iterator[Path]:
+    """An empty folder that takes the place of another once it is complete; nothing is left of it if it never is.
+
+    Args:
+        out: what it becomes.
+        main: a file by which an earlier export is known, which may be replaced.
+
+    Raises:
+        ConfigError: the folder holds something else.
+    """
+    if out.exists() and not (out / main).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(mkdtemp(prefix=".export-", dir=out.parent))
+    try:
+        yield made
+        made.chmod(0o755)
         if out.exists():
             shutil.rmtree(out)
         made.rename(out)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Exported(out, checked, size, format)
 
 
 def _write_graph(folder: Path, client: FederatedClient, where: str) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fedlit.composite.settings import WEIGHTS
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import typed_value
 
 __all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
            "must_have_reference", "refuse_row_key"]  # fmt: skip
 
-WEIGHTS = ("equal", "half_own", "fitted")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

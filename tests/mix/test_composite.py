@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from federations import TINY
 
 from fedlit.__main__ import main
 from fedlit.composite.export import export
@@ -28,17 +29,7 @@ from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
 
-NETWORK = """
-data: {source: {class_path: fedlit.Bundled, init_args: {clients: [wine, breast_cancer]}}, batches: 4}
-model:
-  client:
-    class_path: fedlit.FederatedClient
-    init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8, 8]}}}
-  optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 0.01}}
-  threads: 1
-exchange: {federated: [core]}
-trainer: {max_epochs: 3, logger: false}
-"""
+NETWORK = TINY.format(epochs=3)
 TREES = {"go_alone": "extra_trees", "grid": {"n_estimators": [5, 10]}}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from federations import TINY
 
 from fedlit.errors import ConfigError
 from fedlit.mix.losses import log_loss
@@ -24,17 +25,7 @@ from fedlit.study.runs import execute
 from fedlit.study.study import BEST_ALONE, Scenario, Study
 from fedlit.study.trials import search_of
 
-NETWORK = """
-data: {source: {class_path: fedlit.Bundled, init_args: {clients: [wine, breast_cancer]}}, batches: 4}
-model:
-  client:
-    class_path: fedlit.FederatedClient
-    init_args: {network: {class_path: fedlit.MLP, init_args: {hidden: [8, 8]}}}
-  optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 0.01}}
-  threads: 1
-exchange: {federated: [core]}
-trainer: {max_epochs: 2, logger: false}
-"""
+NETWORK = TINY.format(epochs=2)
 BEST = """
 folds: 2
 mixture:
