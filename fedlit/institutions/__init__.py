@@ -1,0 +1,1 @@
+"""Federations whose clients live at institutions: certificates, folders, the processes that speak over the network."""
