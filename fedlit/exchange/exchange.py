@@ -221,6 +221,8 @@ class Exchange(Callback):
 
     def _draw_cohort(self, members: Members) -> None:
         members.cohort = cohort(self.participation, self.sharing.names, members.seed, self.rounds)
+        if self.on and not self.transport.takes_part(self.rounds):  # the others went on without the clients here
+            members.cohort = frozenset()
         if members.cohort is not None:
             self._lending.return_to(members.cohort)
 

@@ -20,7 +20,7 @@ from fedlit.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
 from fedlit.exchange.questions import Blueprint, Question
-from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.sharing import Sharing, sharing_of
@@ -54,6 +54,10 @@ class Loopback:
 
     def __init__(self, channel: Channel, rule: Rule) -> None:
         self.channel, self.rule = channel, rule
+
+    def takes_part(self, number: int) -> bool:
+        """All go in lockstep."""
+        return True
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self.channel.send_bytes(pack(message))
@@ -164,11 +168,7 @@ class Hub:
     def _answer(self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]]) -> None:
         first = next(iter(said.values()))
         if "share" in first:
-            facts = self._merge(said)
-            if first["share"] == "federated":
-                self.sharing = sharing_of(facts)
-            if first["share"] == "model":
-                self._sizes = facts
+            facts = self.tell(first["share"], {site: own["facts"] for site, own in said.items()})
             for channel in channels.values():
                 channel.send_bytes(pack({"facts": facts}))
             return
@@ -179,17 +179,31 @@ class Hub:
             answer = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
             channel.send_bytes(pack(answer))
 
-    def _merge(self, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """What sites say before training, put together by client; the hub learns from it what is federated.
+
+        Args:
+            topic: what it is about.
+            said: site → client → facts.
+
+        Raises:
+            RunError: a client at two sites.
+        """
         facts: dict[str, Any] = {}
-        for site, own in said.items():
-            for client, told in own["facts"].items():
+        for site, clients in said.items():
+            for client, told in clients.items():
                 home = self._homes.setdefault(client, site)
                 if home != site:
                     raise RunError(
                         f"client {client!r}: expected it at one site, found it at {home} and {site}; rename one"
                     )
                 facts[client] = told
-        return dict(sorted(facts.items()))
+        facts = dict(sorted(facts.items()))
+        if topic == "federated":
+            self.sharing = sharing_of(facts)
+        if topic == "model":
+            self._sizes = facts
+        return facts
 
     def _round(
         self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]], number: int, measure: bool
@@ -202,14 +216,25 @@ class Hub:
                 "rule remembered; resume from another checkpoint, or start anew"
             )
         sent = {name: own for told in said.values() for name, own in told["updates"].items()}
+        outcome = self.aggregate(number, sent, lambda asked: self._ask(channels, asked), measure=measure)
+        self._next = number + 1
+        self._remembered[self._next] = deepcopy(self.rule.state_dict())
+        return outcome
+
+    def aggregate(self, number: int, sent: Mapping[str, Mapping[str, Any]], ask: Ask, *, measure: bool) -> Outcome:
+        """One round.
+
+        Args:
+            number: exchanges before it.
+            sent: client → its update as a message (see :func:`fedlit.exchange.wire.update_to`).
+            ask: asks clients.
+            measure: whether drift is measured.
+        """
         updates = {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
         aggregation = Aggregation(
             self.rule, self.seed, self.minimum, self.sharing, self._blueprint, torch.device("cpu")
         )
-        outcome = aggregation(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
-        self._next = number + 1
-        self._remembered[self._next] = deepcopy(self.rule.state_dict())
-        return outcome
+        return aggregation(number, updates, ask, measure=measure)
 
     def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Any]:
         answers: dict[str, Any] = {}

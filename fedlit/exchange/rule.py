@@ -22,7 +22,7 @@ DOWN = "down/"
 written nowhere else."""
 
 Ask = Callable[[Mapping[str, Question]], Mapping[str, Any]]
-Need = Literal["rows", "states", "answers", "model"]
+Need = Literal["rows", "steps", "states", "answers", "model"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Update:
         finite: on an accelerator, whether all values are finite, a boolean on the device; a rule that takes masks
             leaves out the update where it is false. None where such updates have been left out before.
         parameters: those names of ``state`` that are parameters; others are buffers, or an optimizer's.
-        steps: optimizer steps that the client has taken since the last exchange.
+        steps: optimizer steps that the client has taken since the last exchange; 0 like ``rows``.
     """
 
     state: State
@@ -97,10 +97,11 @@ class Rule(ABC):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Of each client: the number of its training ``rows``, its single ``states`` (a sum would not do), ``answers``
-        to questions, the sizes of its network (``model``). What it does not need, clients elsewhere do not send.
+        """Of each client: the number of its training ``rows`` or of its optimizer ``steps``, its single ``states`` (a
+        sum would not do), ``answers`` to questions, the sizes of its network (``model``). What it does not need,
+        clients elsewhere do not send.
         """
-        return frozenset({"rows", "states"})
+        return frozenset({"rows", "steps", "states"})
 
     @property
     def asks(self) -> str:

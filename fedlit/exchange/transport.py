@@ -28,6 +28,13 @@ class Transport(Protocol):
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Tell facts (see :data:`fedlit.sharing.Share`)."""
 
+    def takes_part(self, number: int) -> bool:
+        """Whether the clients here may take part in a round: not in one that others have finished without them.
+
+        Args:
+            number: exchanges before it.
+        """
+
     def exchange(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
@@ -50,6 +57,10 @@ class InProcess:
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """What all say is what those here say."""
         return all_here(topic, own)
+
+    def takes_part(self, number: int) -> bool:
+        """Nobody goes on without the others."""
+        return True
 
     def exchange(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool

@@ -71,8 +71,8 @@ def unpack(content: bytes) -> dict[str, Any]:
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
     """An update as a message, without what the rule does not need."""
-    rows = update.rows if "rows" in needs else 0
-    return {"state": update.state, "rows": rows, "published": update.published, "steps": update.steps}
+    counts = {key: getattr(update, key) if key in needs else 0 for key in ("rows", "steps")}
+    return {"state": update.state, "published": update.published, **counts}
 
 
 def update_from(message: Mapping[str, Any], parameters: tuple[str, ...]) -> Update:

@@ -1,0 +1,169 @@
+"""What coordinator and sites must have in common, and what an update must look like."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.sharing import Sharing, form_of, offer
+from fedlit.spec import ClientSpec
+
+if TYPE_CHECKING:
+    from fedlit.run.run import Run
+
+__all__ = ["bytes_of_forms", "check_state", "check_update", "meaning_of", "settings_of", "wrong_settings"]
+
+_OWN = (
+    "name",
+    "ckpt_path",
+    "format",
+    "data.source",
+    "data.eval_batch_size",
+    "data.predict",
+    "model.threads",
+    "board.",
+    "checkpoint.",
+    "trainer.default_root_dir",
+    "trainer.logger",
+    "trainer.enable_progress_bar",
+    "trainer.accelerator",
+    "trainer.devices",
+)
+"""Keys that each site may have its own way."""
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Key → value of all that must be the same at all sites, as JSON; versions among them.
+
+    Args:
+        run: a site's, or the coordinator's.
+    """
+    own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
+    versions = {"version.fedlit": version("fedlit"), "version.torch": torch.__version__.partition("+")[0]}
+    told: dict[str, Any] = json.loads(json.dumps({**own, **versions}, default=str, sort_keys=True))
+    return told
+
+
+def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
+    """In which keys two sets of settings differ, with both values; empty where in none.
+
+    Example:
+        >>> wrong_settings({"seed": 1, "exchange.rate": 1.0}, {"seed": 1, "exchange.rate": 0.5})
+        'exchange.rate: expected 1.0, found 0.5'
+    """
+    if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
+        return "" if expected == found else f"expected {expected!r:.80}, found {found!r:.80}"
+    keys = [key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)]
+    return "; ".join(f"{key}: expected {expected.get(key)!r:.120}, found {found.get(key)!r:.120}" for key in keys[:20])
+
+
+def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    """What tensors of these dtypes and shapes weigh."""
+    return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in forms.values())
+
+
+def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:
+    """Let named tensors pass that were planned.
+
+    Args:
+        state: what came.
+        forms: name → (dtype, shape) of those that may come; a name with ``@`` has the shape of what stands before it.
+        what: for the message.
+
+    Raises:
+        RunError: no named tensors, or others; names the tensor.
+    """
+    if not isinstance(state, dict):
+        raise RunError(f"{what}: expected named tensors, found {type(state).__name__}")
+    for name, value in state.items():
+        planned = forms.get(name) or forms.get(name.partition("@")[0])
+        if planned is None:
+            raise RunError(f"{what}: expected only tensors of the plan, found {name!r}, which is not in it")
+        if not isinstance(value, Tensor):
+            raise RunError(f"{what}: {name}: expected a tensor, found {type(value).__name__}")
+        dtype, shape = form_of(value)
+        if shape != tuple(planned[1]) or ("@" not in name and dtype != planned[0]):
+            raise RunError(
+                f"{what}: {name}: expected {planned[0]} of shape {tuple(planned[1])}, as in the plan, found {dtype} of "
+                f"shape {shape}"
+            )
+
+
+def check_update(message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any) -> None:
+    """Let a site's update pass that is as planned.
+
+    Args:
+        message: what the site says.
+        site: its name; it is its client's name, too.
+        sharing: what is federated.
+        manifest: what the site told of what it publishes: ``published``: name → (dtype, shape).
+
+    Raises:
+        RunError: another client's update, tensors that nobody planned, or too few.
+    """
+    updates = message.get("updates")
+    if not isinstance(updates, dict) or not set(updates) <= {site}:
+        raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")
+    for name, update in updates.items():
+        if not isinstance(update, dict) or set(update) != {"state", "published", "rows", "steps"}:
+            raise RunError("expected an update of state, published, rows and steps, found something else")
+        names = sharing.names.get(name, ())
+        check_state(update["state"], {key: sharing.forms[key] for key in names}, "update")
+        if missing := [key for key in names if key not in update["state"]]:
+            raise RunError(f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is missing")
+        own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
+        check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
+        if any(type(update[key]) is not int or update[key] < 0 for key in ("rows", "steps")):
+            raise RunError("expected numbers of rows and steps, found something else")
+
+
+def meaning_of(run: Run, name: str) -> dict[str, str]:
+    """Digests of what a client's inputs and outputs are, where federated tensors depend on them: two tables with as
+    many columns need not have the same ones. Slices that travel by name mean what their name says.
+
+    Args:
+        run: whose clients are built.
+        name: of the client.
+
+    Returns:
+        ``features`` and ``classes`` → SHA-256 over names (and categories), as far as they matter.
+    """
+    client, exchange = run.loop.federation[name], run.exchange
+    spec = client.spec
+    told = {}
+    forms = offer(client, exchange.federated, exchange.buffers, exchange.by_name)["tensors"]
+    wider = {
+        "features": replace(spec, features=(*spec.features, "another feature"), inputs=()),
+        "classes": _another_class(spec),
+    }
+    what: dict[str, Any] = {
+        "features": [list(spec.features), [own.to_dict() for own in spec.inputs]],
+        "classes": [list(map(str, spec.output_labels)), list(map(str, spec.classes))],
+    }
+    for key, other in wider.items():
+        try:
+            built = run.loop.federation.fresh(other) if other is not None else None
+            others = offer(built, exchange.federated, exchange.buffers, exchange.by_name)["tensors"] if built else {}
+            depends = any(name in others and others[name] != form for name, form in forms.items())
+        except Exception:  # whatever a network makes of such a description: then it is better to compare
+            depends = not exchange.by_name
+        if depends and forms:
+            content = json.dumps(what[key], sort_keys=True, default=str).encode()
+            told[key] = hashlib.sha256(content).hexdigest()
+    return told
+
+
+def _another_class(spec: ClientSpec) -> ClientSpec | None:
+    if spec.task.name != "classification":
+        return None
+    classes = (*spec.classes, "another class", "and another")
+    return ClientSpec(spec.name, spec.features, classes, spec.rows, spec.sites, common=spec.common)

@@ -1,0 +1,52 @@
+"""What a site would tell, found without telling anybody: set up as if another site had the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedlit.errors import RunError
+from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.rule import Update
+from fedlit.exchange.transport import Answer
+from fedlit.institutions.transport import LOCAL, told_of
+
+__all__ = ["Alone"]
+
+TWIN = "another-site"
+
+
+class Alone:
+    """Records what would be told. Another site with the same columns is pretended, so that all that may be asked of
+    columns that sites share is asked.
+
+    Args:
+        site: its name.
+        local: topics that stay at the site.
+
+    Attributes:
+        told: topic → facts of the site.
+    """
+
+    everybody_here = False
+
+    def __init__(self, site: str, local: tuple[str, ...] = ()) -> None:
+        self.site, self._local = site, (*LOCAL, *local)
+        self.told: dict[str, Any] = {}
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Record; the other site says the same."""
+        if topic.startswith(self._local) or self.site not in own:
+            return dict(own)
+        self.told[topic] = told_of(topic, own)[self.site]
+        return dict(sorted({**own, TWIN: own[self.site]}.items()))
+
+    def takes_part(self, number: int) -> bool:
+        """There are no rounds."""
+        return True
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """There are no rounds."""
+        raise RunError("expected no round before a site has joined; this is a defect, please report it")

@@ -1,0 +1,246 @@
+"""What a site is asked to agree to before anything leaves it, and whether what would leave is that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.questions import Own, Question
+from fedlit.institutions.agreed import bytes_of_forms
+from fedlit.show.text import shorten
+
+__all__ = ["Consent", "Terms", "accepted", "keep"]
+
+Forms = Mapping[str, tuple[str, tuple[int, ...]]]
+
+_TOPICS = {
+    "settings": "the settings of the federation, as federation.yaml has them, and versions",
+    "clients": "the site's name",
+    "columns": "names and kinds of columns, and of the target what is common",
+    "values": "of columns that others have too",
+    "steps": "how many steps an epoch has",
+    "federated": "names, types and shapes of the tensors below",
+    "model": "how many inputs and outputs the network has",
+    "manifest": "names, types and shapes of what is published",
+    "meaning": "a digest of what inputs or outputs are, to see that all mean the same",
+    "keys": "a public key",
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """All that would leave a site.
+
+    Attributes:
+        site: its name.
+        coordinator: address and fingerprint of its certificate's authority.
+        facts: topic → what is told once, with its values.
+        tensors: name → (dtype, shape) of what is sent in each round.
+        published: of what is sent beside it.
+        rows: the number of training rows, where the rule needs it.
+        asks: what the rule asks in a round, in words.
+        questions: kinds of questions that are answered.
+        scores: whether scores are told.
+        every: when there is a round.
+        rounds: how many there are, at most.
+        protection: what is done to an update before it leaves, in words.
+        aligned: whether tensors depend on what other sites tell, and so are known behind that alone.
+    """
+
+    site: str
+    coordinator: Mapping[str, str]
+    facts: Mapping[str, Any]
+    tensors: Forms
+    published: Forms = field(default_factory=dict)
+    rows: int = 0
+    asks: str = ""
+    questions: tuple[str, ...] = ()
+    scores: bool = False
+    every: Any = "epoch"
+    rounds: int = 0
+    protection: tuple[str, ...] = ()
+    aligned: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=str))
+        return found
+
+    @property
+    def hash(self) -> str:
+        """Of all of it: who accepts says this.
+
+        Example:
+            >>> len(Terms("north", {}, {}, {}).hash)
+            16
+        """
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def bytes_a_round(self) -> int:
+        """Of the tensors that leave in each round."""
+        return bytes_of_forms(self.tensors) + bytes_of_forms(self.published)
+
+    def lines(self) -> list[str]:
+        """For the person who decides."""
+        numbers = sum(_numel(form) for form in self.tensors.values())
+        told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
+        lines = [
+            f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
+            f"  whose authority has the fingerprint {self.coordinator.get('fingerprint', '?')}",
+            "",
+            "What leaves this site once:",
+            *(told or ["  nothing"]),
+            "",
+            f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
+            f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
+            + (" and as many come back" if self.tensors else ""),
+            *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
+            *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
+        ]
+        if self.aligned:
+            lines.append("  (widths may grow by what other sites have; then you are asked again)")
+        if self.rows:
+            lines.append(f"  the number of its training rows: {self.rows:,}")
+        if self.asks:
+            lines.append(f"  answers to what the rule asks: {self.asks}")
+        lines += [f"  {line}" for line in self.protection]
+        lines += [
+            f"  scores on validation rows: {'yes' if self.scores else 'no'}",
+            "",
+            "What stays: all rows, all other tensors, optimizers, predictions" + ("." if self.scores else ", scores."),
+        ]
+        return lines
+
+
+class Consent:
+    """Lets nothing leave that was not agreed to.
+
+    Args:
+        terms: what was.
+        renew: asks a person to agree to other terms, where the tensors depend on what other sites told; raises where
+            nobody does.
+    """
+
+    def __init__(self, terms: Terms, renew: Callable[[Terms], None] | None = None) -> None:
+        self.terms, self._renew = terms, renew
+
+    def check(self, topic: str, facts: Any) -> None:
+        """Refuse facts that were not agreed to.
+
+        Raises:
+            RunError: names them.
+        """
+        agreed = self.terms.facts.get(topic, _MISSING)
+        if topic == "federated" and self.terms.aligned and self._renew is not None and facts != agreed:
+            wider = {name: (dtype, tuple(shape)) for name, (dtype, shape) in facts["tensors"].items()}
+            self.terms = replace(self.terms, facts={**self.terms.facts, topic: facts}, tensors=wider, aligned=False)
+            self._renew(self.terms)
+            return
+        if topic in _OF_TENSORS and topic in self.terms.facts:
+            return  # it follows from the tensors, which were agreed to
+        if not _within(json.loads(json.dumps(facts)), json.loads(json.dumps(agreed, default=str))):
+            raise RunError(
+                f"expected to tell of {topic} what was agreed to, found more: nothing of it was sent. Run fedlit site "
+                "check, and accept again"
+            )
+
+    def check_update(self, state: Forms, published: Forms) -> None:
+        """Refuse tensors that were not agreed to.
+
+        Raises:
+            RunError: names them.
+        """
+        known, beside = set(self.terms.tensors), set(self.terms.published)
+        strange = [name for name in state if name.partition("@")[0] not in known]
+        strange += [name for name in published if name not in beside]
+        if strange:
+            raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
+
+    def check_question(self, question: Question) -> None:
+        """Refuse a question of a kind that was not agreed to.
+
+        Raises:
+            RunError: names it.
+        """
+        kind = f"own:{question.topic}" if isinstance(question, Own) else type(question).__name__
+        if not self.terms.questions:
+            raise RunError(
+                f"the coordinator asks {kind}, expected no question of a rule that asks none: nothing was answered"
+            )
+
+
+_OF_TENSORS = ("model", "manifest", "meaning", "steps")
+_MISSING = "nothing at all was agreed to"
+
+
+def _within(told: Any, agreed: Any) -> bool:
+    """Whether what is told is part of what was agreed to."""
+    if isinstance(told, dict) and isinstance(agreed, dict):
+        return all(key in agreed and _within(own, agreed[key]) for key, own in told.items())
+    return bool(told == agreed)
+
+
+def accepted(path: Path, terms: Terms) -> bool:
+    """Whether these very terms were accepted before.
+
+    Args:
+        path: of the file in the site's folder.
+        terms: what would leave.
+    """
+    return any(own["hash"] == terms.hash for own in _kept(path))
+
+
+def keep(path: Path, terms: Terms) -> None:
+    """Remember that terms were accepted, and when."""
+    known = [*_kept(path), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    partial.replace(path)
+
+
+def _kept(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(
+            f"{path}: expected what was accepted before, found no JSON; delete the file to be asked again"
+        ) from error
+    return found
+
+
+def _numel(form: tuple[str, Sequence[int]]) -> int:
+    count = 1
+    for size in form[1]:
+        count *= size
+    return count
+
+
+def _when(every: Any) -> str:
+    return every if isinstance(every, str) else " ".join(f"{count} {unit}" for unit, count in every.items())
+
+
+def _told(topic: str, facts: Any) -> list[str]:
+    """A line for each fact, with its values."""
+    what = _TOPICS.get(topic, topic)
+    if topic in ("settings", "clients", "federated", "manifest", "meaning", "keys") or not isinstance(facts, Mapping):
+        return [f"  {what}"]
+    lines = [f"  {what}:"]
+    for key, own in facts.items():
+        if isinstance(own, Mapping):
+            lines += [
+                f"    {key}: {name}: {json.dumps(value, default=str, ensure_ascii=False)}"
+                for name, value in own.items()
+            ]
+        else:
+            lines.append(f"    {key}: {json.dumps(own, default=str, ensure_ascii=False)}")
+    return lines if len(lines) > 1 else [f"  {what}: nothing"]

@@ -1,0 +1,167 @@
+"""The coordinator's process: holds the rule, hears sites, remembers all it replied."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedlit.client.build import build_client
+from fedlit.data.sources.base import Source
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+from fedlit.exchange.aggregation import BEGIN
+from fedlit.exchange.loopback import Hub
+from fedlit.exchange.rule import Rule
+from fedlit.institutions.agreed import settings_of, wrong_settings
+from fedlit.institutions.hub import Patience, SitesHub
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.line import Line
+from fedlit.run.load import load
+from fedlit.run.run import Run
+
+__all__ = ["NoTables", "coordinate", "minimum_of", "run_of"]
+
+_log = logging.getLogger(__name__)
+
+
+class NoTables(Source):
+    """The coordinator has no table."""
+
+    name = "none"
+    about = "no table: what a coordinator has"
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """None."""
+        return []
+
+
+def run_of(federation: Path) -> Run:
+    """The run of a federation's configuration, without tables: its rule, its seed, its settings."""
+    return load(str(federation.absolute()), "--data.source=fedlit.institutions.coordinator.NoTables")
+
+
+def minimum_of(minimum: float, sites: int) -> int:
+    """How many sites a round needs: a number of them, or a share where it is at most 1 and no whole number above.
+
+    Raises:
+        ConfigError: more than there are, or none.
+
+    Example:
+        >>> minimum_of(2, 3), minimum_of(0.5, 3), minimum_of(1.0, 3)
+        (2, 2, 3)
+    """
+    share = isinstance(minimum, float) and 0 < minimum <= 1
+    found = math.ceil(minimum * sites - 1e-9) if share else minimum
+    if found != int(found) or not 1 <= found <= sites:
+        raise ConfigError(
+            f"minimum: expected a number of sites from 1 to {sites}, or a share such as 0.5 (1.0 for all), found "
+            f"{minimum}"
+        )
+    return int(found)
+
+
+def coordinate(
+    federation: Path,
+    sites: list[str],
+    state: Path,
+    line: Line,
+    *,
+    patience: float = 600.0,
+    minimum: float = 1.0,
+) -> dict[str, Any]:
+    """Hold the federation until all sites are done; go on where a coordinator before it was killed.
+
+    Args:
+        federation: the configuration that all sites have.
+        sites: their names.
+        state: the folder of what must outlive the process.
+        line: to the sites.
+        patience: seconds that a round waits for a site.
+        minimum: sites that a round needs: a number, or a share.
+
+    Returns:
+        What became of it: rounds, bytes, who took part.
+
+    Raises:
+        FedlitError: it cannot go on.
+    """
+    run, sites = run_of(federation), sorted(sites)
+    rule, training = run.exchange.rule, run.loop.federation.training
+    hub = Hub(
+        rule,
+        run.seed,
+        run.exchange.minimum,
+        lambda spec, seed: build_client(training.client, spec, seed),
+    )
+    start = BEGIN if type(rule).begin is not Rule.begin else 0
+    journal = Journal(state, sites, start)
+    settings = settings_of(run)
+    if journal.begun:
+        (known,) = list(journal.told.get("settings", {sites[0]: {sites[0]: settings}}).values())[:1]
+        if wrong := wrong_settings(next(iter(known.values())), settings):
+            raise ConfigError(
+                f"{federation}: expected the settings that the federation began with, found others: {wrong}; put them "
+                f"back, or move {state} away and let all sites begin anew"
+            )
+        _log.info("goes on with round %d", journal.number + 1)
+    limit = Patience(patience, minimum_of(minimum, len(sites)))
+    own = SitesHub(hub, line, journal, settings, limit, partial(_report, _Progress(state, _epochs(run))))
+    own.run()
+    result = {
+        "rounds": max(journal.number, 0),
+        "sites": sites,
+        "took": {site: sum(site in took for number, took in journal.took.items() if number >= 0) for site in sites},
+        "bytes": own.bytes,
+        "scores": own.scores,
+        "refused": own.refused,
+    }
+    _write(state / "result.json", result)
+    _report(_Progress(state, _epochs(run)), own, "finished")
+    return result
+
+
+def _epochs(run: Run) -> int:
+    return int(run.trainer_options.get("max_epochs") or 0)
+
+
+class _Progress:
+    def __init__(self, state: Path, epochs: int) -> None:
+        self.path, self.epochs = state / "progress.json", epochs
+        self.begun, self.written = time.time(), 0.0
+
+
+def _report(progress: _Progress, hub: SitesHub, state: str = "running") -> None:
+    """For ``fedlit coordinate watch``."""
+    now = time.time()
+    if now - progress.written < 1 and state == "running":
+        return
+    progress.written = now
+    here = hub.line.sites()
+    content = {
+        "state": state,
+        "round": max(hub.journal.number, 0),
+        "rounds": progress.epochs,
+        "in": sorted(set(hub.sites) & here - hub.away),
+        "away": sorted(set(hub.sites) - (here - hub.away)),
+        "answered": sorted(hub.waiting),
+        "refused": hub.refused,
+        "seconds": round(now - progress.begun, 1),
+        "bytes": hub.bytes,
+        "scores": hub.scores,
+        "updated": now,
+    }
+    _write(progress.path, content)
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial_ = path.with_name(f".{path.name}.partial")
+    partial_.write_text(json.dumps(content, indent=1, default=str), encoding="utf-8")
+    os.replace(partial_, path)

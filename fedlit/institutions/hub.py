@@ -1,0 +1,409 @@
+"""The coordinator's side of a federation across institutions: one rule, sites that come, stay away and come back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from fedlit.errors import FedlitError, RunError
+from fedlit.exchange.aggregation import BEGIN, Outcome
+from fedlit.exchange.loopback import Hub
+from fedlit.exchange.questions import Question
+from fedlit.exchange.wire import question_to
+from fedlit.institutions.agreed import check_update, wrong_settings
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.line import Line
+from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
+
+__all__ = ["Patience", "SitesHub"]
+
+_log = logging.getLogger(__name__)
+
+POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When a round goes on without a site.
+
+    Attributes:
+        seconds: that the others wait for one that has not answered.
+        minimum: sites that a round needs.
+    """
+
+    seconds: float
+    minimum: int
+
+
+@dataclass
+class _Asking:
+    """The questions of a rule within a round, to one site."""
+
+    questions: list[dict[str, Any]] = field(default_factory=list)
+    at: int = 0
+    answers: dict[int, Any] = field(default_factory=dict)
+
+
+class SitesHub:
+    """Applies the rule to what sites say, and answers each under the key that it said something under.
+
+    Args:
+        hub: holds the rule.
+        line: to the sites.
+        journal: what was said and replied before.
+        settings: the coordinator's own: key → value; every site must have the same.
+        patience: when a round goes on without a site.
+        report: is told how far the federation is.
+
+    Attributes:
+        refused: site → why its last message was not taken.
+        scores: site → what it last told of its scores, where sites agreed to tell any.
+        bytes: of all messages, both ways, since the coordinator was started.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        line: Line,
+        journal: Journal,
+        settings: Mapping[str, Any],
+        patience: Patience,
+        report: Callable[[SitesHub], None] = lambda hub: None,
+    ) -> None:
+        self.hub, self.line, self.journal, self.settings = hub, line, journal, settings
+        self.patience, self._report = patience, report
+        self.sites: Sequence[str] = journal.sites
+        self.waiting: dict[str, dict[str, Any]] = {}
+        self.away: set[str] = set()
+        self.done: set[str] = set()
+        self.refused: dict[str, str] = {}
+        self.scores: dict[str, Any] = {}
+        self.bytes = 0
+        self._since = time.monotonic()
+        self._asking: dict[str, _Asking] | None = None
+        self._told_of: set[tuple[int, str]] = set()
+        self.most = MOST
+        if journal.begun:
+            for topic, said in journal.told.items():
+                hub.tell(topic, said)
+            hub.rule.load_state_dict(dict(journal.rule))
+            self._bound()
+
+    def run(self) -> None:
+        """Until all sites are done.
+
+        Raises:
+            FedlitError: the federation cannot go on; all sites are told.
+        """
+        try:
+            for site in self.sites:
+                self._send(site, {"to": ""})
+            while not self._over():
+                for site, content in self.line.answers(POLL):
+                    self._take(site, content)
+                self._advance()
+                self._report(self)
+        except FedlitError as error:
+            self._fail(str(error))
+            raise
+
+    def _fail(self, reason: str) -> None:
+        for site in self.sites:
+            self._send(site, {"failed": reason})
+        self.line.answers(POLL)
+
+    def _over(self) -> bool:
+        here = self.line.sites()
+        if not self.done:
+            return False
+        left = [site for site in self.sites if site not in self.done]
+        late = time.monotonic() - self._since > self.patience.seconds
+        return not left or (late and not any(site in here for site in left))
+
+    def _send(self, site: str, message: Mapping[str, Any]) -> None:
+        content = pack(message)
+        self.bytes += len(content)
+        self.line.ask(site, content)
+
+    # ------------------------------------------------------------------ what sites say
+
+    def _take(self, site: str, content: bytes) -> None:
+        self.bytes += len(content)
+        try:
+            message = self._checked(site, content)
+        except RunError as error:
+            self._refuse(site, str(error))
+            return
+        if "answers" in message:
+            self._answered(site, message)
+            return
+        self.away.discard(site)
+        self.refused.pop(site, None)
+        if "scores" in message:
+            self.scores[site] = message["scores"]
+        key, open_key = message["key"], round_key(self.journal.number)
+        number = round_of(key)
+        if number is not None and isinstance(message.get("saved"), int):
+            self.journal.saved(site, message["saved"])
+        if key == "done":
+            self.done.add(site)
+            self._since = time.monotonic()
+            self._send(site, {"to": key, "reply": {}})
+        elif key.startswith("at:"):
+            self._stand(site, key)
+        elif (topic := topic_of(key)) is not None and topic in self.journal.told:
+            self._again(site, topic, message)
+        elif number is not None and number < self.journal.number:
+            self._late(site, key, number)
+        elif number is not None and self._asking is not None and key == open_key:
+            self._asked_again(site)
+        else:
+            if not self.waiting:
+                self._since = time.monotonic()
+            self.waiting[site] = message
+
+    def _checked(self, site: str, content: bytes) -> dict[str, Any]:
+        message = read(content, self.most)
+        if message.get("site") != site:
+            raise RunError(f"the key of {site} speaks for {message.get('site')!r}")
+        key = message.get("key")
+        if not isinstance(key, str) or not (
+            key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
+        ):
+            raise RunError(f"expected a key of this protocol, found {key!r}; do both sides run one version?")
+        if topic_of(key) is not None:
+            facts = message.get("facts")
+            if not isinstance(facts, dict) or set(facts) != {site}:
+                raise RunError(f"expected facts of {site}, found those of {sorted(facts or ())}")
+        if round_of(key) is not None and "answers" not in message:
+            check_update(message, site, self.hub.sharing, self.journal.told.get("manifest", {}).get(site, {}))
+        return message
+
+    def _refuse(self, site: str, reason: str) -> None:
+        """Take no notice of a message, and say so to whoever sent it; the others go on."""
+        reason = f"site {site}: {reason}"
+        if self.refused.get(site) != reason:
+            _log.warning("%s; refused", reason)
+        self.refused[site] = reason
+        self.waiting.pop(site, None)
+        self._send(site, {"failed": reason})
+
+    def _again(self, site: str, topic: str, message: Mapping[str, Any]) -> None:
+        """A site that was started again says what it said before."""
+        told = self.journal.told[topic]
+        if message["facts"] != {site: told[site][site]}:
+            wrong = wrong_settings(told[site][site], message["facts"][site])
+            self._refuse(
+                site,
+                f"expected what it said of {topic} before it was started again, found something else{wrong}; give it "
+                "the same table and settings, or let all begin anew",
+            )
+            return
+        self._send(site, {"to": share_key(topic), "reply": {"facts": _merged(told)}})
+
+    def _stand(self, site: str, key: str) -> None:
+        """Which round a site may take part in that begins, or begins again."""
+        digits = key.removeprefix("at:")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+            self._refuse(site, f"expected the number of a round, found {digits!r}")
+            return
+        number = int(digits)
+        if number > max(self.journal.number, 0):
+            self._refuse(
+                site,
+                f"it is at round {number + 1}, the coordinator at {self.journal.number + 1}: the folder of the "
+                "coordinator is of another federation, or was put back; begin anew at all sites",
+            )
+            return
+        after = self.journal.after(number - 1, site)
+        reply: dict[str, Any] = {"next": after}
+        if after > number:
+            reply["received"] = self.journal.read(after - 1, site)["received"]
+            _log.info("%s begins again at round %d, of which it has missed %d", site, after + 1, after - number)
+        self._send(site, {"to": key, "reply": reply})
+
+    def _late(self, site: str, key: str, number: int) -> None:
+        """A round that is closed: what the site was told then, or, if it was not there, what is newest."""
+        after = self.journal.after(number, site)
+        last = number if after == max(number + 1, 0) else after - 1
+        if number >= 0 and site not in self.journal.took[number] and (number, site) not in self._told_of:
+            self._told_of.add((number, site))
+            _log.warning(
+                "%s: its update of round %d came too late and is not used; it goes on with round %d",
+                site,
+                number + 1,
+                after + 1,
+            )
+        try:
+            reply = self.journal.read(last, site)
+        except FedlitError as error:
+            self._refuse(site, str(error))
+            return
+        self._send(site, {"to": key, "reply": {**reply, "next": after}})
+
+    # ------------------------------------------------------------------ what is done when all have said it
+
+    def _advance(self) -> None:
+        expected = [site for site in self.sites if site not in self.done]
+        if not self.waiting:
+            return
+        keys = {site: message["key"] for site, message in self.waiting.items()}
+        missing = [site for site in expected if site not in keys]
+        first = next(iter(keys.values()))
+        if topic_of(first) is not None or self.journal.number == BEGIN:
+            if missing:
+                return
+            self._same(keys)
+            if (topic := topic_of(first)) is not None:
+                self._share(topic)
+            else:
+                self._round()
+            return
+        self._same(keys)
+        waited = time.monotonic() - self._since
+        missing = [site for site in missing if site not in self.away]
+        if missing and waited < self.patience.seconds:
+            return
+        if len(keys) < self.patience.minimum:
+            if missing:
+                self.away.update(missing)
+                _log.warning(
+                    "round %d: %s stayed away for %.0f seconds; expected at least %d sites, found %d: waiting on",
+                    self.journal.number + 1, ", ".join(missing), waited, self.patience.minimum, len(keys),
+                )  # fmt: skip
+            return
+        if missing:
+            self.away.update(missing)
+            _log.warning(
+                "round %d: %s stayed away for %.0f seconds; the others go on",
+                self.journal.number + 1, ", ".join(missing), waited,
+            )  # fmt: skip
+        self._round()
+
+    def _same(self, keys: Mapping[str, str]) -> None:
+        first = next(iter(keys))
+        expected = {round_key(self.journal.number)} if round_of(keys[first]) is not None else {keys[first]}
+        for site, key in keys.items():
+            if key not in expected:
+                raise RunError(
+                    f"expected all sites at the same point, found {site} at {key} and others at "
+                    f"{', '.join(sorted(expected))}; do all have the same federation.yaml?"
+                )
+
+    def _share(self, topic: str) -> None:
+        said = {site: message["facts"] for site, message in sorted(self.waiting.items())}
+        if topic == "settings":
+            problems = [
+                f"site {site}: {wrong}"
+                for site, own in said.items()
+                if (wrong := wrong_settings(self.settings, own[site]))
+            ]
+            if problems:
+                raise RunError("settings differ: " + "\n".join(problems) + "\ngive all sites the same federation.yaml")
+        if topic == "meaning":
+            first, *others = said
+            for site in others:
+                if wrong := wrong_settings(said[first][first], said[site][site]):
+                    raise RunError(
+                        f"what {first} and {site} would share does not mean the same: {wrong}; give both tables the "
+                        "same columns in the same order and the same classes, set data.align: both, or share the core "
+                        "alone"
+                    )
+        self.hub.tell(topic, said)
+        self.journal.tell(topic, said)
+        self._bound()
+        self._reply_all(share_key(topic), {site: {"facts": _merged(said)} for site in self.sites})
+
+    def _bound(self) -> None:
+        """How many bytes a message may have, once it is known what travels."""
+        from fedlit.institutions.agreed import bytes_of_forms
+
+        if self.hub.sharing.forms:
+            self.most = MOST + 16 * bytes_of_forms(self.hub.sharing.forms)
+
+    def _round(self) -> None:
+        number, present = self.journal.number, dict(sorted(self.waiting.items()))
+        updates = {name: own for message in present.values() for name, own in message["updates"].items()}
+        self._asking = {}
+        try:
+            outcome = self.hub.aggregate(number, updates, self._ask, measure=True)
+        finally:
+            self._asking = None
+        records = {key: float(value) for key, value in outcome.records.items()}
+        replies = {site: self._reply(site, outcome, records) for site in self.sites}
+        self.journal.close(list(present), replies, self.hub.rule.state_dict())
+        for name in outcome.lost:
+            _log.warning("round %d: the update of %s was not finite and is left out", number + 1, name)
+        after = {site: {**reply, "next": self.journal.after(number, site)} for site, reply in replies.items()}
+        self._reply_all(round_key(number), {site: after[site] for site in present})
+
+    def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
+        """What a site receives; what was measured of the other sites is not its business."""
+        others = tuple(f"{own}/" for own in self.sites if own != site)
+        own = {key: value for key, value in records.items() if not key.startswith(others)}
+        received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
+        lost = [name for name in outcome.lost if name == site]
+        return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes}
+
+    def _reply_all(self, key: str, replies: Mapping[str, Mapping[str, Any]]) -> None:
+        self.waiting, self._since = {}, time.monotonic()
+        for site, reply in replies.items():
+            self._send(site, {"to": key, "reply": reply})
+
+    # ------------------------------------------------------------------ what a rule asks within a round
+
+    def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        assert self._asking is not None
+        numbers = {}
+        for site, question in questions.items():
+            own = self._asking.setdefault(site, _Asking())
+            own.questions.append(question_to(question))
+            numbers[site] = len(own.questions) - 1
+            self._put(site)
+        said_away: set[str] = set()
+        since = time.monotonic()
+        while left := [site for site, n in numbers.items() if n not in self._asking[site].answers]:
+            for site, content in self.line.answers(POLL):
+                self._take(site, content)
+            for site in set(left) - said_away if time.monotonic() - since > self.patience.seconds else ():
+                said_away.add(site)
+                _log.warning("round %d: waiting for the answer of %s, without which the rule cannot go on",
+                             self.journal.number + 1, site)  # fmt: skip
+            self._report(self)
+        return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
+
+    def _put(self, site: str) -> None:
+        assert self._asking is not None
+        own = self._asking[site]
+        if own.at < len(own.questions):
+            self._send(site, {"to": round_key(self.journal.number), "ask": own.questions[own.at], "n": own.at})
+
+    def _answered(self, site: str, message: Mapping[str, Any]) -> None:
+        own = self._asking.get(site) if self._asking is not None else None
+        if own is None or message["key"] != round_key(self.journal.number) or message.get("n") != own.at:
+            return  # it answers again what it has answered before
+        answer = message["answers"]
+        if not isinstance(answer, Tensor) and not (
+            isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
+        ):
+            self._refuse(site, f"expected a tensor or named tensors as answer, found {type(answer).__name__}")
+            return
+        own.answers[own.at] = answer
+        own.at += 1
+        self._put(site)
+
+    def _asked_again(self, site: str) -> None:
+        """A site that was started again within a round is asked all again: what it answered before may count on it."""
+        assert self._asking is not None
+        if site in self._asking:
+            self._asking[site].at = 0
+            self._put(site)
+
+
+def _merged(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return dict(sorted((client, told) for own in said.values() for client, told in own.items()))

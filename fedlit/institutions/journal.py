@@ -1,0 +1,141 @@
+"""What a coordinator must know after it was killed: what sites said before training, and what it replied to each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.aggregation import BEGIN
+
+__all__ = ["Journal", "write"]
+
+FORMAT = 1
+
+
+def write(path: Path, content: Any) -> None:
+    """Write beside the target and rename: whoever is killed leaves the file before it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+class Journal:
+    """Replies on disk, by key and site. They are written before they are sent, so that a site that begins again from
+    a checkpoint gets the same ones, whoever was killed.
+
+    Args:
+        folder: where it lies.
+        sites: of the federation, sorted.
+        start: the first round: :data:`~fedlit.exchange.aggregation.BEGIN` where the rule has something to say before
+            training, else 0.
+
+    Attributes:
+        number: the round that is open.
+        rule: what the rule remembers before it.
+        told: topic → site → facts.
+        took: round → sites that took part, of those that are closed.
+
+    Raises:
+        ConfigError: a journal of other sites or of a later version.
+    """
+
+    def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
+        self.folder, self.sites = folder, list(sites)
+        self.number, self.rule = start, dict[str, Any]()
+        self.told: dict[str, dict[str, Any]] = {}
+        self.took: dict[int, list[str]] = {}
+        self._saved = dict.fromkeys(self.sites, BEGIN)
+        if self._head.is_file():
+            self._load()
+
+    @property
+    def _head(self) -> Path:
+        return self.folder / "journal.pt"
+
+    def _load(self) -> None:
+        known = torch.load(self._head, weights_only=True)
+        if known["format"] != FORMAT or known["sites"] != self.sites:
+            raise ConfigError(
+                f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
+                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
+                f"{self.folder} away to begin anew"
+            )
+        self.number, self.rule, self.told, self.took = (known[key] for key in ("number", "rule", "told", "took"))
+
+    def _write(self) -> None:
+        head = {"format": FORMAT, "sites": self.sites, "number": self.number, "rule": self.rule}
+        write(self._head, {**head, "told": self.told, "took": self.took})
+
+    @property
+    def begun(self) -> bool:
+        """Whether a coordinator was here before."""
+        return bool(self.told)
+
+    def tell(self, topic: str, said: Mapping[str, Any]) -> None:
+        """Keep what all sites said of a topic."""
+        self.told[topic] = dict(said)
+        self._write()
+
+    def _reply(self, number: int, site: str) -> Path:
+        return self.folder / "rounds" / str(number) / f"{site}.pt"
+
+    def close(self, took: Sequence[str], replies: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
+        """Close the open round.
+
+        Args:
+            took: sites that took part.
+            replies: to all sites.
+            rule: what the rule remembers behind it.
+        """
+        number = self.number
+        for site, reply in replies.items():
+            write(self._reply(number, site), reply)
+        self.took[number] = sorted(took)
+        self.number, self.rule = max(number + 1, 0), dict(rule)
+        self._write()
+        for site in self.sites:
+            if site not in took and site not in self.took.get(number - 1, [site]):
+                self._drop(number - 1, site)  # one who stays away needs the newest alone
+
+    def _drop(self, number: int, site: str) -> None:
+        path = self._reply(number, site)
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+
+    def saved(self, site: str, number: int) -> None:
+        """A site will not go back behind a round: replies to it before that can go."""
+        for old in range(self._saved[site], min(number, self.number - 1)):
+            self._drop(old, site)
+        self._saved[site] = max(self._saved[site], min(number, self.number - 1))
+
+    def after(self, number: int, site: str) -> int:
+        """The next round behind a closed one in which a site takes part, or did before it was started again."""
+        after = max(number + 1, 0)
+        while after < self.number and site not in self.took[after]:
+            after += 1
+        return after
+
+    def read(self, number: int, site: str) -> dict[str, Any]:
+        """The reply to a site in a closed round.
+
+        Raises:
+            ConfigError: it is no longer there.
+        """
+        path = self._reply(number, site)
+        if not path.is_file():
+            raise ConfigError(
+                f"expected what {site} was told in round {number + 1}, found that it is gone: the site said that it "
+                "had a later checkpoint. Let the site continue from its newest checkpoint"
+            )
+        reply: dict[str, Any] = torch.load(path, weights_only=True)
+        return reply

@@ -1,0 +1,252 @@
+"""A site of a federation: its own table, the plan it is asked to agree to, and its run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.aggregation import BEGIN
+from fedlit.institutions.agreed import meaning_of, settings_of
+from fedlit.institutions.alone import Alone
+from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.socket_line import SocketLine
+from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.run.arguments import Asked
+from fedlit.run.config import read_yaml
+from fedlit.run.load import parse
+from fedlit.run.run import Run
+from fedlit.sharing import form_of
+from fedlit.train.manifest import LAST
+from fedlit.train.results import Results
+
+__all__ = ["Site", "SiteSettings", "check", "join"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site's own file says.
+
+    Attributes:
+        folder: of the site: its runs, what it accepted, its traffic.
+        site: its name, which is its client's.
+        coordinator: address and fingerprint, for the plan.
+        federation: the file that all sites have.
+        source: its own table, as ``data.source`` of a configuration.
+        tell: what is told beside what the method needs: ``scores``.
+    """
+
+    folder: Path
+    site: str
+    federation: Path
+    source: Mapping[str, Any]
+    coordinator: Mapping[str, str] = field(default_factory=dict)
+    tell: tuple[str, ...] = ()
+
+
+class Site:
+    """A site's run, and what would leave it.
+
+    Args:
+        settings: its own file's.
+    """
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self.settings = settings
+        self._content = read_yaml(settings.federation)
+        self.run = self._make()
+        _refuse(self.run)
+        self.local = ("steps",) if self._steps_alike else ()
+
+    @property
+    def _steps_alike(self) -> bool:
+        pace = self.run.data.batching
+        return pace.batches is not None and pace.steps is None
+
+    def _make(self) -> Run:
+        own = self.settings
+        with TemporaryDirectory(prefix="fedlit-") as place:
+            path = Path(place, "own.yaml")
+            root = {"default_root_dir": str(own.folder / "lightning_logs")}
+            content = {"data": {"source": dict(own.source)}, "trainer": root, "name": own.site}
+            path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+            args = ["--config", str(own.federation.absolute()), "--config", str(path)]
+            return parse(Asked("fit", [], args, [own.federation.absolute()], own.site, False))[0]
+
+    def terms(self) -> Terms:
+        """What would leave; reads the table and builds the network, tells nobody."""
+        run, alone = self._make(), Alone(self.settings.site, self.local)
+        alone.share("settings", {self.settings.site: settings_of(run)})
+        run.transport = alone
+        run.describe()
+        self._only_own(run)
+        own, exchange = self.settings.site, run.exchange
+        published = {name: form_of(value) for name, value in exchange.published[own].items()}
+        _say_meaning(run, own, alone.share)
+        sharing, rule = exchange.sharing, exchange.rule
+        asks = bool({"answers"} & rule.needs)
+        return Terms(
+            own,
+            self.settings.coordinator,
+            alone.told,
+            {name: sharing.forms[name] for name in sharing.names[own]},
+            published,
+            run.loop.federation[own].spec.rows["train"] if "rows" in rule.needs else 0,
+            rule.asks,
+            ("asked",) if asks else (),
+            "scores" in self.settings.tell,
+            exchange.every,
+            _rounds(run),
+            (),
+            run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
+        )
+
+    def _only_own(self, run: Run) -> None:
+        found, own = sorted(run.loop.federation), self.settings.site
+        if found != [own]:
+            raise ConfigError(
+                f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; name "
+                f"it so (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
+            )
+
+
+def _rounds(run: Run) -> int:
+    epochs, every = run.trainer_options.get("max_epochs") or 0, run.exchange.every
+    steps = run.data.steps
+    if every == "epoch":
+        return int(epochs)
+    if every == "step":
+        return int(epochs * steps)
+    ((unit, count),) = every.items() if isinstance(every, dict) else (("epochs", 1),)
+    return int(epochs // count if unit == "epochs" else epochs * steps // count)
+
+
+def _refuse(run: Run) -> None:
+    """What cannot be between institutions."""
+    if run.data.pool:
+        raise ConfigError("data.pool: expected false between institutions, found true: rows stay where they are")
+    if not run.exchange.on:
+        raise ConfigError(
+            "exchange.federated: expected something to exchange, found nothing; a site that trains alone needs no "
+            "coordinator: fedlit fit"
+        )
+    for callback in run.trainer_options.get("callbacks") or []:
+        if type(callback).__name__ == "EarlyStopping":
+            raise ConfigError(
+                "trainer.callbacks: expected no EarlyStopping between institutions: sites do not see each other's "
+                "scores and would stop at different rounds; set model.keep, by which each ends with its best epoch"
+            )
+
+
+def _say_meaning(run: Run, site: str, share: Any) -> None:
+    published = {name: form_of(value) for name, value in run.exchange.published[site].items()}
+    if published:
+        share("manifest", {site: {"published": published}})
+    share("meaning", {site: meaning_of(run, site)})
+
+
+def join(
+    site: Site,
+    line: SocketLine,
+    terms: Terms,
+    *,
+    renew: Callable[[Terms], None] | None = None,
+    quiet: bool = False,
+) -> Results:
+    """Take part: agree with the others, train, and go on where the site was killed.
+
+    Args:
+        site: it.
+        line: to what speaks to the network.
+        terms: what was agreed to.
+        renew: asks again, where tensors depend on what others tell.
+        quiet: print nothing but errors.
+
+    Raises:
+        FedlitError: the coordinator refused, or training had to stop.
+    """
+    own, run = site.settings, site.run
+    told = "scores" in own.tell
+    scores = (lambda: _scores(run)) if told else None
+    transport = SiteTransport(
+        own.site,
+        line,
+        run.exchange.rule,
+        Consent(terms, renew),
+        Traffic(own.folder / "traffic.jsonl"),
+        scores,
+        site.local,
+    )
+    run.transport = transport
+    newest = _newest(own)
+    if newest is not None:
+        transport.saved = _rounds_of(newest)
+    transport.share("settings", {own.site: settings_of(run)})
+    run.describe()
+    _say_meaning(run, own.site, transport.share)
+    callbacks = list(run.trainer_options.get("callbacks") or [])
+    run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
+    results = run.fit("last" if newest is not None else None, quiet=quiet)
+    transport.end(_scores(run) if told else None)
+    return results
+
+
+def _scores(run: Run) -> Any:
+    results = run.loop.results.get("validation")
+    return None if results is None else {name: dict(own) for name, own in results.scores.items()}
+
+
+def _newest(own: SiteSettings) -> Path | None:
+    """The checkpoint that the site goes on from, if there is one."""
+    found = sorted(
+        (own.folder / "lightning_logs" / own.site).glob(f"version_*/checkpoints/{LAST}"),
+        key=lambda path: int(path.parent.parent.name.removeprefix("version_")),
+    )
+    return found[-1] if found else None
+
+
+def _rounds_of(checkpoint: Path) -> int:
+    """Exchanges before a checkpoint."""
+    from fedlit.train.manifest import read_checkpoint
+
+    states = read_checkpoint(checkpoint, resumable=False).get("callbacks", {})
+    return next((int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN)
+
+
+def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
+    """Tell the coordinator how far the site would go back if it were killed."""
+    known: dict[str, Any] = {}
+
+    def begin(trainer: Trainer, module: LightningModule) -> None:
+        path = run.last_checkpoint
+        if path is not None and (changed := path.stat().st_mtime_ns) != known.get("changed"):
+            if trainer.current_epoch > 0:
+                transport.saved = run.exchange.rounds
+            known["changed"] = changed
+
+    return LambdaCallback(on_train_epoch_start=begin)
+
+
+def check(site: Site) -> Terms:
+    """Set everything up and say what would leave; tells nobody."""
+    return site.terms()
+
+
+def is_accepted(site: Site, terms: Terms) -> bool:
+    """Whether these very terms were accepted before."""
+    return accepted(site.settings.folder / "accepted.json", terms)
+
+
+def accept(site: Site, terms: Terms) -> None:
+    """Remember that they were."""
+    keep(site.settings.folder / "accepted.json", terms)

@@ -1,0 +1,226 @@
+"""A site's side: the transport of a federation whose other clients nobody here has ever seen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.transport import Answer
+from fedlit.exchange.wire import question_from, update_to
+from fedlit.institutions.agreed import check_state
+from fedlit.institutions.consent import Consent
+from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, share_key
+from fedlit.sharing import State, sharing_of
+
+__all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
+
+_log = logging.getLogger(__name__)
+
+LOCAL = ("scores/", "train/loss", "checkpoint", "fine-tuned")
+"""Topics that stay at the site: a method does without them."""
+
+
+class Answering(Protocol):
+    """The site's end of the way to the coordinator."""
+
+    def hear(self) -> bytes:
+        """Wait for a question."""
+
+    def answer(self, content: bytes) -> bool:
+        """Answer it; whether somebody still waited."""
+
+
+class Traffic:
+    """A line of JSON for each message that leaves the site: its key, its bytes, their SHA-256, and what it names.
+
+    Args:
+        path: of the file, which is added to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def note(self, key: str, content: bytes, names: Any) -> None:
+        """A message that is about to leave."""
+        line = {"at": round(time.time(), 3), "key": key, "bytes": len(content), "sha256": digest(content)}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "names": names}) + "\n")
+
+
+class SiteTransport:
+    """Says what the plan lists, hears what the coordinator made of it. All can be said and heard again.
+
+    Args:
+        site: its name, and its client's.
+        line: to the coordinator.
+        rule: the federation's; says what it needs.
+        consent: what was agreed to: nothing else leaves.
+        traffic: where messages are noted.
+        scores: the site's newest scores, where it agreed to tell them.
+        local: topics that stay at the site beside :data:`LOCAL`.
+
+    Attributes:
+        saved: exchanges before the newest checkpoint: the site will not go back behind it.
+    """
+
+    everybody_here = False
+
+    def __init__(
+        self,
+        site: str,
+        line: Answering,
+        rule: Rule,
+        consent: Consent,
+        traffic: Traffic,
+        scores: Callable[[], Any] | None = None,
+        local: Sequence[str] = (),
+    ) -> None:
+        self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
+        self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
+        self._waited_for = False
+        self._next: int | None = None
+        self._newest: State = {}
+        self._forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._most = MOST
+
+    # ------------------------------------------------------------------ saying and hearing
+
+    def _say(self, key: str, message: Mapping[str, Any], answer: Answer | None = None) -> dict[str, Any]:
+        """Say something until the coordinator has replied to it."""
+        said = pack({**message, "key": key, "site": self.site, "saved": self.saved})
+        noted, answers = False, dict[int, bytes]()
+        while True:
+            if self._waited_for:  # whoever asked last hears this
+                if not noted:
+                    self.traffic.note(key, said, _names(message))
+                    noted = True
+                self.line.answer(said)
+                self._waited_for = False
+            question = self._hear()
+            if "failed" in question:
+                raise RunError(f"the coordinator says: {question['failed']}")
+            if question.get("to") != key:
+                continue
+            if isinstance(question.get("reply"), dict):
+                reply: dict[str, Any] = question["reply"]
+                return reply
+            if "ask" in question and answer is not None:
+                self._answer(key, question, answers, answer)
+
+    def _hear(self) -> dict[str, Any]:
+        content = self.line.hear()
+        self._waited_for = True
+        question = read(content, self._most)
+        if not ({"to", "failed"} & set(question)):
+            raise RunError("expected a question of a coordinator, found something else; do both run one version?")
+        return question
+
+    def _answer(self, key: str, question: Mapping[str, Any], answers: dict[int, bytes], answer: Answer) -> None:
+        """Answer what a rule asks within a round: once, and with the same bytes again where that was lost."""
+        number = question["n"]
+        if number not in answers:
+            asked = question_from(question["ask"])
+            self.consent.check_question(asked)
+            found = answer(self.site, asked)
+            answers[number] = pack({"key": key, "site": self.site, "n": number, "answers": found})
+            self.traffic.note(key, answers[number], {"question": number, "kind": question["ask"]["question"]})
+        self.line.answer(answers[number])
+        self._waited_for = False
+
+    # ------------------------------------------------------------------ a transport
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tell facts that were agreed to; what a method does without stays here."""
+        if topic.startswith(self._local):
+            return dict(own)
+        if set(own) != {self.site}:
+            raise ConfigError(
+                f"expected one client at this site, of its name {self.site}, found {', '.join(sorted(own)) or 'none'}; "
+                "name the client like the site"
+            )
+        told = told_of(topic, own)
+        self.consent.check(topic, told[self.site])
+        heard = self._say(share_key(topic), {"facts": told})
+        facts: dict[str, Any] = heard.get("facts", {})
+        if facts.get(self.site) != json.loads(json.dumps(told[self.site])):
+            raise RunError(f"expected the coordinator to repeat what {self.site} said of {topic}, found something else")
+        if topic == "federated":
+            self._know(facts)
+        return {**facts, **own} if topic == "steps" else facts
+
+    def _know(self, facts: Mapping[str, Any]) -> None:
+        sharing = sharing_of(facts)
+        self._forms = {name: sharing.forms[name] for name in sharing.names[self.site]}
+
+    def takes_part(self, number: int) -> bool:
+        """Whether the others have not gone on without this site."""
+        if self._next is None:
+            self._go_on(self._say(f"at:{number}", {}))
+        return number >= (self._next or 0)
+
+    def _go_on(self, heard: Mapping[str, Any]) -> None:
+        self._next = int(heard["next"])
+        self._newest = self._received(heard)
+
+    def _received(self, heard: Mapping[str, Any]) -> State:
+        received = heard.get("received", {})
+        down = {name: value for name, value in received.items() if name.startswith("down/")}
+        check_state({name: value for name, value in received.items() if name not in down}, self._forms, "received")
+        state: State = received
+        return state
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """One round; of one that the others had without this site, what came of the last."""
+        if self._next is not None and 0 <= number < self._next:
+            received = self._newest if number == self._next - 1 else {}
+            return Outcome({self.site: received} if received else {})
+        sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
+        for update in sent.values():
+            self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
+        told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
+        heard = self._say(round_key(number), {"updates": sent, **told}, answer)
+        self._go_on(heard)
+        if self._next is not None and self._next > number + 1 and number >= 0:
+            _log.warning(
+                "the others have gone on without this site: it goes on with round %d, from what is newest",
+                self._next + 1,
+            )
+            return Outcome({}, (), heard.get("records", {}))
+        return Outcome(
+            {self.site: self._newest} if self._newest else {},
+            tuple(heard.get("lost", ())),
+            heard.get("records", {}),
+            int(heard.get("bytes", 0)),
+        )
+
+    def end(self, scores: Any = None) -> None:
+        """Say that training is over."""
+        self._say("done", {} if scores is None else {"scores": scores})
+
+
+def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """What of facts leaves the site: no numbers of rows with the steps."""
+    if topic == "steps":
+        return {name: {"steps": facts["steps"], "rows": 0} for name, facts in own.items()}
+    return dict(own)
+
+
+def _names(message: Mapping[str, Any]) -> Any:
+    """What a message names: tensors with their sizes, or the facts themselves."""
+    if "updates" in message:
+        return {
+            part: {name: list(form[1]) for name, form in forms_of(update[part]).items()}
+            for update in message["updates"].values()
+            for part in ("state", "published")
+        } | ({"scores": message["scores"]} if "scores" in message else {})
+    return {key: value for key, value in message.items() if key in ("facts", "scores")}
