@@ -137,16 +137,17 @@ def meaning_of(run: Run, name: str) -> dict[str, str]:
     Returns:
         ``features`` and ``classes`` → SHA-256 over names (and categories), as far as they matter.
     """
-    client, exchange = run.loop.federation[name], run.exchange
+    client, exchange, align = run.loop.federation[name], run.exchange, run.data.align
     spec = client.spec
     told = {}
     forms = offer(client, exchange.federated, exchange.buffers, exchange.by_name)["tensors"]
-    wider = {
-        "features": replace(spec, features=(*spec.features, "another feature"), inputs=()),
-        "classes": _another_class(spec),
-    }
+    wider: dict[str, ClientSpec | None] = {}
+    if align not in ("features", "both"):  # there all have agreed on them
+        wider["features"] = replace(spec, features=(*spec.features, "another feature"), inputs=())
+    if align not in ("classes", "both"):
+        wider["classes"] = _another_class(spec)
     what: dict[str, Any] = {
-        "features": [list(spec.features), [own.to_dict() for own in spec.inputs]],
+        "features": [list(spec.features), [[own.column, list(own.values)] for own in spec.inputs]],
         "classes": [list(map(str, spec.output_labels)), list(map(str, spec.classes))],
     }
     for key, other in wider.items():

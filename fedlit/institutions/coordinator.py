@@ -75,6 +75,7 @@ def coordinate(
     *,
     patience: float = 600.0,
     minimum: float = 1.0,
+    repeat: float = 60.0,
 ) -> dict[str, Any]:
     """Hold the federation until all sites are done; go on where a coordinator before it was killed.
 
@@ -85,6 +86,7 @@ def coordinate(
         line: to the sites.
         patience: seconds that a round waits for a site.
         minimum: sites that a round needs: a number, or a share.
+        repeat: seconds after which a silent site is asked again.
 
     Returns:
         What became of it: rounds, bytes, who took part.
@@ -111,7 +113,7 @@ def coordinate(
                 f"back, or move {state} away and let all sites begin anew"
             )
         _log.info("goes on with round %d", journal.number + 1)
-    limit = Patience(patience, minimum_of(minimum, len(sites)))
+    limit = Patience(patience, minimum_of(minimum, len(sites)), repeat)
     own = SitesHub(hub, line, journal, settings, limit, partial(_report, _Progress(state, _epochs(run))))
     own.run()
     result = {

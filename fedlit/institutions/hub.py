@@ -34,10 +34,12 @@ class Patience:
     Attributes:
         seconds: that the others wait for one that has not answered.
         minimum: sites that a round needs.
+        repeat: seconds after which a site that has not answered is asked where it is: what it said may be lost.
     """
 
     seconds: float
     minimum: int
+    repeat: float = 60.0
 
 
 @dataclass
@@ -85,6 +87,7 @@ class SitesHub:
         self.scores: dict[str, Any] = {}
         self.bytes = 0
         self._since = time.monotonic()
+        self._sent = dict.fromkeys(self.sites, self._since)
         self._asking: dict[str, _Asking] | None = None
         self._told_of: set[tuple[int, str]] = set()
         self.most = MOST
@@ -107,10 +110,20 @@ class SitesHub:
                 for site, content in self.line.answers(POLL):
                     self._take(site, content)
                 self._advance()
+                self._repeat()
                 self._report(self)
+            for site in self.sites:
+                self._send(site, {"to": "done", "reply": {}})
+            self.line.answers(POLL)
         except FedlitError as error:
             self._fail(str(error))
             raise
+
+    def _repeat(self) -> None:
+        now = time.monotonic()
+        for site in self.sites:
+            if site not in self.waiting and site not in self.done and now - self._sent[site] > self.patience.repeat:
+                self._send(site, {"to": ""})
 
     def _fail(self, reason: str) -> None:
         for site in self.sites:
@@ -127,6 +140,7 @@ class SitesHub:
 
     def _send(self, site: str, message: Mapping[str, Any]) -> None:
         content = pack(message)
+        self._sent[site] = time.monotonic()
         self.bytes += len(content)
         self.line.ask(site, content)
 
@@ -370,12 +384,18 @@ class SitesHub:
         while left := [site for site, n in numbers.items() if n not in self._asking[site].answers]:
             for site, content in self.line.answers(POLL):
                 self._take(site, content)
+            self._ask_on(left)
             for site in set(left) - said_away if time.monotonic() - since > self.patience.seconds else ():
                 said_away.add(site)
                 _log.warning("round %d: waiting for the answer of %s, without which the rule cannot go on",
                              self.journal.number + 1, site)  # fmt: skip
             self._report(self)
         return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
+
+    def _ask_on(self, sites: Sequence[str]) -> None:
+        for site in sites:
+            if time.monotonic() - self._sent[site] > self.patience.repeat:
+                self._put(site)
 
     def _put(self, site: str) -> None:
         assert self._asking is not None

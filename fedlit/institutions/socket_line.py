@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,11 +43,22 @@ class SocketLine:
         self._server.listen()
         self._line: socket.socket | None = None
 
-    def hear(self) -> bytes:
-        """Wait for a question; one whose sender leaves before it is whole is no question."""
+    def hear(self, seconds: float | None = None) -> bytes:
+        """Wait for a question; one whose sender leaves before it is whole is no question.
+
+        Args:
+            seconds: at most; for ever if None.
+
+        Raises:
+            RunError: it is longer than allowed.
+            TimeoutError: none came.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
         while True:
             self._hang_up()
             while not select.select([self._server], [], [], 1.0)[0]:
+                if until is not None and time.monotonic() > until:
+                    raise TimeoutError
                 self._watch()
             self._line, _ = self._server.accept()
             self._line.settimeout(60)

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,9 @@ from fedlit.sharing import State, sharing_of
 
 __all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
 
+FAREWELL = 60.0
+"""Seconds to wait for a coordinator's last word, on which nothing depends."""
+
 _log = logging.getLogger(__name__)
 
 LOCAL = ("scores/", "train/loss", "checkpoint", "fine-tuned")
@@ -30,8 +34,15 @@ LOCAL = ("scores/", "train/loss", "checkpoint", "fine-tuned")
 class Answering(Protocol):
     """The site's end of the way to the coordinator."""
 
-    def hear(self) -> bytes:
-        """Wait for a question."""
+    def hear(self, seconds: float | None = None) -> bytes:
+        """Wait for a question.
+
+        Args:
+            seconds: at most; for ever if None.
+
+        Raises:
+            TimeoutError: none came.
+        """
 
     def answer(self, content: bytes) -> bool:
         """Answer it; whether somebody still waited."""
@@ -93,7 +104,13 @@ class SiteTransport:
 
     # ------------------------------------------------------------------ saying and hearing
 
-    def _say(self, key: str, message: Mapping[str, Any], answer: Answer | None = None) -> dict[str, Any]:
+    def _say(
+        self,
+        key: str,
+        message: Mapping[str, Any],
+        answer: Answer | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
         """Say something until the coordinator has replied to it."""
         said = pack({**message, "key": key, "site": self.site, "saved": self.saved})
         noted, answers = False, dict[int, bytes]()
@@ -104,7 +121,7 @@ class SiteTransport:
                     noted = True
                 self.line.answer(said)
                 self._waited_for = False
-            question = self._hear()
+            question = self._hear(seconds if noted else None)
             if "failed" in question:
                 raise RunError(f"the coordinator says: {question['failed']}")
             if question.get("to") != key:
@@ -115,8 +132,8 @@ class SiteTransport:
             if "ask" in question and answer is not None:
                 self._answer(key, question, answers, answer)
 
-    def _hear(self) -> dict[str, Any]:
-        content = self.line.hear()
+    def _hear(self, seconds: float | None) -> dict[str, Any]:
+        content = self.line.hear(seconds)
         self._waited_for = True
         question = read(content, self._most)
         if not ({"to", "failed"} & set(question)):
@@ -205,7 +222,8 @@ class SiteTransport:
 
     def end(self, scores: Any = None) -> None:
         """Say that training is over."""
-        self._say("done", {} if scores is None else {"scores": scores})
+        with suppress(TimeoutError):  # it may have heard that and left
+            self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
 
 
 def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
