@@ -285,7 +285,12 @@ async def _serve(arguments: argparse.Namespace) -> None:
     app = create_app(config, SuperLinkLifespan)
     state = _State(app.state.linkstate_factory.state())
     state.register({site: Path(arguments.keys) / f"{site}.pub" for site in arguments.sites.split(",")})
-    common: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "timeout_graceful_shutdown": 1}
+    common: dict[str, Any] = {
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 1,
+    }
     servers = [
         uvicorn.Server(
             uvicorn.Config(

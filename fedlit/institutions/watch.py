@@ -55,7 +55,7 @@ def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
         ...         "bytes": 5 * 2**20, "updated": 100.0, "state": "trains"}
         >>> for line in lines_of(told, 102.4):
         ...     print(line)
-        round   state   in            away  seconds  bytes    told
+         round  state   in            away  seconds    bytes     told
         3 / 10  trains  north, south  east     1.25  5.0 MiB  2 s ago
     """
     size, unit = float(progress.get("bytes", 0)), 0
