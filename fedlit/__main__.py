@@ -19,12 +19,14 @@ STUDIES = ("compare", "search")
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
+    "coordinate": ("fedlit.cli.coordinate", "main"),
     "data": ("fedlit.cli.data", "main"),
     "explain": ("fedlit.cli.explain", "main"),
     "export": ("fedlit.cli.score", "export"),
     "init": ("fedlit.cli.init", "main"),
     "partition": ("fedlit.cli.partition", "main"),
     "recommend": ("fedlit.cli.recommend", "main"),
+    "site": ("fedlit.cli.site", "main"),
 }
 """Commands of a module of their own → it, and its function."""
 COMMANDS = {
@@ -44,6 +46,8 @@ COMMANDS = {
     "search STUDY": "look for what to federate, and how",
     "partition describe --config NAME": "how clients' rows and classes differ: a table and a picture",
     "data [list | fetch NAME | show NAME]": "which tables there are, and where they were found",
+    "coordinate [init | add | start | watch | renew] FOLDER": "across institutions: the coordinator's side",
+    "site keys FOLDER": "across institutions: a site's side",
 }
 ABOUT = "Partial federated learning on tables whose columns, classes and distributions differ."
 MORE = (

@@ -42,7 +42,7 @@ WORDS = {
     **dict.fromkeys(("bsd", "bsd license", "bsd 2-clause license", "2-clause bsd"), "BSD-2-Clause"),
     **dict.fromkeys(("bsd 3-clause license", "3-clause bsd license"), "BSD-3-Clause"),
     **dict.fromkeys(("python software foundation license",), "PSF-2.0"),
-    **dict.fromkeys(("isc license (iscl)",), "ISC"),
+    **dict.fromkeys(("isc license (iscl)", "isc license"), "ISC"),
     **dict.fromkeys(("the unlicense (unlicense)",), "Unlicense"),
     **dict.fromkeys(("mozilla public license 2.0 (mpl 2.0)",), "MPL-2.0"),
 }
@@ -50,6 +50,7 @@ WORDS = {
 JUDGED = {
     r"nvidia-[a-z0-9-]+|cuda-toolkit": "NVIDIA's own terms: torch's builds for GPUs bring it, those for CPUs do not; "
     "fedlit neither imports it nor passes it on",
+    "pycryptodome": "parts are in the public domain, the others BSD-2-Clause; Flower brings it",
 }
 """Distributions (normalised names, matched in full) that were judged singly, and why they may be needed."""
 

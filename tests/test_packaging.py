@@ -20,7 +20,7 @@ MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot"}
 """Modules whose distribution has another name."""
 
 
-EXTRAS = ("excel", "sql", "onnx", "lightgbm")
+EXTRAS = ("excel", "sql", "onnx", "lightgbm", "flower")
 """Extras whose packages fedlit imports where they are used."""
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from carrying import Site
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.line import LocalLine
@@ -20,39 +19,6 @@ from fedlit.institutions.line import LocalLine
 def folder() -> Iterator[Path]:
     with TemporaryDirectory() as made:  # a path short enough for a Unix socket
         yield Path(made)
-
-
-class Site:
-    """Answers each connection's question; knows nothing of fedlit."""
-
-    def __init__(self, path: Path, answer: Callable[[bytes], bytes]) -> None:
-        self.questions: list[bytes] = []
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(str(path))
-        self._server.listen()
-        self._path, self._answer = path, answer
-        threading.Thread(target=self._live, daemon=True).start()
-
-    def _live(self) -> None:
-        while True:
-            try:
-                line, _ = self._server.accept()
-            except OSError:
-                return
-            with line, line.makefile("rb") as file:
-                if len(head := file.read(8)) < 8:
-                    continue
-                self.questions.append(file.read(struct.unpack(">Q", head)[0]))
-                try:
-                    answer = self._answer(self.questions[-1])
-                    line.sendall(struct.pack(">Q", len(answer)) + answer)
-                except OSError:
-                    continue
-
-    def end(self) -> None:
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
-        self._path.unlink()
 
 
 def until(line: LocalLine, wanted: int, seconds: float = 10) -> list[tuple[str, bytes]]:

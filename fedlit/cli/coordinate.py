@@ -1,0 +1,92 @@
+"""``fedlit coordinate``: the coordinator's side of a federation across institutions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.show.shown import for_terminal
+from fedlit.show.text import Verbatim
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit coordinate`` and return its exit status."""
+    command, *rest = argv or ["--help"]
+    if command in ("-h", "--help"):
+        print("usage: fedlit coordinate COMMAND FOLDER ...\n")
+        print("\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()))
+        return 0
+    if command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS)
+        raise ConfigError(f"fedlit coordinate: expected one of {', '.join(COMMANDS)}, found {command!r}.{hint}")
+    return COMMANDS[command][0](rest)
+
+
+def _parser(name: str) -> Parser:
+    parser = Parser(prog=f"fedlit coordinate {name}", description=COMMANDS[name][1])
+    parser.add_argument("folder", help="the coordinator's folder")
+    return parser
+
+
+def _tell(lines: Sequence[str]) -> int:
+    for line in lines:
+        print(for_terminal(Verbatim(line) if line.startswith("  ") else line))
+    return 0
+
+
+def _init(argv: Sequence[str]) -> int:
+    from fedlit.institutions.folder import PORT, init
+
+    parser = _parser("init")
+    parser.add_argument("--sites", required=True, help="their names, divided by commas")
+    parser.add_argument("--address", default="localhost", help="where sites reach this machine (default: localhost)")
+    parser.add_argument("--port", type=int, default=PORT, help=f"the port that is open to them (default: {PORT})")
+    asked = parser.parse_args(argv)
+    return _tell(init(Path(asked.folder), asked.sites.split(","), asked.address, asked.port))
+
+
+def _add(argv: Sequence[str]) -> int:
+    from fedlit.institutions.folder import add
+    from fedlit.institutions.settings import read_coordinator
+
+    parser = _parser("add")
+    parser.add_argument("site", help="its name")
+    parser.add_argument("key", help="the .pub file that it sent")
+    asked = parser.parse_args(argv)
+    return _tell(add(read_coordinator(Path(asked.folder)), asked.site, Path(asked.key)))
+
+
+def _renew(argv: Sequence[str]) -> int:
+    from fedlit.institutions.folder import renew
+    from fedlit.institutions.settings import read_coordinator
+
+    return _tell([renew(read_coordinator(Path(_parser("renew").parse_args(argv).folder)))])
+
+
+def _start(argv: Sequence[str]) -> int:
+    from fedlit.institutions.start import start
+
+    return start(Path(_parser("start").parse_args(argv).folder))
+
+
+def _watch(argv: Sequence[str]) -> int:
+    from fedlit.institutions.watch import watch
+
+    parser = _parser("watch")
+    parser.add_argument("--once", action="store_true", help="print it once, and end")
+    asked = parser.parse_args(argv)
+    return watch(Path(asked.folder), once=asked.once)
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "init": (_init, "make a folder: certificates, a registry of keys, settings, what each site needs"),
+    "add": (_add, "put a site's public key into the registry"),
+    "start": (_start, "wait for the sites and coordinate; started again, it goes on"),
+    "watch": (_watch, "rounds, who is in, seconds, bytes"),
+    "renew": (_renew, "make a new server certificate; sites need nothing new"),
+}
+"""Command → what does it, and what it is for."""

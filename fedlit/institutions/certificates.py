@@ -1,0 +1,294 @@
+"""Who is who: a certificate authority and a server certificate of the coordinator, a key pair of each site.
+
+Elliptic curve P-384 throughout; Flower's node authentication takes no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedlit.errors import ConfigError
+from fedlit.institutions.extra import needs_flower
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = [
+    "CA_DAYS",
+    "SERVER_DAYS",
+    "check_certificate",
+    "fingerprint",
+    "make_authority",
+    "make_server",
+    "make_site_keys",
+    "read_public_key",
+    "write_new",
+]
+
+CA_DAYS = 3650
+"""Days that a certificate authority is valid."""
+SERVER_DAYS = 397
+"""Days that a server certificate is valid; ``fedlit coordinate renew`` makes a new one, and sites need nothing new."""
+_SOON = 30
+
+
+def write_new(path: Path, content: bytes, *, secret: bool = False) -> None:
+    """Write a file that must not be there yet.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        secret: whether only its owner may read it.
+
+    Raises:
+        ConfigError: it is there, or cannot be written.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    except FileExistsError as error:
+        raise ConfigError(f"{path}: is there already, and is not overwritten; move it away first") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: expected to write it, found: {error.strerror}; choose another folder") from error
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def make_authority(folder: Path, name: str) -> None:
+    """Make ``ca.key`` and ``ca.crt``.
+
+    Args:
+        folder: where.
+        name: of the federation, for people who read the certificate.
+
+    Raises:
+        ConfigError: one of them is there already.
+    """
+    with needs_flower():
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+
+    key = _new_key()
+    subject = _subject(f"{name}: authority")
+    made = (
+        _certificate(subject, subject, key.public_key(), CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA384())
+    )
+    write_new(folder / "ca.key", _private(key), secret=True)
+    write_new(folder / "ca.crt", _pem(made))
+
+
+def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
+    """Make ``server.key`` and ``server.crt``, signed by the authority of the folder.
+
+    Args:
+        folder: with ``ca.key`` and ``ca.crt``.
+        address: a name or an IP address at which sites reach the coordinator; this machine's own are added.
+        days: how long it is valid.
+
+    Raises:
+        ConfigError: one of them is there already, or the authority cannot be read.
+    """
+    with needs_flower():
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    authority = _read_certificate(folder / "ca.crt")
+    try:
+        signing = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{folder / 'ca.key'}: expected the authority's private key, found: {error}") from error
+    assert isinstance(signing, EllipticCurvePrivateKey)
+    key = _new_key()
+    names: list[x509.GeneralName] = []
+    for own in dict.fromkeys([address, "localhost", "127.0.0.1"]):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(own)))
+        except ValueError:
+            names.append(x509.DNSName(own))
+    made = (
+        _certificate(_subject(address), authority.subject, key.public_key(), days)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(signing, hashes.SHA384())
+    )
+    write_new(folder / "server.key", _private(key), secret=True)
+    write_new(folder / "server.crt", _pem(made))
+
+
+def make_site_keys(folder: Path, site: str) -> str:
+    """Make a site's ``site.key`` and ``<site>.pub``, in the form of OpenSSH.
+
+    Args:
+        folder: where.
+        site: its name, written behind the public key for people.
+
+    Returns:
+        The public key's fingerprint.
+
+    Raises:
+        ConfigError: one of them is there already.
+    """
+    with needs_flower():
+        from cryptography.hazmat.primitives import serialization as forms
+
+    key = _new_key()
+    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
+    public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
+    if (folder / f"{site}.pub").exists():
+        raise ConfigError(f"{folder / f'{site}.pub'}: is there already, and is not overwritten; move it away first")
+    write_new(folder / "site.key", private, secret=True)
+    write_new(folder / f"{site}.pub", public + f" {site}\n".encode())
+    return fingerprint(folder / f"{site}.pub")
+
+
+def read_public_key(path: Path) -> Any:
+    """A site's public key.
+
+    Raises:
+        ConfigError: this is none that Flower takes.
+
+    Returns:
+        A key of ``cryptography``.
+    """
+    with needs_flower():
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a site's public key, found: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: expected a public key made by fedlit site keys, found another file") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ConfigError(f"{path}: expected a key of the curve P-384, found another; make one by fedlit site keys")
+    return key
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a certificate (as ``openssl x509 -fingerprint -sha256`` writes it) or of a public key (as
+    ``ssh-keygen -l -f`` does).
+
+    Args:
+        path: of a ``.crt`` or a ``.pub``.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if path.suffix == ".pub":
+        read_public_key(path)
+        blob = base64.b64decode(path.read_bytes().split()[1])
+        return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+    with needs_flower():
+        from cryptography.hazmat.primitives import hashes
+
+    return ":".join(re.findall("..", _read_certificate(path).fingerprint(hashes.SHA256()).hex().upper()))
+
+
+def check_certificate(path: Path, renew: str) -> str:
+    """Whether a certificate is valid now.
+
+    Args:
+        path: of the certificate.
+        renew: what to do when it is not.
+
+    Returns:
+        A warning where it ends within 30 days, else the empty string.
+
+    Raises:
+        ConfigError: it is not valid now.
+    """
+    found, now = _read_certificate(path), datetime.now(UTC)
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= now <= end:
+        raise ConfigError(
+            f"{path}: expected a certificate that is valid now, found one for {begin:%Y-%m-%d} to {end:%Y-%m-%d}; "
+            f"{renew}, or set this machine's clock"
+        )
+    left = (end - now).days
+    return f"{path}: is valid for {left} more days only; {renew}" if left < _SOON else ""
+
+
+def _new_key() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _subject(name: str) -> x509.Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, days: int) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    # clocks of sites differ: it begins an hour ago
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=days))
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _private(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization as forms
+
+    content: bytes = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    return content
+
+
+def _pem(made: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization as forms
+
+    return made.public_bytes(forms.Encoding.PEM)
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    with needs_flower():
+        from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a certificate, found: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: expected a certificate (PEM), found another file") from error

@@ -1,0 +1,254 @@
+"""A coordinator's folder: made, and kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.institutions.certificates import (
+    check_certificate,
+    fingerprint,
+    make_authority,
+    make_server,
+    read_public_key,
+    write_new,
+)
+from fedlit.institutions.settings import (
+    CoordinatorSettings,
+    check_address,
+    check_sites,
+    read_coordinator,
+)
+from fedlit.run.config import shown
+
+__all__ = ["PORT", "add", "check", "init", "invite", "renew"]
+
+PORT = 8443
+"""The coordinator's, where nobody says another."""
+
+_COORDINATOR = """\
+# A coordinator of a federation across institutions. It has no table: fedlit coordinate start {folder}
+address: {address}  # where sites reach this machine: a name or an IP address; the server certificate names it
+port: {port}            # the one port that must be open to them
+listen: 0.0.0.0       # the address of this machine that it is bound to; 0.0.0.0: all of them
+sites: [{sites}]  # each needs its public key in keys/
+minimum: 1.0          # sites that a round needs: a number, or a share of all of them (1.0: all)
+patience: 600         # seconds to wait for a site that stays away, before a round goes on without it
+tell: nothing         # what sites tell of their results: nothing, or scores (of validation rows, after each epoch)
+most: 1073741824      # bytes of a message; a longer one is refused before it is read
+"""
+_FEDERATION = """\
+# What all sites train: the same words at each of them. A site adds its own table (data.source), and nothing else.
+# Any key of a fedlit configuration may stand here but data.source; fedlit fit --help tells those that matter.
+seed: 0               # of what is drawn: with it, the sites start from the same weights
+data:
+  batches: 15         # steps an epoch, the same at each site, whatever its number of rows
+model:
+  client:
+    class_path: fedlit.FederatedClient
+    init_args:
+      network:
+        class_path: fedlit.GlobalLayers
+        init_args: {global_features: 8, input_norm: false, gated: false}
+  optimizer:
+    class_path: torch.optim.AdamW
+    init_args: {lr: 0.001, weight_decay: 0.0001}
+  threads: 1          # the networks are small: a second thread costs more than it gives
+exchange:
+  federated: [core]   # what leaves a site; all else stays there
+  every: epoch        # when
+trainer:
+  max_epochs: 10
+"""
+_SITE = """\
+# One site of a federation across institutions. This file stays here; nothing of it is sent.
+site: {site}
+coordinator: {address}:{port}
+# the coordinator's, SHA-256 of ca.crt: compare it with what they tell you by telephone
+fingerprint: "{fingerprint}"
+certificate: ca.crt
+key: site.key              # made by fedlit site keys; nobody else may have it
+federation: federation.yaml
+data:                      # this site's own table, and no other
+  source:
+    class_path: fedlit.Tables
+    init_args:
+      files: {{{site}: table.csv}}
+      target: outcome
+"""
+
+
+def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: int = PORT) -> list[str]:
+    """Make a coordinator's folder.
+
+    Args:
+        folder: that is not there yet, or is empty of a coordinator.
+        sites: their names.
+        address: a name or an IP address at which they reach this machine.
+        port: of the address.
+
+    Returns:
+        What to do next, line by line.
+
+    Raises:
+        ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
+    """
+    names = check_sites(sites)
+    check_address(address, port)
+    if (folder / "coordinator.yaml").exists():
+        raise ConfigError(
+            f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose another, or add a "
+            "site to its coordinator.yaml"
+        )
+    try:
+        for name in ("certificates", "keys", "invitations", "state"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(f"{folder}: expected to make a folder, found: {error.strerror}; choose another") from error
+    make_authority(folder / "certificates", folder.resolve().name)
+    make_server(folder / "certificates", address)
+    write_new(folder / "federation.yaml", _FEDERATION.encode())
+    text = _COORDINATOR.format(folder=shown(folder), address=address, port=port, sites=", ".join(names))
+    write_new(folder / "coordinator.yaml", text.encode())
+    invite(read_coordinator(folder))
+    return [
+        f"Made {shown(folder)}. The authority's fingerprint (SHA-256), to be compared by telephone:",
+        f"  {fingerprint(folder / 'certificates' / 'ca.crt')}",
+        f"Edit {shown(folder / 'federation.yaml')} and {shown(folder / 'coordinator.yaml')}. Each site needs:",
+        *(f"  {site}: the folder {shown(folder / 'invitations' / site)}" for site in sorted(names)),
+        "There: fedlit site keys FOLDER, which makes a .pub file. Here, for each of these:",
+        f"  fedlit coordinate add {shown(folder)} {sorted(names)[0]} {sorted(names)[0]}.pub",
+        f"Then: fedlit coordinate start {shown(folder)}",
+    ]
+
+
+def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
+    """Put a site's public key into the registry.
+
+    Args:
+        settings: of the coordinator.
+        site: its name.
+        public: the ``.pub`` that it sent.
+
+    Returns:
+        What was done, and what is missing.
+
+    Raises:
+        ConfigError: no such site, no such key, another key is there already, or the key is another site's.
+    """
+    if site not in settings.sites:
+        raise ConfigError(
+            f"expected one of {', '.join(settings.sites)}, found {site!r}; write it under sites: in "
+            f"{shown(settings.folder / 'coordinator.yaml')} first.{did_you_mean(site, settings.sites)}"
+        )
+    read_public_key(public)
+    mine, path = fingerprint(public), settings.keys / f"{site}.pub"
+    for other in settings.sites:
+        known = settings.keys / f"{other}.pub"
+        if other != site and known.is_file() and fingerprint(known) == mine:
+            raise ConfigError(
+                f"{public}: expected a key of {site}'s own, found that of {other}; ask {site} for its own"
+            )
+    if path.is_file() and fingerprint(path) != mine:
+        raise ConfigError(
+            f"{shown(path)}: another key of {site} is there ({fingerprint(path)}), and is not overwritten; move it "
+            "away if the new one is right"
+        )
+    if not path.is_file():
+        write_new(path, public.read_bytes())
+    left = _without_key(settings)
+    return [
+        f"{site}: {mine}. Compare it with what the site tells you by telephone.",
+        f"Still without a key: {', '.join(left)}"
+        if left
+        else f"All sites have keys: fedlit coordinate start {shown(settings.folder)}",
+    ]
+
+
+def invite(settings: CoordinatorSettings) -> list[str]:
+    """Write what is handed to each site. A ``site.yaml`` that is there stays as it is, for it may have been edited.
+
+    Returns:
+        The sites whose invitation is new or has changed.
+    """
+    changed = []
+    for site in settings.sites:
+        folder = settings.folder / "invitations" / site
+        folder.mkdir(parents=True, exist_ok=True)
+        told = _SITE.format(
+            site=site,
+            address=settings.address,
+            port=settings.port,
+            fingerprint=fingerprint(settings.certificates / "ca.crt"),
+        )
+        wanted = {
+            "federation.yaml": settings.federation.read_bytes(),
+            "ca.crt": (settings.certificates / "ca.crt").read_bytes(),
+            "site.yaml": told.encode(),
+        }
+        if (folder / "site.yaml").is_file():
+            del wanted["site.yaml"]
+        files = {name: folder / name for name in wanted}
+        if any(not path.is_file() or path.read_bytes() != wanted[name] for name, path in files.items()):
+            changed.append(site)
+        for name, path in files.items():
+            path.write_bytes(wanted[name])
+    return changed
+
+
+def renew(settings: CoordinatorSettings) -> str:
+    """Make a new server certificate by the same authority; sites need nothing new.
+
+    Returns:
+        Where the old one is now.
+    """
+    number = 1
+    while (old := settings.certificates / f"old-{number}").exists():
+        number += 1
+    old.mkdir(mode=0o700)
+    for name in ("server.crt", "server.key"):
+        if (settings.certificates / name).is_file():
+            shutil.move(settings.certificates / name, old / name)
+    make_server(settings.certificates, settings.address)
+    return f"Made {shown(settings.certificates / 'server.crt')}; the old one is in {shown(old)}"
+
+
+def check(settings: CoordinatorSettings) -> list[str]:
+    """Whether a coordinator can start.
+
+    Returns:
+        Warnings.
+
+    Raises:
+        ConfigError: a key, a certificate or the configuration is missing, or not valid.
+    """
+    folder = shown(settings.folder)
+    if not settings.federation.is_file():
+        raise ConfigError(f"{shown(settings.federation)}: expected the configuration of all sites, found no file")
+    if missing := _without_key(settings):
+        raise ConfigError(
+            f"{shown(settings.keys)}: expected the public key of each site, found none of {', '.join(missing)}; "
+            f"fedlit coordinate add {folder} {missing[0]} {missing[0]}.pub"
+        )
+    for site in settings.sites:
+        read_public_key(settings.keys / f"{site}.pub")
+    known = {path.stem for path in settings.keys.glob("*.pub")}
+    warnings = [
+        f"{shown(settings.keys / f'{site}.pub')}: {site} is not under sites: in coordinator.yaml, and is not let in"
+        for site in sorted(known - set(settings.sites))
+    ]
+    for name, mend in (("ca.crt", "make a new folder"), ("server.crt", f"fedlit coordinate renew {folder}")):
+        warnings.append(check_certificate(settings.certificates / name, mend))
+    where = f"{settings.address}:{settings.port}"
+    for site in settings.sites:
+        mine = settings.folder / "invitations" / site / "site.yaml"
+        if mine.is_file() and where not in mine.read_text(encoding="utf-8"):
+            warnings.append(f"{shown(mine)}: names another address than {where}; tell {site}, and correct it")
+    return [own for own in warnings if own]
+
+
+def _without_key(settings: CoordinatorSettings) -> list[str]:
+    return [site for site in settings.sites if not (settings.keys / f"{site}.pub").is_file()]

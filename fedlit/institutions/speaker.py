@@ -1,0 +1,402 @@
+"""What speaks to the network at a site: ``python -m fedlit.institutions.speaker``.
+
+It carries questions from the coordinator to the site's own process and answers back, over a Unix socket. It opens no
+table, holds no model, and runs nothing that it is sent: of Flower it speaks the interface for nodes, and no more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import signal
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from fedlit.errors import FedlitError, RunError
+from fedlit.institutions.courier import MOST, Courier
+from fedlit.institutions.extra import needs_flower, quiet
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["EXITS", "Refusal", "Speaker", "main"]
+
+EXITS = {"settings": 2, "key": 3, "expired": 4, "authority": 5, "unreachable": 6, "limit": 7, "site": 8, "clock": 9}
+"""Why it ended → exit status. 0: it was told to."""
+
+_UNKNOWN_KEY = "2004"
+_BEAT = 10.0
+_SLOW, _FAST = 1.0, 0.1
+
+
+class Refusal(FedlitError):
+    """Speaking makes no sense.
+
+    Args:
+        why: a key of :data:`EXITS`.
+        message: for people.
+    """
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__(message)
+        self.why, self.exit_status = why, EXITS[why]
+
+
+class Lost(Exception):
+    """The coordinator is away, or has forgotten this node: connect again."""
+
+
+class Speaker:
+    """A node of Flower's that carries bytes.
+
+    Args:
+        address: ``HOST:PORT`` of the coordinator.
+        certificate: of the authority that signed the coordinator's certificate, PEM.
+        key: the site's private key, as OpenSSH writes it.
+        courier: to the site's process.
+        most: bytes of a question.
+    """
+
+    def __init__(self, address: str, certificate: bytes, key: bytes, courier: Courier, most: int = MOST) -> None:
+        from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+        from flwr.supernode.fleet_http_client import FleetHttpClient
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+        self.address, self.courier, self.most = address, courier, most
+        try:
+            private: Any = load_ssh_private_key(key, None)
+            self._public = public_key_to_bytes(private.public_key())
+            signer = NodeAuthHttpInterceptor(private, private.public_key())
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Refusal("key", "expected a key made by fedlit site keys, found another file") from error
+        try:
+            self._client = FleetHttpClient.from_server_address(address, False, certificate, interceptors=[signer])
+        except (ValueError, ssl.SSLError) as error:
+            raise Refusal("authority", "expected the coordinator's ca.crt, found no certificate") from error
+        http = self._client._client
+        http.follow_redirects = False  # what is meant for the coordinator goes nowhere else
+        http.event_hooks = {"response": [self._bounded]}
+        self._node: Any = None
+        self._beat = 0.0
+
+    def _bounded(self, response: httpx.Response) -> None:
+        """No answer is read that is longer than a piece can be."""
+        from fedlit.institutions.pieces import LARGEST
+
+        if int(response.headers.get("content-length", LARGEST + 1)) > LARGEST:
+            raise Refusal("limit", f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
+
+    def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
+        """One request; what goes wrong is told by its cause.
+
+        Raises:
+            Lost: it may work later.
+            Refusal: it will not.
+        """
+        import httpx
+
+        try:
+            return method(request)
+        except httpx.HTTPStatusError as error:
+            if _UNKNOWN_KEY in error.response.text:
+                raise Refusal("key", self._wrong_key()) from error
+            raise Lost(f"{error.response.status_code}") from error
+        except httpx.TransportError as error:
+            raise (self._of_certificate(str(error)) or Lost(str(error))) from error
+        except ValueError as error:
+            raise Lost(str(error)) from error
+
+    def _wrong_key(self) -> str:
+        return (
+            f"{self.address}: the coordinator does not know this site's key; give it the .pub that fedlit site keys "
+            "made, and let it start again"
+        )
+
+    def _of_certificate(self, told: str) -> Refusal | None:
+        if "CERTIFICATE_VERIFY_FAILED" not in told:
+            return None
+        if "expired" in told or "not yet valid" in told:
+            return Refusal(
+                "expired",
+                f"{self.address}: expected a certificate that is valid now, found one that is not; the coordinator "
+                "makes a new one by fedlit coordinate renew. Is this machine's clock right?",
+            )
+        if "mismatch" in told or "doesn't match" in told:
+            return Refusal(
+                "authority",
+                f"{self.address}: expected a certificate for this address, found one for another; write the address "
+                "that the coordinator gave",
+            )
+        return Refusal(
+            "authority",
+            f"{self.address}: expected a certificate signed by the authority of ca.crt, found another; compare its "
+            "fingerprint with the coordinator's by telephone",
+        )
+
+    def connect(self) -> None:
+        """Enter the coordinator's list."""
+        from flwr.proto.fleet_pb2 import ActivateNodeRequest
+        from flwr.proto.node_pb2 import Node
+
+        response = self._say(
+            self._client.ActivateNode, ActivateNodeRequest(public_key=self._public, heartbeat_interval=_BEAT)
+        )
+        self._node, self._beat = Node(node_id=response.node_id), time.monotonic()
+
+    def beat(self) -> None:
+        """Say that this node is there, where it is time."""
+        from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+
+        if time.monotonic() - self._beat < _BEAT / 2:
+            return
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_BEAT)
+        if not self._say(self._client.SendNodeHeartbeat, request).success:
+            raise Lost("forgotten")
+        self._beat = time.monotonic()
+
+    def hear(self) -> tuple[Any, bytes] | None:
+        """The newest question that waits, as Flower's message and its bytes; None where none does."""
+        from flwr.proto.fleet_pb2 import PullMessagesRequest
+
+        newest = None
+        while True:
+            heard = self._say(self._client.PullMessages, PullMessagesRequest(node=self._node))
+            if not heard.messages_list:
+                return newest
+            own = self._whole(heard.messages_list[0].metadata.run_id, heard.message_object_trees[0])
+            newest = own if own is not None else newest
+
+    def _whole(self, run: int, tree: Any) -> tuple[Any, bytes] | None:
+        """A message whose pieces are fetched; None where its run is over."""
+        from flwr.app import Message
+        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+        from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+        from fedlit.institutions.pieces import SLACK, unpacked
+
+        pieces: dict[str, bytes] = {}
+        size = 0
+        for piece in iterate_object_tree(tree):
+            while True:
+                self.beat()
+                request = PullObjectRequest(node=self._node, run_id=run, object_id=piece.object_id)
+                try:
+                    found = self._say(self._client.PullObject, request)
+                except Lost as error:
+                    if str(error) == "403":
+                        return None
+                    raise
+                if not found.object_found:
+                    return None
+                if found.object_available:
+                    break
+                time.sleep(_FAST)
+            pieces[piece.object_id] = found.object_content
+            size += len(found.object_content)
+            if size > self.most + SLACK:
+                raise Refusal(
+                    "limit",
+                    f"{self.address}: expected a question of at most {self.most} bytes, found a longer one; nothing "
+                    "of it was used",
+                )
+        try:
+            message: Any = inflate_object_from_contents(tree.object_id, pieces)
+            content = unpacked(message.content)
+        except FedlitError:
+            raise
+        except Exception as error:  # Flower raises kinds of its own
+            raise RunError(f"{self.address}: expected a message of fedlit, found another ({error})") from error
+        assert isinstance(message, Message)
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
+        self._say(self._client.ConfirmMessageReceived, confirm)
+        return message, content
+
+    def answer(self, message: Any, content: bytes) -> None:
+        """Send the answer to a question. Where the question's run is over, nobody waits for it."""
+        from flwr.app import Message
+        from flwr.app.message import remove_content_from_message
+        from flwr.common.serde import message_to_proto
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
+        from flwr.proto.message_pb2 import PushObjectRequest
+        from flwr.supercore.inflatable.inflatable_object import (
+            get_all_nested_objects,
+            get_object_tree,
+            no_object_id_recompute,
+        )
+
+        from fedlit.institutions.pieces import packed
+
+        reply = Message(packed(content), reply_to=message)
+        run = reply.metadata.run_id
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree, pieces = get_object_tree(reply), get_all_nested_objects(reply)
+            head = message_to_proto(remove_content_from_message(reply))
+            request = PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+            try:
+                told = self._say(self._client.PushMessages, request)
+                for name in told.objects_to_push:
+                    self.beat()
+                    piece = PushObjectRequest(
+                        node=self._node,
+                        run_id=run,
+                        object_id=name,
+                        object_content=pieces[name].deflate(),
+                        session_id=told.session_id,
+                    )
+                    self._say(self._client.PushObject, piece)
+            except Lost as error:
+                if str(error) != "403":
+                    raise
+
+    def leave(self) -> None:
+        """Leave the coordinator's list, if it can be reached."""
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+        if self._node is not None:
+            try:
+                self._say(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
+            except (Lost, Refusal):
+                return
+
+
+def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Event, patience: float | None) -> None:
+    """Carry until told to end.
+
+    Args:
+        speaker: of this site.
+        answers: in which the courier puts them.
+        ended: set where it is to end.
+        patience: seconds without a coordinator after which it gives up; never if None.
+    """
+    since: float | None = None
+    begun, connected, kept, last = time.monotonic(), False, None, ""
+    while not ended.is_set():
+        try:
+            if not connected:
+                speaker.connect()
+                connected, since = True, None
+                print(f"speaks to {speaker.address}", flush=True)
+            if kept is not None:
+                speaker.answer(*kept)
+                kept = None
+            speaker.beat()
+            question = speaker.hear()
+            if question is not None:
+                begun = time.monotonic()
+                speaker.courier.ask(question[0], question[1])
+        except Lost as error:
+            since, connected, last = since or time.monotonic(), False, str(error)
+            if patience is not None and time.monotonic() - since > patience:
+                why, told = _told(speaker.address, last)
+                raise Refusal(why, told) from error
+            if time.monotonic() - since < 1:
+                print(_told(speaker.address, last)[1] + "; tries again", file=sys.stderr, flush=True)
+            ended.wait(_SLOW)
+            continue
+        try:
+            wait = _FAST if time.monotonic() - begun < 30 else _SLOW
+            message, answer = answers.get(timeout=wait)
+        except queue.Empty:
+            continue
+        if isinstance(answer, RunError):
+            raise Refusal("site", f"this site's own process: {answer}")
+        kept, begun = (message, answer), time.monotonic()
+
+
+def _told(address: str, why: str) -> tuple[str, str]:
+    if why == "401":
+        return "clock", (
+            f"{address}: the coordinator refuses this site's signature; do the clocks of both machines agree within "
+            "five minutes?"
+        )
+    return "unreachable", f"{address}: expected the coordinator to answer, found: {why or 'nothing'}"
+
+
+def _become(user: str) -> None:
+    """Go on as another user, who may read no table."""
+    import pwd
+
+    if os.getuid() != 0:
+        raise Refusal("settings", "--user: expected to be root, found another user; leave --user out")
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as error:
+        raise Refusal("settings", f"--user: expected a user of this machine, found {user!r}") from error
+    os.initgroups(user, entry.pw_gid)
+    os.setgid(entry.pw_gid)
+    os.setuid(entry.pw_uid)
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Refusal("settings", f"{what}: {path}: expected a file, found: {error.strerror}") from error
+
+
+def _watch_parent(ended: threading.Event) -> None:
+    parent = os.getppid()
+    while not ended.wait(1.0):
+        if os.getppid() != parent:
+            ended.set()
+            return
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Speak for a site until SIGTERM, or until the parent is gone.
+
+    Args:
+        argv: the arguments; the process's own if None.
+
+    Returns:
+        See :data:`EXITS`.
+    """
+    quiet()
+    parser = argparse.ArgumentParser(prog="fedlit.institutions.speaker")
+    for name in ("--address", "--certificate", "--key", "--socket"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--most", type=int, default=MOST)
+    parser.add_argument("--user")
+    parser.add_argument("--patience", type=float)
+    arguments = parser.parse_args(argv)
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    threading.Thread(target=_watch_parent, args=(ended,), daemon=True).start()
+    try:
+        certificate, key = _read(arguments.certificate, "--certificate"), _read(arguments.key, "--key")
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        with needs_flower():
+            import flwr.supernode.fleet_http_client  # noqa: F401
+        if arguments.user:
+            _become(arguments.user)
+        courier = Courier(Path(arguments.socket), answers, arguments.most)
+        speaker = Speaker(arguments.address, certificate, key, courier, arguments.most)
+        try:
+            speak(speaker, answers, ended, arguments.patience)
+        finally:
+            speaker.leave()
+            courier.close()
+    except FedlitError as error:
+        print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

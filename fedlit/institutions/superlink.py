@@ -1,0 +1,336 @@
+"""Flower's SuperLink in a process of its own: ``python -m fedlit.institutions.superlink``.
+
+It serves two addresses. The open one has TLS and passes only what a site's node needs; the one for the ServerApp is
+bound to this machine and passes only what that needs, with a token. Flower's control interface, through which whoever
+reaches it may start programs, is served by neither. What it holds is in memory: a coordinator asks again.
+
+Its parent speaks to it in lines of JSON, and it ends when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.institutions.certificates import read_public_key
+from fedlit.institutions.extra import needs_flower
+from fedlit.institutions.pieces import LARGEST
+
+__all__ = ["FLEET", "RUNTIME", "Gate", "acceptable", "main"]
+
+FLEET = frozenset(
+    f"/v1/fleet/{name}"
+    for name in (
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    )
+)
+"""What a site's node may ask. Apps are among it not: no code leaves the SuperLink."""
+RUNTIME = frozenset(
+    f"/v1/runtime/{name}"
+    for name in (
+        "get-nodes",
+        "push-messages",
+        "pull-messages",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    )
+)
+"""What the ServerApp may ask."""
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Scope]]
+_Send = Callable[[_Scope], Awaitable[None]]
+_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+
+class Gate:
+    """Lets requests of some paths and of bounded size through to an application; all others are answered 404 or 413.
+
+    Args:
+        app: an ASGI application.
+        paths: that are let through.
+        allowed: whether a request's path and body may pass, beyond that; all may if None.
+        largest: bytes of a body.
+    """
+
+    def __init__(
+        self,
+        app: _App,
+        paths: frozenset[str],
+        allowed: Callable[[str, bytes], bool] | None = None,
+        largest: int = LARGEST,
+    ) -> None:
+        self._app, self._paths, self._allowed, self._largest = app, paths, allowed, largest
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
+            await _refuse(scope, send, 404)
+            return
+        body, more = bytearray(), True
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            body += event.get("body", b"")
+            more = event.get("more_body", False)
+            if len(body) > self._largest:
+                await _refuse(scope, send, 413)
+                return
+        if self._allowed is not None and not self._allowed(scope["path"], bytes(body)):
+            await _refuse(scope, send, 403)
+            return
+        given = False
+
+        async def again() -> _Scope:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        await self._app(scope, again, send)
+
+
+async def _refuse(scope: _Scope, send: _Send, status: int) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def acceptable(most: int) -> Callable[[str, bytes], bool]:
+    """Which requests of sites' nodes may pass.
+
+    Answers must name the node that sends them (Flower checks a node's key, but not that its answers are its own), and
+    must not announce more pieces than an answer can have.
+
+    Args:
+        most: bytes of an answer.
+
+    Returns:
+        A request's path and body → whether it may.
+    """
+    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as PIECE
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+
+    pieces = most // PIECE + 16
+
+    def count(tree: Any) -> int:
+        return 1 + sum(count(child) for child in tree.children)
+
+    def may(path: str, body: bytes) -> bool:
+        if not path.endswith("/push-messages"):
+            return True
+        try:
+            request = PushMessagesRequest.FromString(body)
+        except Exception:  # of kinds of protobuf's own
+            return False
+        own = all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
+        return own and sum(map(count, request.message_object_trees)) <= pieces
+
+    return may
+
+
+class _State:
+    """What the parent asks of the SuperLink's state."""
+
+    def __init__(self, state: Any) -> None:
+        self._state, self._task, self._run = state, 0, 0
+        activate = state.activate_node
+
+        def anew(node: int, interval: float) -> bool:
+            # a node that was killed and comes back is still on the list: without this it would be refused for a while
+            state.deactivate_node(node)
+            return bool(activate(node, interval))
+
+        state.activate_node = anew
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def register(self, sites: dict[str, Path]) -> None:
+        """Enter sites' keys."""
+        from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+        for site, path in sites.items():
+            try:
+                public = public_key_to_bytes(read_public_key(path))
+                self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, 0, name=site)
+            except ValueError as error:
+                raise ConfigError(f"{path}: expected a key of its own for each site, found one twice") from error
+
+    def begin(self) -> dict[str, Any]:
+        """A new run, and the token with which a ServerApp may ask for it."""
+        from flwr.common.constant import NOOP_FLWR_AID
+        from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+
+        app = TaskType.SERVER_APP
+        self._run = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
+        (run,) = self._state.get_run_info(run_ids=[self._run])
+        self._task = run.primary_task_id
+        token = self._state.claim_task(self._task)
+        if token is None or not self._state.activate_task(self._task):
+            raise RunError("expected Flower's SuperLink to begin a run, found that it did not; start again")
+        return {"run": self._run, "token": token}
+
+    def end(self, kind: str, details: str) -> dict[str, Any]:
+        """End the run; what Flower says of it."""
+        self._state.finish_task(self._task, kind, details)
+        status = self._state.get_run_status({self._run})[self._run]
+        return {"status": status.status, "sub_status": status.sub_status, "details": status.details}
+
+    def _beat(self) -> None:
+        """The parent knows whether the ServerApp lives."""
+        while True:
+            time.sleep(10)
+            if self._task:
+                self._state.acknowledge_task_heartbeat(self._task)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        line = socket.socket(infos[0][0], socket.SOCK_STREAM)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.bind(infos[0][4])
+    except OSError as error:
+        raise ConfigError(
+            f"expected to listen at {host}:{port}, found: {error.strerror or error}; is another coordinator running? "
+            "Else change `listen` or `port` in coordinator.yaml"
+        ) from error
+    line.listen(128)
+    return line
+
+
+def main() -> int:
+    """Serve until the parent is gone; the exit status is 2 for what cannot be served."""
+    parser = argparse.ArgumentParser(prog="fedlit.institutions.superlink")
+    for name in ("--listen", "--certificates", "--keys"):
+        parser.add_argument(name, required=True)
+    for name in ("--port", "--most"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--sites", required=True)
+    arguments = parser.parse_args()
+    try:
+        with needs_flower():
+            asyncio.run(_serve(arguments))
+    except FedlitError as error:
+        print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    import uvicorn
+    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+    from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
+    from flwr.superlink.main import create_app
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    certificates = Path(arguments.certificates)
+    opened, local = _listen(arguments.listen, arguments.port), _listen("127.0.0.1", 0)
+    config = SuperLinkLifespanConfig(
+        control_address="127.0.0.1:0",
+        health_server_address=None,
+        host="127.0.0.1",
+        port=local.getsockname()[1],
+        insecure=False,
+        certificates=None,
+        # without it anyone on this machine might take the run
+        superexec_auth_secret=os.urandom(32),
+        authn_plugin=load_control_authn_plugin(),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=True,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=None,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        database=":flwr-in-memory:",
+        # nobody but the parent starts programs
+        isolation="process",
+        runtime_dependency_install=False,
+    )
+    app = create_app(config, SuperLinkLifespan)
+    state = _State(app.state.linkstate_factory.state())
+    state.register({site: Path(arguments.keys) / f"{site}.pub" for site in arguments.sites.split(",")})
+    common: dict[str, Any] = {
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 1,
+    }
+    servers = [
+        uvicorn.Server(
+            uvicorn.Config(
+                Gate(app, FLEET, acceptable(arguments.most)),
+                ssl_certfile=str(certificates / "server.crt"),
+                ssl_keyfile=str(certificates / "server.key"),
+                lifespan="on",
+                **common,
+            )
+        ),
+        uvicorn.Server(uvicorn.Config(Gate(app, RUNTIME), lifespan="off", **common)),
+    ]
+
+    def stop() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    threading.Thread(target=_obey, args=(state, local.getsockname()[1], stop), daemon=True).start()
+    await asyncio.gather(servers[0].serve([opened]), servers[1].serve([local]))
+
+
+def _obey(state: _State, port: int, stop: Callable[[], None]) -> None:
+    """Do what the parent says, line by line; end when it is gone."""
+
+    def say(message: dict[str, Any]) -> None:
+        print(json.dumps(message), flush=True)
+
+    say({"runtime": f"127.0.0.1:{port}"})
+    try:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            if asked["do"] == "begin":
+                say(state.begin())
+            elif asked["do"] == "end":
+                say(state.end(asked["kind"], asked["details"]))
+    except Exception as error:
+        print(f"fedlit: error: the SuperLink cannot go on: {error}", file=sys.stderr, flush=True)
+    finally:
+        stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""``fedlit coordinate watch``: what the coordinator writes of its rounds, as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedlit.errors import ConfigError
+from fedlit.institutions.settings import read_coordinator
+from fedlit.run.config import shown
+from fedlit.show.shown import Grid
+
+__all__ = ["ENDS", "lines_of", "read_progress", "watch"]
+
+ENDS = ("finished", "failed")
+"""States after which nothing changes."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def read_progress(folder: Path) -> dict[str, Any] | None:
+    """What a coordinator's ``state/progress.json`` says; None where it has not begun.
+
+    The hub writes it (``round``, ``rounds``, ``in``, ``away``, ``seconds`` and ``bytes`` of the last round,
+    ``updated`` in seconds since 1970, ``state``).
+
+    Raises:
+        ConfigError: the folder is no coordinator's, or the file is none of the hub's.
+    """
+    path = read_coordinator(folder).state / "progress.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{shown(path)}: expected what a coordinator writes, found: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{shown(path)}: expected what a coordinator writes, found another file")
+    return found
+
+
+def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
+    """A progress as lines for people.
+
+    Args:
+        progress: see :func:`read_progress`.
+        now: seconds since 1970.
+
+    Example:
+        >>> told = {"round": 3, "rounds": 10, "in": ["north", "south"], "away": ["east"], "seconds": 1.25,
+        ...         "bytes": 5 * 2**20, "updated": 100.0, "state": "trains"}
+        >>> for line in lines_of(told, 102.4):
+        ...     print(line)
+         round  state   in            away  seconds    bytes     told
+        3 / 10  trains  north, south  east     1.25  5.0 MiB  2 s ago
+    """
+    size, unit = float(progress.get("bytes", 0)), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    cells = [
+        f"{progress.get('round', '?')} / {progress.get('rounds', '?')}",
+        str(progress.get("state", "?")),
+        ", ".join(progress.get("in", ())) or "nobody",
+        ", ".join(progress.get("away", ())) or "nobody",
+        f"{float(progress.get('seconds', 0)):.2f}",
+        f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B",
+        f"{max(0.0, now - float(progress.get('updated', now))):.0f} s ago",
+    ]
+    return Grid(["round", "state", "in", "away", "seconds", "bytes", "told"], [cells]).text().splitlines()
+
+
+def watch(folder: Path, *, once: bool = False, every: float = 1.0, out: TextIO | None = None) -> int:
+    """Print a folder's progress until the federation has ended: live at a terminal, else a line a change.
+
+    Args:
+        folder: of the coordinator.
+        once: print it once.
+        every: seconds between looks.
+        out: where to; standard output if None.
+
+    Returns:
+        Exit status: 1 where the federation has failed.
+    """
+    out = out or sys.stdout
+    before: dict[str, Any] | None = None
+    drawn = 0
+    while True:
+        progress = read_progress(folder)
+        if progress is None:
+            if once:
+                print(f"{shown(folder)}: no round yet; fedlit coordinate start {shown(folder)}", file=out)
+                return 0
+        elif once or out.isatty() or progress != before:
+            header, *rows = lines_of(progress, time.time())
+            if out.isatty() and drawn:
+                print(f"\x1b[{drawn}A\x1b[J", end="", file=out)
+            stamp = f"  {datetime.now():%H:%M:%S}" if not out.isatty() and not once else ""
+            lines = [header, *rows] if before is None or out.isatty() else rows
+            print(*(line + (stamp if line is rows[0] else "") for line in lines), sep="\n", file=out, flush=True)
+            before, drawn = progress, len(rows) + 1
+        if once or (progress is not None and progress.get("state") in ENDS):
+            return 1 if progress is not None and progress.get("state") == "failed" else 0
+        time.sleep(every)

@@ -1,0 +1,140 @@
+"""A coordinator's folder: what is made, kept, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError
+from fedlit.institutions.certificates import fingerprint, make_site_keys
+from fedlit.institutions.folder import add, check, init, invite, renew
+from fedlit.institutions.settings import read_coordinator, read_site
+
+pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    init(tmp_path / "trial", ["south", "north"], "fl.example.org", 9443)
+    return tmp_path / "trial"
+
+
+def keys(folder: Path, site: str) -> Path:
+    (folder.parent / site).mkdir()
+    make_site_keys(folder.parent / site, site)
+    return folder.parent / site / f"{site}.pub"
+
+
+def test_what_init_writes_can_be_read_and_is_handed_out(folder: Path) -> None:
+    settings = read_coordinator(folder)
+    assert (settings.address, settings.port, settings.sites) == ("fl.example.org", 9443, ("north", "south"))
+    assert (settings.minimum, settings.patience, settings.tell, settings.most) == (1.0, 600, "nothing", 2**30)
+    site = read_site(folder / "invitations" / "north" / "site.yaml")
+    assert (site.site, site.coordinator) == ("north", "fl.example.org:9443")
+    assert site.fingerprint == fingerprint(site.certificate)
+    assert site.federation.read_bytes() == settings.federation.read_bytes()
+    assert set(site.data["source"]) == {"class_path", "init_args"}
+    with pytest.raises(ConfigError, match=r"is a coordinator's folder already, and is not overwritten"):
+        init(folder, ["north"])
+
+
+def test_the_federation_it_writes_is_a_configuration(folder: Path) -> None:
+    written = yaml.safe_load((folder / "federation.yaml").read_text())
+    known = yaml.safe_load((Path(__file__).parents[2] / "configs" / "heart_gl.yaml").read_text())
+    del known["data"]["source"]
+    assert written == known
+
+
+def test_a_registry_has_one_key_of_its_own_for_each_site(folder: Path) -> None:
+    settings = read_coordinator(folder)
+    north, south = keys(folder, "north"), keys(folder, "south")
+    with pytest.raises(ConfigError, match=r"found none of north, south; fedlit coordinate add .* north north.pub"):
+        check(settings)
+    assert add(settings, "north", north)[1] == "Still without a key: south"
+    with pytest.raises(ConfigError, match=r"a key of south's own, found that of north"):
+        add(settings, "south", north)
+    with pytest.raises(ConfigError, match=r"another key of north is there \(SHA256:.*is not overwritten"):
+        add(settings, "north", south)
+    with pytest.raises(ConfigError, match=r"found 'sotuh'.*Did you mean 'south'"):
+        add(settings, "sotuh", south)
+    add(settings, "north", north)  # again: nothing to do
+    add(settings, "south", south)
+    assert check(settings) == []
+    (settings.keys / "west.pub").write_bytes(north.read_bytes())
+    assert "west is not under sites" in check(settings)[0]
+
+
+def test_what_changes_is_handed_out_again_and_what_a_site_wrote_stays(folder: Path) -> None:
+    settings = read_coordinator(folder)
+    mine = folder / "invitations" / "north" / "site.yaml"
+    mine.write_text(mine.read_text().replace("outcome", "diagnosis"))
+    assert invite(settings) == []
+    settings.federation.write_text(settings.federation.read_text().replace("seed: 0", "seed: 1"))
+    assert invite(settings) == ["north", "south"] and invite(settings) == []
+    assert "diagnosis" in mine.read_text()
+    assert "seed: 1" in (mine.parent / "federation.yaml").read_text()
+
+
+def test_a_renewed_certificate_has_the_same_authority(folder: Path) -> None:
+    settings = read_coordinator(folder)
+    authority, old = fingerprint(settings.certificates / "ca.crt"), fingerprint(settings.certificates / "server.crt")
+    assert "old-1" in renew(settings)
+    assert fingerprint(settings.certificates / "ca.crt") == authority
+    assert fingerprint(settings.certificates / "server.crt") != old
+    assert fingerprint(settings.certificates / "old-1" / "server.crt") == old
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("patience: 600", "patient: 600", "found 'patient'. Did you mean 'patience'"),
+        ("port: 9443", "port: 94430", "port: expected a whole number from 1 to 65535, found 94430"),
+        ("port: 9443", "", "port: expected a whole number from 1 to 65535, found nothing"),
+        ("[south, north]", "[south, south]", "sites: expected names of .*none of them twice, found"),
+        ("minimum: 1.0", "minimum: 3", "minimum: expected at most the number of sites, 2, found 3"),
+        ("minimum: 1.0", "minimum: 1.5", "minimum: expected a number of sites such as 2, or a share"),
+        ("tell: nothing", "tell: all", "tell: expected nothing, or scores, found 'all'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(folder: Path, old: str, new: str, told: str) -> None:
+    path = folder / "coordinator.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=f"coordinator.yaml: .*{told}"):
+        read_coordinator(folder)
+
+
+def test_a_site_names_its_own_table_and_nothing_else(folder: Path) -> None:
+    path = folder / "invitations" / "north" / "site.yaml"
+    text = path.read_text()
+    path.write_text(text + "  batches: 3\n")
+    with pytest.raises(ConfigError, match=r"data: expected source: …, this site's own table, and nothing else"):
+        read_site(path)
+    path.write_text(text.replace(":9443", ""))
+    with pytest.raises(ConfigError, match=r"coordinator: expected an address such as fl.example.org:8443, found"):
+        read_site(path)
+    with pytest.raises(ConfigError, match=r"expected a file, found none; the coordinator has one"):
+        read_site(path.with_name("other.yaml"))
+
+
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["coordinate", "init", "trial", "--sites", "north,south,east"]) == 0
+    told = capsys.readouterr().out
+    assert fingerprint(Path("trial/certificates/ca.crt")) in told and "trial/invitations/east" in told
+    for site in ("north", "south", "east"):
+        assert main(["site", "keys", f"trial/invitations/{site}"]) == 0
+        assert main(["coordinate", "add", "trial", site, f"trial/invitations/{site}/{site}.pub"]) == 0
+    assert "All sites have keys: fedlit coordinate start trial" in capsys.readouterr().out
+    assert main(["coordinate", "watch", "trial", "--once"]) == 0
+    assert main(["coordinate", "renew", "trial"]) == 0
+    capsys.readouterr()
+    assert main(["coordinate", "strat", "trial"]) == 2
+    assert "Did you mean 'start'" in capsys.readouterr().err
+    assert main(["coordinate", "init", "other", "--sites", "north,no rth"]) == 2
+    assert "--sites: expected names of letters, digits" in capsys.readouterr().err
+    assert main(["coordinate", "start", "nowhere"]) == 2
+    assert "nowhere/coordinator.yaml: expected a file, found none" in capsys.readouterr().err
