@@ -1,0 +1,233 @@
+"""Three sites and a coordinator, each of which may be killed, be slow, stay away, or say what does not fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch.callbacks import LambdaCallback
+from lines import Killed, MemoryLine, federate
+
+import fedlit
+from fedlit.errors import RunError
+from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.site import Site
+from fedlit.run.config import read_yaml
+from fedlit.run.run import Run
+
+SITES = ("breast_cancer", "digits", "wine")
+ROOT = Path(__file__).parents[2]
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Quickstart without its source; ``changes`` by group."""
+    content = read_yaml(ROOT / "configs" / "quickstart.yaml")
+    del content["data"]["source"]
+    content["trainer"]["max_epochs"] = 4
+    content["model"]["engine"] = "plain"
+    content["checkpoint"] = {"seconds": 0, "best": 0}
+    for group, own in changes.items():
+        content[group] = {**content.get(group, {}), **own} if isinstance(own, dict) else own
+    return content
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "federation.yaml"
+    path.write_text(yaml.safe_dump(settings(**changes)), encoding="utf-8")
+    return path
+
+
+SOURCES = {name: {"class_path": "fedlit.Bundled", "init_args": {"clients": [name]}} for name in SITES}
+
+
+def one_process(folder: Path, **changes: Any) -> Run:
+    content = settings(**changes)
+    content["data"]["source"] = {"class_path": "fedlit.Bundled"}
+    path = folder / "whole.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    run = fedlit.load(str(path), f"--trainer.default_root_dir={folder / 'one'}")
+    run.fit(quiet=True)
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The federation in one process."""
+    return one_process(tmp_path_factory.mktemp("whole"))
+
+
+def differing(run: Run, sites: dict[str, Site]) -> list[str]:
+    """Tensors that are not the same, bit for bit."""
+    return [
+        f"{name}.{key}"
+        for name in SITES
+        for key, value in run.loop.federation[name].state_dict().items()
+        if not torch.equal(value, sites[name].run.loop.federation[name].state_dict()[key])
+    ]
+
+
+def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
+    """Kills a site at the start of an epoch, so many times."""
+    left = Counter({name: times})
+
+    def before(site: str, own: Site) -> None:
+        def die(*_: Any) -> None:
+            if own.run.trainer is not None and own.run.trainer.current_epoch == epoch and left[site] > 0:
+                left[site] -= 1
+                raise Killed
+
+        if site == name:
+            callbacks = list(own.run.trainer_options.get("callbacks") or [])
+            own.run.trainer_options["callbacks"] = [*callbacks, LambdaCallback(on_train_epoch_start=die)]
+            if again is not None and left[site] == 0:
+                again()
+
+    return before
+
+
+def test_sites_have_the_bits_of_one_process(tmp_path: Path, whole: Run) -> None:
+    result, sites, errors = federate(tmp_path, written(tmp_path), SOURCES)
+    assert not errors
+    assert differing(whole, sites) == []
+    assert result["rounds"] == 4 and set(result["took"].values()) == {4}
+    assert result["scores"] == {}  # nobody agreed to tell any
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 3])
+def test_a_killed_site_goes_on_with_the_same_bits(tmp_path: Path, whole: Run, epoch: int) -> None:
+    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, before=dying("digits", epoch), attempts=2)
+    assert not errors
+    assert differing(whole, sites) == []
+
+
+def test_a_killed_coordinator_goes_on_with_the_same_bits(tmp_path: Path, whole: Run) -> None:
+    """Killed before each tenth message that it sends."""
+    line, count = MemoryLine(list(SITES)), Counter[str]()
+    ask = line.ask
+
+    def counted(site: str, content: bytes) -> None:
+        count["sent"] += 1
+        if count["sent"] % 10 == 0 and "failed" not in unpack(content):
+            raise Killed
+        ask(site, content)
+
+    line.ask = counted  # type: ignore[method-assign]
+    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, coordinators=20)
+    assert not errors
+    assert count["sent"] > 30
+    assert differing(whole, sites) == []
+
+
+def test_messages_that_come_twice_or_late_change_nothing(tmp_path: Path, whole: Run) -> None:
+    before: dict[tuple[str, str], bytes] = {}
+
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        old, before[way, site] = before.get((way, site)), content
+        return [content, content, *([old] if old and way == "from" else [])]
+
+    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=MemoryLine(list(SITES), meddle))
+    assert not errors
+    assert differing(whole, sites) == []
+
+
+def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None:
+    """It comes back, and goes on from what is newest."""
+    line = MemoryLine(list(SITES))
+    rounds: list[int] = []
+
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        message = unpack(content)
+        if way == "from" and site == "wine" and message["key"] == "round:1" and len(rounds) < 2:
+            rounds.append(1)  # lost; it is said again when it is asked again
+            return []
+        return [content]
+
+    line.meddle = meddle
+    result, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, patience=1.5, minimum=2, repeat=3)
+    assert not errors, errors
+    assert result["took"]["digits"] == 4 and result["took"]["wine"] < 4
+    core = {name: own.run.loop.federation[name].federated for name, own in sites.items()}
+    assert all(torch.equal(core["digits"][key], core["breast_cancer"][key]) for key in core["digits"])
+
+
+def test_another_setting_at_one_site_is_refused_for_all(tmp_path: Path) -> None:
+    federation, other = written(tmp_path), written(tmp_path / "other", exchange={"rate": 0.5})
+
+    def before(name: str, site: Site) -> None:
+        if name == "wine":
+            site.run.settings = {**(site.run.settings or {}), "exchange.rate": 0.5}
+
+    _, sites, errors = federate(tmp_path, federation, SOURCES, before=before)
+    assert set(errors) == {*SITES, "coordinator"} and not sites
+    for error in errors.values():
+        assert "site wine: exchange.rate: expected 1.0, found 0.5" in str(error)
+    assert other.is_file()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda message: {**message, "site": "digits"}, "the key of wine speaks for 'digits'"),
+        (lambda message: b"garbage" * 9, "bytes that are none"),
+        (
+            lambda message: {**message, "updates": {"digits": message["updates"]["wine"]}},
+            "expected an update of wine alone",
+        ),
+        (lambda message: _with(message, {"head.weight": torch.zeros(3)}), "expected only tensors of the plan"),
+        (lambda message: _with(message, {"core.0.weight": torch.zeros(3)}), "of shape"),
+        (lambda message: _without(message), "is missing"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_the_others_go_on(tmp_path: Path, wrong: Any, said: str) -> None:
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        message = unpack(content)
+        if way == "from" and site == "wine" and message.get("key") == "round:1":
+            changed = wrong(message)
+            return [changed if isinstance(changed, bytes) else pack(changed)]
+        return [content]
+
+    result, sites, errors = federate(
+        tmp_path, written(tmp_path), SOURCES, line=MemoryLine(list(SITES), meddle), patience=1.0, minimum=2
+    )
+    assert set(errors) == {"wine"} and isinstance(errors["wine"], RunError)
+    assert said in str(errors["wine"]) and "site wine" in str(errors["wine"])
+    assert set(sites) == {"breast_cancer", "digits"} and result["took"]["digits"] == 4
+    assert said in result["refused"]["wine"]
+
+
+def _with(message: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    own = message["updates"]["wine"]
+    known = next(iter(own["state"]))
+    named = {(known if key == "core.0.weight" else key): value for key, value in tensors.items()}
+    return {**message, "updates": {"wine": {**own, "state": {**own["state"], **named}}}}
+
+
+def _without(message: dict[str, Any]) -> dict[str, Any]:
+    own = message["updates"]["wine"]
+    return {**message, "updates": {"wine": {**own, "state": dict(list(own["state"].items())[1:])}}}
+
+
+def test_nothing_leaves_that_was_not_agreed_to(tmp_path: Path) -> None:
+    """What was noted is what travelled, to the byte, and is in the terms."""
+    import hashlib
+    import json
+
+    line = MemoryLine(list(SITES))
+    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line)
+    assert not errors
+    for name in SITES:
+        noted = [json.loads(own) for own in (tmp_path / name / "traffic.jsonl").read_text().splitlines()]
+        sent = [content for way, site, content in line.messages if way == "from" and site == name]
+        known = {own["sha256"] for own in noted}
+        assert {hashlib.sha256(content).hexdigest() for content in sent} <= known
+        terms = Site(sites[name].settings).terms()
+        planned = set(terms.tensors)
+        for own in noted:
+            if own["key"].startswith("round:"):
+                assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
+        assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])

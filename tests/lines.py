@@ -1,0 +1,152 @@
+"""Sites in threads of this process and a line to them that can lose, repeat and delay, one site computing at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import FedlitError, RunError
+from fedlit.exchange.loopback import _Turn
+from fedlit.institutions.coordinator import coordinate
+from fedlit.institutions.site import Site, SiteSettings, accept, join
+
+
+class Killed(BaseException):
+    """What a test ends a site's thread with."""
+
+
+class MemoryLine:
+    """Both ends of a line. ``meddle(way, site, content)`` returns what arrives, a list; by default what was sent."""
+
+    def __init__(self, sites: list[str], meddle: Callable[[str, str, bytes], list[bytes]] | None = None) -> None:
+        self.questions = {site: queue.SimpleQueue[bytes | None]() for site in sites}
+        self.answered: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self.here = set(sites)
+        self.turn = _Turn()
+        self.meddle = meddle or (lambda way, site, content: [content])
+        self.over = False
+        self.last: dict[str, bytes] = {}
+        self.messages: list[tuple[str, str, bytes]] = []
+
+    # the coordinator's end
+    def sites(self) -> frozenset[str]:
+        return frozenset(self.here)
+
+    def ask(self, site: str, content: bytes) -> None:
+        self.messages.append(("to", site, content))
+        self.last[site] = content
+        while not self.questions[site].empty():
+            self.questions[site].get()
+        for own in self.meddle("to", site, content):
+            self.questions[site].put(own)
+
+    def answers(self, timeout: float) -> list[tuple[str, bytes]]:
+        found: list[tuple[str, bytes]] = []
+        if self.over:
+            raise RunError("all sites have ended")
+        try:
+            with self.turn.given_up():
+                found.append(self.answered.get(timeout=timeout))
+            while True:
+                found.append(self.answered.get_nowait())
+        except queue.Empty:
+            return found
+
+
+class SiteEnd:
+    """A site's end of a :class:`MemoryLine`."""
+
+    def __init__(self, line: MemoryLine, site: str) -> None:
+        self.line, self.site = line, site
+        if site in line.last and line.questions[site].empty():  # a question that nobody answered is asked again
+            line.questions[site].put(line.last[site])
+
+    def hear(self, seconds: float | None = None) -> bytes:
+        with self.line.turn.given_up():
+            try:
+                found = self.line.questions[self.site].get(timeout=seconds)
+            except queue.Empty:
+                raise TimeoutError from None
+        if found is None:
+            raise Killed
+        return found
+
+    def answer(self, content: bytes) -> bool:
+        self.line.messages.append(("from", self.site, content))
+        for own in self.line.meddle("from", self.site, content):
+            self.line.answered.put((self.site, own))
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def federate(
+    folder: Path,
+    federation: Path,
+    sources: Mapping[str, Any],
+    *,
+    line: MemoryLine | None = None,
+    tell: tuple[str, ...] = (),
+    before: Callable[[str, Site], None] = lambda name, site: None,
+    attempts: int = 1,
+    coordinators: int = 1,
+    **options: Any,
+) -> tuple[dict[str, Any], dict[str, Site], dict[str, BaseException]]:
+    """Run a federation of sites; what the coordinator returned, the sites, and what went wrong at which."""
+    line = line or MemoryLine(list(sources))
+    sites, errors = dict[str, Site](), dict[str, BaseException]()
+
+    def live(name: str) -> None:
+        with line.turn.taken():
+            for _ in range(attempts):
+                try:
+                    site = Site(SiteSettings(folder / name, name, federation, sources[name], {}, tell))
+                    terms = site.terms()
+                    accept(site, terms)
+                    before(name, site)
+                    join(site, SiteEnd(line, name), terms, renew=lambda terms: None, quiet=True)
+                    sites[name] = site
+                    errors.pop(name, None)
+                    return
+                except BaseException as error:
+                    errors[name] = error
+                    if not isinstance(error, Killed):
+                        break
+        line.here.discard(name)
+        if name in errors and not any(
+            thread.is_alive() for thread in threads if thread is not threading.current_thread()
+        ):
+            line.over = True  # nobody is left
+
+    threads = [threading.Thread(target=live, args=(name,), daemon=True) for name in sources]
+    with line.turn.taken():  # the working directory and torch's generators belong to all threads
+        for thread in threads:
+            thread.start()
+        result = _coordinate(federation, list(sources), folder / "state", line, coordinators, errors, options)
+    for thread in threads:
+        thread.join(60)
+    return result, sites, errors
+
+
+def _coordinate(
+    federation: Path,
+    sites: list[str],
+    state: Path,
+    line: MemoryLine,
+    times: int,
+    errors: dict[str, BaseException],
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    for _ in range(times):
+        try:
+            return coordinate(federation, sites, state, line, **options)
+        except Killed:
+            continue
+        except FedlitError as error:
+            errors["coordinator"] = error
+        break
+    return {}
