@@ -11,7 +11,8 @@ from typing import Any
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.loopback import _Turn
 from fedlit.institutions.coordinator import coordinate
-from fedlit.institutions.site import Site, SiteSettings, accept, join
+from fedlit.institutions.settings import SiteSettings
+from fedlit.institutions.site import Site, accept, join
 
 
 class Killed(BaseException):
@@ -90,7 +91,8 @@ def federate(
     sources: Mapping[str, Any],
     *,
     line: MemoryLine | None = None,
-    tell: tuple[str, ...] = (),
+    tell: str = "nothing",
+    others: Mapping[str, Path] | None = None,
     before: Callable[[str, Site], None] = lambda name, site: None,
     attempts: int = 1,
     coordinators: int = 1,
@@ -104,7 +106,9 @@ def federate(
         with line.turn.taken():
             for _ in range(attempts):
                 try:
-                    site = Site(SiteSettings(folder / name, name, federation, sources[name], {}, tell))
+                    site = Site(
+                        _settings(folder / name, name, (others or {}).get(name, federation), sources[name], tell)
+                    )
                     terms = site.terms()
                     accept(site, terms)
                     before(name, site)
@@ -150,3 +154,11 @@ def _coordinate(
             errors["coordinator"] = error
         break
     return {}
+
+
+def _settings(folder: Path, name: str, federation: Path, source: Any, tell: str) -> SiteSettings:
+    folder.mkdir(exist_ok=True)
+    file = folder / "site.yaml"
+    return SiteSettings(
+        file, name, "localhost:8443", "", folder / "ca.crt", folder / "key", federation, {"source": source}, tell
+    )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
+
+if TYPE_CHECKING:
+    from fedlit.institutions.settings import SiteSettings
 
 __all__ = ["main"]
 
@@ -42,7 +46,72 @@ def _keys(argv: Sequence[str]) -> int:
     return 0
 
 
+def _check(argv: Sequence[str]) -> int:
+    parser = Parser(prog="fedlit site check", description=COMMANDS["check"][1])
+    _config(parser)
+    asked = parser.parse_args(argv)
+    settings = _settings(asked.config)
+    from fedlit.institutions.site import Site, is_accepted
+
+    site = Site(settings)
+    terms = site.terms()
+    _show([*terms.lines(), ""])
+    known = "accepted before" if is_accepted(site, terms) else "not accepted yet"
+    _show([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
+    return 0
+
+
+def _join(argv: Sequence[str]) -> int:
+    parser = Parser(prog="fedlit site join", description=COMMANDS["join"][1])
+    _config(parser)
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="HASH", help="agree to the terms of this hash without a person"
+    )
+    asked = parser.parse_args(argv)
+    settings = _settings(asked.config)
+    for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
+        if not path.is_file():
+            how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
+            raise ConfigError(f"{settings.file}: {what}: expected a file, found no {path}; {how}")
+    from fedlit.institutions.certificates import fingerprint
+    from fedlit.institutions.joining import take_part
+
+    found = fingerprint(settings.certificate)
+    if settings.fingerprint and found != settings.fingerprint:
+        raise ConfigError(
+            f"{settings.certificate}: expected the fingerprint {settings.fingerprint}, as {settings.file} says, found "
+            f"{found}; ask the coordinator by telephone which is right"
+        )
+    site, results = take_part(settings, asked.accept, _show)
+    print(for_terminal(results))
+    print(for_terminal(f"Run folder: {site.run.folder}"))
+    return 0
+
+
+def _config(parser: Parser) -> None:
+    parser.add_argument("--config", required=True, help="the site's own file, site.yaml")
+
+
+def _settings(config: str) -> SiteSettings:
+    from fedlit.institutions.settings import read_site
+
+    settings = read_site(Path(config))
+    if not settings.federation.is_file():
+        raise ConfigError(
+            f"{settings.file}: federation: expected a file, found no {settings.federation}; the coordinator has one in "
+            "invitations/ for each site"
+        )
+    return settings
+
+
+def _show(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(for_terminal(Verbatim(line)), flush=True)
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "keys": (_keys, "make this site's key pair"),
+    "check": (_check, "show what would leave this site; sends nothing"),
+    "join": (_join, "take part, once somebody has agreed to what leaves"),
 }
 """Command → what does it, and what it is for."""

@@ -15,7 +15,7 @@ from typing import Any
 from fedlit.client.build import build_client
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError
 from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.loopback import Hub
 from fedlit.exchange.rule import Rule
@@ -23,10 +23,11 @@ from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.hub import Patience, SitesHub
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
+from fedlit.institutions.settings import read_coordinator
 from fedlit.run.load import load
 from fedlit.run.run import Run
 
-__all__ = ["NoTables", "coordinate", "minimum_of", "run_of"]
+__all__ = ["NoTables", "coordinate", "minimum_of", "run_of", "serve"]
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +128,34 @@ def coordinate(
     _write(state / "result.json", result)
     _report(_Progress(state, _epochs(run)), own, "finished")
     return result
+
+
+def serve(folder: Path, line: Line) -> None:
+    """Hold the federation of a coordinator's folder.
+
+    Args:
+        folder: made by ``fedlit coordinate init``.
+        line: to its sites.
+
+    Raises:
+        FedlitError: it cannot go on.
+    """
+    own = read_coordinator(folder)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("fedlit").setLevel(logging.INFO)
+    try:
+        coordinate(own.federation, list(own.sites), own.state, line, patience=own.patience, minimum=own.minimum)
+    except FedlitError as error:
+        _write(own.state / "progress.json", {**_progress(own.state), "state": "failed", "why": str(error)})
+        raise
+
+
+def _progress(state: Path) -> dict[str, Any]:
+    try:
+        known: dict[str, Any] = json.loads((state / "progress.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    return known
 
 
 def _epochs(run: Run) -> int:

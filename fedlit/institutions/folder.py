@@ -36,7 +36,6 @@ listen: 0.0.0.0       # the address of this machine that it is bound to; 0.0.0.0
 sites: [{sites}]  # each needs its public key in keys/
 minimum: 1.0          # sites that a round needs: a number, or a share of all of them (1.0: all)
 patience: 600         # seconds to wait for a site that stays away, before a round goes on without it
-tell: nothing         # what sites tell of their results: nothing, or scores (of validation rows, after each epoch)
 most: 1073741824      # bytes of a message; a longer one is refused before it is read
 """
 _FEDERATION = """\
@@ -77,6 +76,7 @@ data:                      # this site's own table, and no other
     init_args:
       files: {{{site}: table.csv}}
       target: outcome
+tell: nothing              # of this site's results: nothing, or scores (of validation rows, after each epoch)
 """
 
 

@@ -271,6 +271,7 @@ class SitesHub:
         first = next(iter(keys.values()))
         if topic_of(first) is not None or self.journal.number == BEGIN:
             if missing:
+                self._say_missing(missing)
                 return
             self._same(keys)
             if (topic := topic_of(first)) is not None:
@@ -298,6 +299,11 @@ class SitesHub:
                 self.journal.number + 1, ", ".join(missing), waited,
             )  # fmt: skip
         self._round()
+
+    def _say_missing(self, missing: Sequence[str]) -> None:
+        if time.monotonic() - self._since > self.patience.seconds and not set(missing) <= self.away:
+            self.away.update(missing)
+            _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
 
     def _same(self, keys: Mapping[str, str]) -> None:
         first = next(iter(keys))

@@ -39,7 +39,6 @@ class CoordinatorSettings:
         sites: names, sorted.
         minimum: how many sites a round needs at least: a number, or a share in (0, 1].
         patience: seconds to wait for a site that stays away.
-        tell: what sites tell of scores: ``scores``, or ``nothing``.
         most: bytes of a message.
     """
 
@@ -50,7 +49,6 @@ class CoordinatorSettings:
     sites: tuple[str, ...]
     minimum: int | float
     patience: float
-    tell: str
     most: int
 
     @property
@@ -87,6 +85,10 @@ class SiteSettings:
         key: this site's private key.
         federation: the configuration that all sites have.
         data: what this site adds to it: ``source``, its own table.
+        tell: what this site tells of its results: ``scores`` of validation rows, or ``nothing``.
+        socket: between its two processes; None for a file beside the configuration.
+        user: whom the process that speaks to the network runs as; None for whoever starts it.
+        most: bytes of a message.
     """
 
     file: Path
@@ -97,6 +99,15 @@ class SiteSettings:
     key: Path
     federation: Path
     data: Mapping[str, Any]
+    tell: str = "nothing"
+    socket: str | None = None
+    user: str | None = None
+    most: int = MOST
+
+    @property
+    def folder(self) -> Path:
+        """Where the site's runs lie, what it accepted, what it sent."""
+        return self.file.parent
 
 
 def _name(value: Any) -> bool:
@@ -150,7 +161,6 @@ COORDINATOR: _Keys = {
     "sites": (_names, _NAMES, _NEEDED),
     "minimum": (_minimum, "a number of sites such as 2, or a share of them such as 0.5", 1.0),
     "patience": (lambda own: _number(own) and own >= 0, "seconds, such as 600", 600),
-    "tell": (lambda own: own in ("nothing", "scores"), "nothing, or scores", "nothing"),
     "most": (lambda own: _whole(own) and own >= 2**16, "bytes, at least 65536", MOST),
 }
 """Key → (whether a value will do, what is expected, what it is where it is not said)."""
@@ -162,6 +172,10 @@ SITE: _Keys = {
     "key": (_text, "a file such as site.key", "site.key"),
     "federation": (_text, "a file such as federation.yaml", "federation.yaml"),
     "data": (_source, "source: …, this site's own table, and nothing else", _NEEDED),
+    "tell": (lambda own: own in ("nothing", "scores"), "nothing, or scores", "nothing"),
+    "socket": (lambda own: own is None or _text(own), "a path of at most 107 bytes, such as /run/north.sock", None),
+    "user": (lambda own: own is None or _text(own), "a user of this machine, who may read no table", None),
+    "most": (lambda own: _whole(own) and own >= 2**16, "bytes, at least 65536", MOST),
 }
 """See :data:`COORDINATOR`."""
 

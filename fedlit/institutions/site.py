@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +17,8 @@ from fedlit.exchange.aggregation import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.alone import Alone
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
-from fedlit.institutions.socket_line import SocketLine
-from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.institutions.settings import SiteSettings
+from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.run.arguments import Asked
 from fedlit.run.config import read_yaml
 from fedlit.run.load import parse
@@ -28,30 +27,9 @@ from fedlit.sharing import form_of
 from fedlit.train.manifest import LAST
 from fedlit.train.results import Results
 
-__all__ = ["Site", "SiteSettings", "check", "join"]
+__all__ = ["Site", "check", "join"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SiteSettings:
-    """What a site's own file says.
-
-    Attributes:
-        folder: of the site: its runs, what it accepted, its traffic.
-        site: its name, which is its client's.
-        coordinator: address and fingerprint, for the plan.
-        federation: the file that all sites have.
-        source: its own table, as ``data.source`` of a configuration.
-        tell: what is told beside what the method needs: ``scores``.
-    """
-
-    folder: Path
-    site: str
-    federation: Path
-    source: Mapping[str, Any]
-    coordinator: Mapping[str, str] = field(default_factory=dict)
-    tell: tuple[str, ...] = ()
 
 
 class Site:
@@ -78,7 +56,7 @@ class Site:
         with TemporaryDirectory(prefix="fedlit-") as place:
             path = Path(place, "own.yaml")
             root = {"default_root_dir": str(own.folder / "lightning_logs")}
-            content = {"data": {"source": dict(own.source)}, "trainer": root, "name": own.site}
+            content = {"data": {"source": dict(own.data["source"])}, "trainer": root, "name": own.site}
             path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
             args = ["--config", str(own.federation.absolute()), "--config", str(path)]
             return parse(Asked("fit", [], args, [own.federation.absolute()], own.site, False))[0]
@@ -90,21 +68,22 @@ class Site:
         run.transport = alone
         run.describe()
         self._only_own(run)
-        own, exchange = self.settings.site, run.exchange
-        published = {name: form_of(value) for name, value in exchange.published[own].items()}
-        _say_meaning(run, own, alone.share)
+        own, exchange = self.settings, run.exchange
+        name = own.site
+        published = {key: form_of(value) for key, value in exchange.published[name].items()}
+        _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
         asks = bool({"answers"} & rule.needs)
         return Terms(
-            own,
-            self.settings.coordinator,
+            name,
+            {"address": own.coordinator, "fingerprint": own.fingerprint or "not said"},
             alone.told,
-            {name: sharing.forms[name] for name in sharing.names[own]},
+            {key: sharing.forms[key] for key in sharing.names[name]},
             published,
-            run.loop.federation[own].spec.rows["train"] if "rows" in rule.needs else 0,
+            run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
             rule.asks,
             ("asked",) if asks else (),
-            "scores" in self.settings.tell,
+            own.tell == "scores",
             exchange.every,
             _rounds(run),
             (),
@@ -157,7 +136,7 @@ def _say_meaning(run: Run, site: str, share: Any) -> None:
 
 def join(
     site: Site,
-    line: SocketLine,
+    line: Answering,
     terms: Terms,
     *,
     renew: Callable[[Terms], None] | None = None,
@@ -176,7 +155,7 @@ def join(
         FedlitError: the coordinator refused, or training had to stop.
     """
     own, run = site.settings, site.run
-    told = "scores" in own.tell
+    told = own.tell == "scores"
     scores = (lambda: _scores(run)) if told else None
     transport = SiteTransport(
         own.site,

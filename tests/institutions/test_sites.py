@@ -158,15 +158,10 @@ def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None
 def test_another_setting_at_one_site_is_refused_for_all(tmp_path: Path) -> None:
     federation, other = written(tmp_path), written(tmp_path / "other", exchange={"rate": 0.5})
 
-    def before(name: str, site: Site) -> None:
-        if name == "wine":
-            site.run.settings = {**(site.run.settings or {}), "exchange.rate": 0.5}
-
-    _, sites, errors = federate(tmp_path, federation, SOURCES, before=before)
+    _, sites, errors = federate(tmp_path, federation, SOURCES, others={"wine": other})
     assert set(errors) == {*SITES, "coordinator"} and not sites
     for error in errors.values():
         assert "site wine: exchange.rate: expected 1.0, found 0.5" in str(error)
-    assert other.is_file()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""``fedlit site join``: this process holds table, model and Trainer; another, without them, speaks to the network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.institutions.consent import Terms
+from fedlit.institutions.extra import QUIET
+from fedlit.institutions.settings import SiteSettings
+from fedlit.institutions.site import Site, accept, is_accepted, join
+from fedlit.institutions.socket_line import SocketLine
+from fedlit.show.shown import say
+from fedlit.train.results import Results
+
+__all__ = ["consent", "take_part"]
+
+_SAID = 60.0
+
+
+class _Speaking:
+    """The speaking process, started again where it was killed."""
+
+    def __init__(self, settings: SiteSettings, socket: Path) -> None:
+        self._log = settings.folder / "speaker.log"
+        own = {
+            "--address": settings.coordinator,
+            "--certificate": str(settings.certificate),
+            "--key": str(settings.key),
+            "--socket": str(socket),
+            "--most": str(settings.most),
+            **({"--user": settings.user} if settings.user else {}),
+        }
+        self._arguments = [word for pair in own.items() for word in pair]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deaths, self._read, self._heard = 0, 0, time.monotonic()
+
+    def start(self) -> None:
+        """Start it."""
+        with self._log.open("ab") as log:
+            self._read = log.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fedlit.institutions.speaker", *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **QUIET},
+                start_new_session=True,
+            )
+
+    def watch(self) -> None:
+        """Start it again where it was killed; say what it says; fail where it says that speaking makes no sense."""
+        assert self._process is not None
+        self._repeat()
+        code = self._process.poll()
+        if code is None:
+            return
+        if code > 0:
+            lines = [line for line in self._lines if line.startswith("fedlit: error: ")]
+            told = lines[-1].removeprefix("fedlit: error: ") if lines else f"exit status {code}; see {self._log}"
+            raise RunError(f"speaking to the coordinator failed: {told}")
+        self._deaths += 1
+        if self._deaths > 20:
+            raise RunError(f"the speaking process was killed {self._deaths} times; see {self._log}")
+        say(f"The process that speaks to the coordinator ended (status {code}); started again")
+        time.sleep(min(self._deaths, 5))
+        self.start()
+
+    def _repeat(self) -> None:
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            content = log.read()
+        self._lines = content.decode(errors="replace").splitlines()
+        new = [line for line in self._lines[self._told :] if line.strip() and not line.startswith("fedlit: error: ")]
+        self._told = len(self._lines)
+        for line in new:
+            say(line)
+
+    _lines: list[str] = []  # noqa: RUF012
+    _told = 0
+
+    def end(self) -> None:
+        """End it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self._process.kill()
+        self._process.wait()
+
+
+def consent(site: Site, terms: Terms, hashes: list[str], show: Callable[[list[str]], None]) -> None:
+    """Ask whether what would leave may leave, unless these very terms were accepted before.
+
+    Args:
+        site: whose person is asked.
+        terms: what would leave.
+        hashes: of terms that are accepted without being asked.
+        show: prints lines.
+
+    Raises:
+        ConfigError: nobody agreed. Nothing was sent of what these terms are about.
+    """
+    show([*terms.lines(), ""])
+    if is_accepted(site, terms):
+        show([f"Accepted before (hash {terms.hash})."])
+        return
+    if terms.hash not in hashes:
+        if not sys.stdin.isatty():
+            raise ConfigError(
+                f"expected somebody to agree to the above, found no terminal and no --accept {terms.hash}; nothing was "
+                f"sent. Read it, then: fedlit site join --config {site.settings.file} --accept {terms.hash}"
+            )
+        try:
+            word = input(f"Take part on these terms (hash {terms.hash})? [yes/no] ").strip()
+        except EOFError:
+            word = ""
+        if word != "yes":
+            raise ConfigError(f"expected yes, found {word!r}; nothing was sent")
+    accept(site, terms)
+
+
+@contextmanager
+def _speaking(settings: SiteSettings) -> Iterator[SocketLine]:
+    path = Path(settings.socket) if settings.socket else settings.folder.absolute() / "site.sock"
+    speaking = _Speaking(settings, path)
+    line = SocketLine(path, settings.most, speaking.watch)
+    try:
+        speaking.start()
+        yield line
+    finally:
+        speaking.end()
+        line.close()
+
+
+def take_part(
+    settings: SiteSettings, hashes: list[str], show: Callable[[list[str]], None], *, quiet: bool = False
+) -> tuple[Site, Results]:
+    """Show what would leave, ask, and take part until training is over.
+
+    Args:
+        settings: of the site.
+        hashes: of terms that are accepted without being asked.
+        show: prints lines.
+        quiet: print nothing of training.
+
+    Raises:
+        FedlitError: nobody agreed, the coordinator refused, or training had to stop.
+    """
+    site = Site(settings)
+    terms = site.terms()
+    consent(site, terms, hashes, show)
+    with _speaking(settings) as line:
+        results = join(site, line, terms, renew=lambda new: consent(site, new, hashes, show), quiet=quiet)
+    return site, results
