@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,12 +96,13 @@ def _config(parser: Parser) -> None:
 def _settings(config: str) -> SiteSettings:
     from fedlit.institutions.settings import read_site
 
-    settings = read_site(Path(config))
+    settings = read_site(Path(config).absolute())
     if not settings.federation.is_file():
         raise ConfigError(
             f"{settings.file}: federation: expected a file, found no {settings.federation}; the coordinator has one in "
             "invitations/ for each site"
         )
+    os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
     return settings
 
 

@@ -127,6 +127,7 @@ def coordinate(
     }
     _write(state / "result.json", result)
     _report(_Progress(state, _epochs(run)), own, "finished")
+    _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
 
 

@@ -89,6 +89,7 @@ class SitesHub:
         self._since = time.monotonic()
         self._sent = dict.fromkeys(self.sites, self._since)
         self._asking: dict[str, _Asking] | None = None
+        self._begun, self._counted = self._since, 0
         self._told_of: set[tuple[int, str]] = set()
         self.most = MOST
         if journal.begun:
@@ -334,6 +335,8 @@ class SitesHub:
                         "same columns in the same order and the same classes, set data.align: both, or share the core "
                         "alone"
                     )
+        if topic == "settings":
+            _log.info("%s are here, and have the same settings", ", ".join(said))
         self.hub.tell(topic, said)
         self.journal.tell(topic, said)
         self._bound()
@@ -360,6 +363,17 @@ class SitesHub:
         for name in outcome.lost:
             _log.warning("round %d: the update of %s was not finite and is left out", number + 1, name)
         after = {site: {**reply, "next": self.journal.after(number, site)} for site, reply in replies.items()}
+        if number >= 0:
+            seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in present]
+            _log.info(
+                "round %d: %s%s; %.1f s, %s bytes",
+                number + 1,
+                ", ".join(present),
+                f" (without {', '.join(away)})" if away else "",
+                seconds,
+                f"{self.bytes - self._counted:,}",
+            )
+        self._begun, self._counted = time.monotonic(), self.bytes
         self._reply_all(round_key(number), {site: after[site] for site in present})
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:

@@ -55,8 +55,9 @@ class Site:
         own = self.settings
         with TemporaryDirectory(prefix="fedlit-") as place:
             path = Path(place, "own.yaml")
-            root = {"default_root_dir": str(own.folder / "lightning_logs")}
-            content = {"data": {"source": dict(own.data["source"])}, "trainer": root, "name": own.site}
+            content: dict[str, Any] = {"data": {"source": dict(own.data["source"])}, "name": own.site}
+            if own.folder.absolute() != Path.cwd():
+                content["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
             path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
             args = ["--config", str(own.federation.absolute()), "--config", str(path)]
             return parse(Asked("fit", [], args, [own.federation.absolute()], own.site, False))[0]
