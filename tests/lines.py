@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,8 @@ def federate(
                     return
                 except BaseException as error:
                     errors[name] = error
+                    if os.environ.get("SHOW"):
+                        traceback.print_exception(error)
                     if not isinstance(error, Killed):
                         break
         line.here.discard(name)

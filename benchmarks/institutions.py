@@ -1,0 +1,355 @@
+"""Federations across institutions, with every process real: a coordinator and its sites on this machine, TLS on.
+
+    python benchmarks/institutions.py demo            # what `make sites` runs
+    python benchmarks/institutions.py equal           # the bits of one process, method by method
+    python benchmarks/institutions.py kills --times 50
+
+Each site has a folder of its own, and its table in it. The exit status is 0 only if all is as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+import fedlit
+from fedlit.run.config import find_config, read_yaml
+
+HEART = ("cleveland", "hungarian", "va")
+TABLES = ("cleveland", "faisalabad", "sa")
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return int(own.getsockname()[1])
+
+
+class Federation:
+    """A coordinator and its sites, in processes of their own.
+
+    Args:
+        folder: of all of them; what was there goes.
+        settings: the federation's, without a source.
+        sources: site → ``data.source``.
+        coordinator: settings of ``coordinator.yaml`` beside what ``init`` writes.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], sources: Mapping[str, Any], **coordinator: Any
+    ) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self.folder, self.sources, self.processes = folder, sources, dict[str, subprocess.Popen[bytes]]()
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        port = str(free_port())
+        self.fedlit("coordinate", "init", "coordinator", "--sites", ",".join(sources), "--port", port)
+        own = folder / "coordinator"
+        (own / "federation.yaml").write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
+        written = read_yaml(own / "coordinator.yaml") | {"listen": "127.0.0.1"} | coordinator
+        (own / "coordinator.yaml").write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+        for site, source in sources.items():
+            shutil.copytree(own / "invitations" / site, folder / site)
+            shutil.copy(own / "federation.yaml", folder / site)
+            mine = read_yaml(folder / site / "site.yaml") | {"data": {"source": source}}
+            (folder / site / "site.yaml").write_text(yaml.safe_dump(mine, sort_keys=False), encoding="utf-8")
+            self.fedlit("site", "keys", site)
+            self.fedlit("coordinate", "add", "coordinator", site, f"{site}/{site}.pub")
+        self.hashes = {site: self.hash(site) for site in sources}
+
+    def fedlit(self, *words: str) -> str:
+        """A command that ends by itself; its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fedlit", *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise SystemExit(f"fedlit {' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def hash(self, site: str) -> str:
+        """Of what would leave a site."""
+        told = self.fedlit("site", "check", "--config", f"{site}/site.yaml")
+        found = re.search(r"Hash of all this: ([0-9a-f]+)", told)
+        assert found is not None, told
+        return found[1]
+
+    def start(self, name: str) -> None:
+        """Start a site, or the ``coordinator``; again, where it was killed."""
+        words = ["coordinate", "start", "coordinator"] if name == "coordinator" else [
+            "site", "join", "--config", f"{name}/site.yaml", "--accept", self.hashes[name],
+        ]  # fmt: skip
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "fedlit", *words],
+                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, seconds: float = 900.0) -> dict[str, int | None]:
+        """Start all and wait; exit status by name, None of one that had to be ended."""
+        for name in ("coordinator", *self.sources):
+            self.start(name)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float) -> dict[str, int | None]:
+        """Until all have ended."""
+        until = time.monotonic() + seconds
+        codes: dict[str, int | None] = {}
+        for name, process in self.processes.items():
+            try:
+                codes[name] = process.wait(max(until - time.monotonic(), 1))
+            except subprocess.TimeoutExpired:
+                codes[name] = None
+        self.end()
+        return codes
+
+    def end(self) -> None:
+        """End what still runs."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
+
+    def weights(self, site: str) -> dict[str, torch.Tensor]:
+        """What a site ended with."""
+        newest = max((self.folder / site).rglob("last.ckpt"), key=os.path.getmtime)
+        prefix = f"clients.{site}."
+        state = torch.load(newest, weights_only=True)["state_dict"]
+        return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+    def differing(self, run: fedlit.Run) -> list[str]:
+        """Tensors that are not, bit for bit, those of a federation in one process."""
+        wrong = []
+        for site in self.sources:
+            mine, expected = self.weights(site), run.loop.federation[site].state_dict()
+            wrong += [f"{site}.{key}" for key, value in expected.items() if not torch.equal(value, mine[key])]
+        return wrong
+
+    def said(self) -> str:
+        """The last lines of each log."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-12:]) for path in logs)
+
+    def report(self) -> dict[str, Any]:
+        """What the coordinator wrote."""
+        found: dict[str, Any] = json.loads((self.folder / "coordinator" / "state" / "result.json").read_text())
+        return found
+
+
+def deep(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others over them."""
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(settings.get(key), dict):
+            deep(settings[key], value)
+        else:
+            settings[key] = value
+    return settings
+
+
+def prepared(
+    config: str, sites: Sequence[str], changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """(settings, source by site, settings of one process) of a configuration that came with fedlit."""
+    settings = read_yaml(find_config(config))
+    source = settings["data"].pop("source")
+    source = {"class_path": source} if isinstance(source, str) else source
+    arguments = dict(source.get("init_args") or {})
+    deep(settings, {"model": {"engine": "plain", "threads": 1}, **changes})
+    sources = {site: {**source, "init_args": {**arguments, "clients": [site]}} for site in sites}
+    whole = deep(
+        json.loads(json.dumps(settings)),
+        {"data": {"source": {**source, "init_args": {**arguments, "clients": list(sites)}}}},
+    )
+    return settings, sources, whole
+
+
+def in_one_process(folder: Path, whole: Mapping[str, Any]) -> fedlit.Run:
+    """The same federation in this process."""
+    path = folder / "whole.yaml"
+    path.write_text(yaml.safe_dump(dict(whole), sort_keys=False), encoding="utf-8")
+    torch.set_num_threads(1)
+    run = fedlit.load(str(path), f"--trainer.default_root_dir={folder / 'whole'}")
+    run.fit(quiet=True)
+    return run
+
+
+ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
+    "quickstart": ("quickstart", ("breast_cancer", "digits", "wine"), {}),
+    "Global Layers": ("heart_gl", TABLES, {}),
+    "every other epoch": ("heart_gl", TABLES, {"exchange": {"every": {"epochs": 2}}}),
+    "weights by rows, rate 0.5": (
+        "heart_gl", TABLES,
+        {"exchange": {"rate": 0.5, "rule": {"class_path": "fedlit.Mean", "init_args": {"weights": "rows"}}}},
+    ),
+    "participation 0.5": ("heart_gl", TABLES, {"exchange": {"participation": 0.5}}),
+    "FedAvg, align both, pooled": ("heart_fedavg", TABLES, {"data": {"scaling": "pooled"}}),
+    "CHFL": ("heart_chfl", HEART, {"exchange": {"every": "epoch"}, "trainer": {"check_val_every_n_epoch": 1}}),
+    "iFedAvg": ("heart_sites_ifedavg", HEART, {}),
+    "IFCA": (
+        "heart_fedavg", HEART,
+        {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}},
+    ),
+    "forest": ("heart_sites_forest", HEART, {"exchange": {"rule": {"init_args": {"trees": 3}}}, "trainer": {"max_epochs": 2}}),
+    "pooled logistic regression": ("heart_sites_logistic", HEART, {"trainer": {"max_epochs": 1}}),
+    "TabM by name, fine-tuned": (
+        "covertype_tabm", ("comanche", "neota", "rawah"),
+        {
+            "data": {"steps": 2},
+            "model": {"then": {"fine_tune": {"epochs": 2}}},
+            "trainer": {"check_val_every_n_epoch": 2},
+        },
+    ),
+}  # fmt: skip
+
+
+def demo(folder: Path) -> int:
+    """Three sites that exist, ten rounds; who joins, what travels, what each has."""
+    settings, sources, _ = prepared("heart_gl", TABLES, {"model": {"engine": "auto"}})
+    print("Three sites, each with a folder and a table of its own, and a coordinator without any ...", flush=True)
+    federation = Federation(folder, settings, sources)
+    begun = time.monotonic()
+    codes = federation.run()
+    print(federation.said())
+    print("exit status:", codes)
+    if any(codes.values()):
+        return 1
+    told = federation.report()
+    print(f"{told['rounds']} rounds in {time.monotonic() - begun:.0f} s, {told['bytes']:,} bytes. Look at {folder}")
+    return 0
+
+
+def equal(folder: Path, only: Sequence[str], rounds: int) -> int:
+    """The table of equality."""
+    failed = 0
+    for name, (config, sites, changes) in ROWS.items():
+        if only and name not in only:
+            continue
+        limit = {"trainer": {"max_epochs": changes.get("trainer", {}).get("max_epochs", rounds)}}
+        settings, sources, whole = prepared(config, sites, deep(json.loads(json.dumps(changes)), limit))
+        federation = Federation(folder / name.replace(" ", "_"), settings, sources)
+        begun = time.monotonic()
+        codes = federation.run()
+        seconds = time.monotonic() - begun
+        if any(code != 0 for code in codes.values()):
+            wrong = f"exit status {codes}\n{federation.said()}"
+        else:
+            differ = federation.differing(in_one_process(federation.folder, whole))
+            wrong = f"{len(differ)} tensors differ: {differ[:3]}" if differ else ""
+        failed += bool(wrong)
+        took = "" if wrong else f"{federation.report()['rounds']:>3} rounds  {federation.report()['bytes']:>13,} bytes"
+        print(f"{name:<28} {wrong or 'same bits'}  {took}  {seconds:5.0f} s", flush=True)
+    return int(failed > 0)
+
+
+def children(process: int) -> dict[str, list[int]]:
+    """Kind → processes of fedlit below one."""
+    found: dict[str, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            module = next((word.decode().rpartition(".")[2] for word in words if word.startswith(b"fedlit.inst")), "")
+            if parent == process and module:
+                found.setdefault(module, []).append(int(path.name))
+    return found
+
+
+def kills(folder: Path, times: int, seed: int) -> int:
+    """Kill at random, start again, compare the bits; count what was left behind."""
+    drawn = random.Random(seed)
+    settings, sources, whole = prepared(
+        "heart_gl", TABLES, {"trainer": {"max_epochs": 60}, "checkpoint": {"seconds": 0, "best": 0}}
+    )
+    killed: dict[str, int] = {}
+    left, round_, failed = times, 0, 0
+    while left > 0:
+        federation = Federation(folder / f"{round_}", settings, sources)
+        for name in ("coordinator", *sources):
+            federation.start(name)
+        ended = False
+        while left > 0 and not ended:
+            time.sleep(drawn.uniform(2, 12))
+            ended = all(process.poll() is not None for process in federation.processes.values())
+            what = drawn.choice(["site", "coordinator", "speaker", "serverapp", "superlink"])
+            site = drawn.choice(list(sources))
+            owner = "coordinator" if what in ("coordinator", "serverapp", "superlink") else site
+            process = federation.processes[owner]
+            if ended or process.poll() is not None:
+                continue
+            below = children(process.pid).get(what, []) if what not in ("site", "coordinator") else [process.pid]
+            for one in below:
+                with suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGKILL)
+                left -= 1
+                killed[what] = killed.get(what, 0) + 1
+            if below and what in ("site", "coordinator"):
+                process.wait()
+                time.sleep(drawn.uniform(0, 3))
+                federation.start(owner)
+        codes = federation.wait(900)
+        time.sleep(2)
+        orphans = [line for line in _processes() if str(federation.folder) in line]
+        if any(code != 0 for code in codes.values()):
+            wrong = f"exit status {codes}\n{federation.said()}"
+        else:
+            wrong = ", ".join(federation.differing(in_one_process(federation.folder, whole))[:3])
+        failed += bool(wrong or orphans)
+        print(f"federation {round_ + 1}: {wrong or 'same bits'}; orphans: {orphans or 'none'}; {killed}", flush=True)
+        round_ += 1
+    return int(failed > 0)
+
+
+def _processes() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().replace(b"\0", b" ").decode()
+            if "fedlit.institutions" in words:
+                found.append(words)
+    return found
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("demo", "equal", "kills"))
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/fedlit-sites"))
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    if asked.what == "demo":
+        return demo(asked.folder / "demo")
+    if asked.what == "equal":
+        return equal(asked.folder / "equal", asked.only, asked.rounds)
+    return kills(asked.folder / "kills", asked.times, asked.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
