@@ -214,7 +214,10 @@ ROWS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
         "heart_fedavg", HEART,
         {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}},
     ),
-    "forest": ("heart_sites_forest", HEART, {"exchange": {"rule": {"init_args": {"trees": 3}}}, "trainer": {"max_epochs": 2}}),
+    "forest": (
+        "heart_sites_forest", HEART,
+        {"exchange": {"rule": {"init_args": {"trees": 3}}}, "trainer": {"max_epochs": 2}},
+    ),
     "pooled logistic regression": ("heart_sites_logistic", HEART, {"trainer": {"max_epochs": 1}}),
     "TabM by name, fine-tuned": (
         "covertype_tabm", ("comanche", "neota", "rawah"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedlit.data.columns import NUMBERS
 from fedlit.errors import RunError
 from fedlit.exchange.aggregation import Aggregation, Outcome
 from fedlit.exchange.rule import Update
@@ -13,7 +14,7 @@ from fedlit.institutions.transport import LOCAL, told_of
 
 __all__ = ["Alone"]
 
-TWIN = "another-site"
+TWINS = ("another-site", "one-more-site")
 
 
 class Alone:
@@ -23,6 +24,8 @@ class Alone:
     Args:
         site: its name.
         local: topics that stay at the site.
+        named: columns that the settings name; sites that lack some have others to meet.
+        patterns: of what is federated.
 
     Attributes:
         told: topic → facts of the site.
@@ -30,8 +33,11 @@ class Alone:
 
     everybody_here = False
 
-    def __init__(self, site: str, local: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, site: str, local: tuple[str, ...] = (), named: Iterable[str] = (), patterns: Iterable[str] = ()
+    ) -> None:
         self.site, self._local = site, (*LOCAL, *local)
+        self._named, self._patterns = list(named), list(patterns)
         self.told: dict[str, Any] = {}
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -39,7 +45,15 @@ class Alone:
         if topic.startswith(self._local) or self.site not in own:
             return dict(own)
         self.told[topic] = told_of(topic, own)[self.site]
-        return dict(sorted({**own, TWIN: own[self.site]}.items()))
+        twin = own[self.site]
+        if topic in ("columns", "values") and self._named:
+            known = twin.get("columns", {})
+            twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **known}}
+        if topic == "federated" and self._named:  # what the site has no part of may be another's
+            patterns = dict.fromkeys(self._patterns, "another's")
+            twin = {**twin, "matched": {**patterns, **twin["matched"]}, "travel": list(patterns), "chosen": True}
+        twins = TWINS if self._named else TWINS[:1]  # two, so that columns which the site lacks are common to some
+        return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
     def takes_part(self, number: int) -> bool:
         """There are no rounds."""

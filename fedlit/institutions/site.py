@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -64,7 +64,7 @@ class Site:
 
     def terms(self) -> Terms:
         """What would leave; reads the table and builds the network, tells nobody."""
-        run, alone = self._make(), Alone(self.settings.site, self.local)
+        run, alone = self._make(), Alone(self.settings.site, self.local, _named(self.run), self.run.exchange.federated)
         alone.share("settings", {self.settings.site: settings_of(run)})
         run.transport = alone
         run.describe()
@@ -98,6 +98,13 @@ class Site:
                 f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; name "
                 f"it so (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
             )
+
+
+def _named(run: Run) -> list[str]:
+    """Columns that ``data.common`` lists."""
+    common = run.data.common
+    groups = common.values() if isinstance(common, Mapping) else [common if isinstance(common, list) else []]
+    return sorted({column for own in groups for column in own})
 
 
 def _rounds(run: Run) -> int:
