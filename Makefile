@@ -6,10 +6,14 @@ BIN = .venv/bin
 JOBS ?= 2
 QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py --ignore tests/test_site.py fedlit
 
-.PHONY: fit test test-quick test-all lint docs clean
+.PHONY: fit sites test test-quick test-all lint docs clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
+
+# a coordinator and three sites in processes of their own, TLS on (docs/institutions.md)
+sites: .venv/flower
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/institutions.py demo $(ARGS)
 
 # what a change must pass: of many alike combinations (marked `full`) a part that covers them
 test: lint
@@ -38,7 +42,7 @@ docs: .venv/docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
-.venv/dev .venv/docs: .venv/base
+.venv/dev .venv/docs .venv/flower: .venv/base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(@F)]'
 	touch $@
 
