@@ -29,6 +29,7 @@ import torch
 import yaml
 
 import fedlit
+from fedlit.errors import DataError
 from fedlit.run.config import find_config, read_yaml
 
 HEART = ("cleveland", "hungarian", "va")
@@ -235,7 +236,7 @@ def demo(folder: Path) -> int:
     try:
         fedlit.Heart(clients=list(TABLES)).tables(0)
         config, sites = "heart_gl", TABLES
-    except fedlit.DataError:
+    except DataError:
         config, sites = "quickstart", ("breast_cancer", "digits", "wine")
         print("The Heart tables are not here (fedlit data fetch heart): three others, which need no download")
     changes = {"model": {"engine": "auto"}, "trainer": {"max_epochs": 10}}
