@@ -1,0 +1,76 @@
+"""What a configuration says of privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedlit.errors import ConfigError
+
+__all__ = ["LEAST", "ClientLevel", "Masked"]
+
+LEAST = 3
+"""Sites that must stand behind each sum: of two, each would know the other's part."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Sites send their updates under masks that cancel in the sum, and the coordinator learns the sum alone.
+
+    Args:
+        bits: binary digits behind the point of the whole numbers that are summed.
+        norm: a site sends nothing where its update, the difference to what it received last, is longer than this (L2,
+            all federated tensors together). None for no bound: nobody but the site can look.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> Masked(norm=10.0)
+        Masked(bits=32, norm=10.0)
+    """
+
+    bits: int = 32
+    norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.bits <= 52:
+            raise ConfigError(f"Masked: bits: expected 8 to 52 binary digits, found {self.bits}; 32 fits most")
+        if self.norm is not None and not 0 < self.norm < math.inf:
+            raise ConfigError(f"Masked: norm: expected a number above 0, or null for no bound, found {self.norm}")
+
+
+@dataclass(frozen=True)
+class ClientLevel:
+    """Client-level differential privacy at the site: each update is clipped, and noise is added before it leaves.
+
+    Args:
+        clip: an update, the difference to what was received last, that is longer than this (L2, all federated tensors
+            together) is shortened to it.
+        noise: the noise's standard deviation in units of ``clip``, in each coordinate.
+        delta: δ at which ε is told.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> ClientLevel(clip=1.0, noise=2.0).delta
+        1e-05
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"ClientLevel: {name}: expected {wanted}, found {found}"
+            for name, found, wanted, fits in (
+                ("clip", self.clip, "a number above 0", 0 < self.clip < math.inf),
+                ("noise", self.noise, "a number above 0; without noise nothing is private", 0 < self.noise < math.inf),
+                ("delta", self.delta, "a number in (0, 1), far below one over the number of sites", 0 < self.delta < 1),
+            )
+            if not fits
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems))
