@@ -109,12 +109,9 @@ class Noised:
     sends the same bytes. A round that is begun anew, from other tensors, is a new answer and counts again.
 
     Args:
-        folder: the site's own; holds ``noised.jsonl``, all that was ever sent, and the last answers.
+        folder: the site's own; holds ``noised.jsonl``, what was ever sent, and the answers that may be asked again.
         settings: how much noise.
     """
-
-    KEPT = 3
-    """Answers that stay on disk."""
 
     def __init__(self, folder: Path, settings: ClientLevel) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +138,7 @@ class Noised:
             raise RunError(f"exchange {number + 1}: expected finite numbers, found some that are not; nothing was sent")
         # by what the coordinator knows: whether an answer is the same must say nothing of the data
         digest = _digest(number, before)
-        path = self.folder / f"noised-{digest[:16]}.safetensors"
+        path = self.folder / f"noised-{number}-{digest[:16]}.safetensors"
         if path.exists():
             kept = load(path.read_bytes())
             return {name: kept[name] for name in state}
@@ -155,10 +152,13 @@ class Noised:
         # counted first: a crash in between counts an answer that was never sent, and not the other way round
         self.journal.add({"round": number, "before": digest, "file": path.name, **settings})
         write_whole(path, save(sent))
-        names = list(dict.fromkeys(own["file"] for own in self.journal.entries))
-        for name in names[: -self.KEPT]:
-            (self.folder / name).unlink(missing_ok=True)
         return sent
+
+    def forget(self, number: int) -> None:
+        """Let go of answers before an exchange: the site will not go back behind it. They stay counted."""
+        for own in self.journal.entries:
+            if own["round"] < number:
+                (self.folder / own["file"]).unlink(missing_ok=True)
 
     @property
     def spent(self) -> float:

@@ -21,16 +21,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CTR
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
 from fedlit.errors import RunError
@@ -38,6 +34,7 @@ from fedlit.privacy.fixed import Words, decoded, encoded
 from fedlit.privacy.journal import Journal
 from fedlit.privacy.keys import public_of
 from fedlit.privacy.layout import GROUP, Layout, Total, dtype_of
+from fedlit.privacy.streams import derived, digest_of, stream
 from fedlit.sharing import State
 
 __all__ = ["Masker", "sum_of"]
@@ -74,7 +71,14 @@ class Masker:
         self._secrets: dict[str, bytes] = {}
 
     def mask(
-        self, number: int, attempt: int, layout: Layout, state: State, rows: int = 0, question: int | None = None
+        self,
+        number: int,
+        attempt: int,
+        layout: Layout,
+        state: State,
+        rows: int = 0,
+        question: int | None = None,
+        received: State = MappingProxyType({}),
     ) -> dict[str, Tensor]:
         """What is sent in place of a state. Asked again, it gives the same bytes.
 
@@ -85,6 +89,9 @@ class Masker:
             state: this site's tensors, by name.
             rows: its weight where the layout is by rows.
             question: which of the round's questions ``state`` answers, if it is no update.
+            received: what all sites have got from the coordinator before. Masks are bound to those of a sum's names:
+                where sites got different values, their masks do not cancel. (A coordinator that sends a model of its
+                making to all but one could else know the others' terms; Pasquini et al. 2022.)
 
         Returns:
             name → int64, of which each alone is a uniform draw.
@@ -94,7 +101,12 @@ class Masker:
                 not take part in.
         """
         shares = self._shares(layout, state, rows)
-        digest = hashlib.sha256(b"".join(own.tobytes() for own in shares.values())).hexdigest()
+        bound = {
+            owners: digest_of(names if question is None else received, received)
+            for owners, names in layout.groups.items()
+        }
+        content = b"".join(own.tobytes() for own in shares.values()) + "".join(bound.values()).encode()
+        digest = hashlib.sha256(content).hexdigest()
         key, over = _key_of(number, question), [*layout.sites, layout.digest]
         self._allow(key, attempt, over, digest, answer=question is not None)
         label = self._info([key, attempt, over])
@@ -102,11 +114,11 @@ class Masker:
         for place, (owners, names) in enumerate(sorted(layout.groups.items())):
             if self.name not in owners:
                 continue
-            words = shares[owners] + _stream(self._own(label), place, len(shares[owners]))
+            words = shares[owners] + stream(self._own(label), place, len(shares[owners]))
             for peer in owners:
                 if peer != self.name:
-                    stream = _stream(self._shared(peer, label), place, len(words))
-                    words = words + stream if self.name < peer else words - stream
+                    mask = stream(self._shared(peer, label + bound[owners].encode()), place, len(words))
+                    words = words + mask if self.name < peer else words - mask
             first = 1 + layout.by_rows
             sent[f"{GROUP}{place}"] = _tensor(words[:first], (first,))
             for name in names:
@@ -210,7 +222,7 @@ class Masker:
         return json.dumps(["fedlit masks", 1, self.federation, *what]).encode()
 
     def _own(self, label: bytes) -> bytes:
-        return _derived(self._key.private_bytes_raw(), label + b" own")
+        return derived(self._key.private_bytes_raw(), label + b" own")
 
     def _shared(self, peer: str, label: bytes) -> bytes:
         if peer not in self._publics:
@@ -222,7 +234,7 @@ class Masker:
                 raise RunError(f"site {peer!r}: expected a public key for masks, found one that is none") from error
         low, high = sorted([self.name, peer])
         ends = f" {low} {self._publics[low].hex()} {high} {self._publics[high].hex()}"
-        return _derived(self._secrets[peer], label + ends.encode())
+        return derived(self._secrets[peer], label + ends.encode())
 
 
 def sum_of(layout: Layout, messages: Mapping[str, State], opened: Mapping[str, Tensor], bits: int = 32) -> Total:
@@ -254,7 +266,7 @@ def sum_of(layout: Layout, messages: Mapping[str, State], opened: Mapping[str, T
         total: Words = np.zeros(sum(messages[owners[0]][name].numel() for name in parts), np.uint64)
         for site in owners:
             total = total + np.concatenate([messages[site][name].reshape(-1).numpy().view(np.uint64) for name in parts])
-            total = total - _stream(bytes(opened[site].tolist()), place, len(total))
+            total = total - stream(bytes(opened[site].tolist()), place, len(total))
         if int(total[0]):
             raise RunError(
                 f"masked sums: expected masks that cancel over {', '.join(owners)}, found that they do not: a message "
@@ -274,16 +286,6 @@ def sum_of(layout: Layout, messages: Mapping[str, State], opened: Mapping[str, T
 
 def _key_of(number: int, question: int | None) -> str:
     return str(number) if question is None else f"{number}, question {question}"
-
-
-def _derived(secret: bytes, info: bytes) -> bytes:
-    return HKDF(hashes.SHA256(), 32, None, info).derive(secret)
-
-
-def _stream(key: bytes, place: int, count: int) -> Words:
-    """``count`` words of AES-256 in counter mode; the place of a group is the upper half of the first block."""
-    cipher = Cipher(AES256(key), CTR(place.to_bytes(8, "big") + bytes(8))).encryptor()
-    return np.frombuffer(cipher.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
 
 def _tensor(words: Words, shape: tuple[int, ...]) -> Tensor:

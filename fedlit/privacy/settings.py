@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedlit.errors import ConfigError
 
-__all__ = ["LEAST", "ClientLevel", "Masked"]
+__all__ = ["LEAST", "ClientLevel", "Masked", "Privacy"]
 
 LEAST = 3
 """Sites that must stand behind each sum: of two, each would know the other's part."""
@@ -74,3 +74,22 @@ class ClientLevel:
         ]
         if problems:
             raise ConfigError("\n".join(problems))
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What protects sites from each other and from the coordinator; nothing by default.
+
+    Args:
+        masked: sums alone are seen.
+        client_level: updates are clipped and noised at the site. With both, each site adds all of its noise, and the
+            sum is masked.
+    """
+
+    masked: Masked | None = None
+    client_level: ClientLevel | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether there is any."""
+        return self.masked is not None or self.client_level is not None

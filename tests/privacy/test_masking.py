@@ -20,7 +20,8 @@ from fedlit.privacy.fixed import decoded, encoded, largest, tolerance
 from fedlit.privacy.journal import Journal
 from fedlit.privacy.keys import public_of
 from fedlit.privacy.layout import GROUP, Layout
-from fedlit.privacy.masking import Masker, _derived, _stream, sum_of
+from fedlit.privacy.masking import Masker, sum_of
+from fedlit.privacy.streams import derived, stream
 from fedlit.sharing import form_of
 
 SITES = ("ash", "birch", "cedar", "dune")
@@ -111,17 +112,17 @@ def test_masks_alone_hide_until_all_have_opened(tmp_path: Path) -> None:
     total = sum(site[name].mask(0, 0, layout, own[name])["w"] for name in SITES).numpy().view(np.uint64)
     for name in SITES[:3]:
         seed = bytes(site[name].open(0, 0).tolist())
-        total = total - _stream(seed, 0, 30_001)[1:]
+        total = total - stream(seed, 0, 30_001)[1:]
     assert chisquare(np.bincount((total >> np.uint64(56)).astype(int), minlength=256)).pvalue > 1e-6
 
 
 def test_the_stream_is_aes_and_the_keys_are_hkdf() -> None:
     secret, info = bytes(range(32)), b"round 3"
     extracted = hmac.digest(bytes(32), secret, hashlib.sha256)  # RFC 5869, once by hand
-    assert _derived(secret, info) == hmac.digest(extracted, info + b"\x01", hashlib.sha256)
+    assert derived(secret, info) == hmac.digest(extracted, info + b"\x01", hashlib.sha256)
     block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
     counted = b"".join(block.update((5 << 64 | place).to_bytes(16, "big")) for place in range(3))
-    assert _stream(secret, 5, 6).astype("<u8").tobytes() == counted
+    assert stream(secret, 5, 6).astype("<u8").tobytes() == counted
 
 
 def test_two_sites_agree_on_the_key_of_rfc_7748(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_two_sites_agree_on_the_key_of_rfc_7748(tmp_path: Path) -> None:
     ends = f"label ash {publics['ash'].hex()} birch {publics['birch'].hex()}".encode()
     for site, peer in (("ash", "birch"), ("birch", "ash")):
         masker = Masker(site, keys[site], publics, "made", Journal(tmp_path / site))
-        assert masker._shared(peer, b"label") == _derived(secret, ends)
+        assert masker._shared(peer, b"label") == derived(secret, ends)
 
 
 def test_a_site_that_leaves_costs_a_repetition_and_tells_nothing(tmp_path: Path) -> None:

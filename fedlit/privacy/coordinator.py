@@ -1,0 +1,183 @@
+"""The coordinator's side of masked sums: who is asked for what, and what comes of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.exchange.questions import Question, bytes_of
+from fedlit.exchange.rule import Ask, Rule, Update
+from fedlit.exchange.wire import question_to
+from fedlit.privacy.layout import Layout, Total, dtype_of
+from fedlit.privacy.masking import sum_of
+from fedlit.privacy.refusals import layout_of
+from fedlit.privacy.settings import LEAST, Masked
+from fedlit.sharing import Sharing, all_finite
+
+__all__ = ["Gathered", "Gathering"]
+
+_log = logging.getLogger(__name__)
+
+Put = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Mapping[str, Any] | None]]
+"""Asks sites, all at once: site → question, to site → answer; None of one that has left."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What came of a round.
+
+    Attributes:
+        updates: what a rule is given in place of updates: the mean, as that of one client; or, where the rule only
+            adds answers, the names of what each client federates, with zeros.
+        took: sites whose updates are in the sum.
+        bytes: of tensors that travelled.
+    """
+
+    updates: dict[str, Update]
+    took: tuple[str, ...]
+    bytes: int
+
+
+class Gathering:
+    """Gets sums from sites; repeats a round without those that leave.
+
+    Args:
+        masked: settings.
+        rule: the federation's.
+        sharing: what of each site's client is federated.
+    """
+
+    def __init__(self, masked: Masked, rule: Rule, sharing: Sharing) -> None:
+        self.masked, self.rule, self.sharing = masked, rule, sharing
+
+    def gather(self, number: int, sites: Sequence[str], put: Put) -> Gathered:
+        """One round's updates.
+
+        Args:
+            number: exchanges before it.
+            sites: that take part, and said that their update is fit.
+            put: asks them. A site that is asked to open has to come back, however long that takes: it can do so as
+                soon as it is there again, and without the others, who have opened, there is no other sum.
+
+        Raises:
+            RunError: fewer than three are left, a message of another form, masks that do not cancel, a mean that is
+                not finite or further from what was received than any site may be.
+        """
+        if not self.rule.by_mean:
+            known = {site: self.sharing.names[site] for site in sites}
+            return Gathered({site: self._blank(site) for site in sorted(known)}, tuple(sorted(known)), 0)
+        total, took, weight = self._sum(number, sites, put, lambda left: layout_of(self.sharing, left, self.rule), {})
+        state = total.mean(self.sharing.forms)
+        if not all(bool(own) for own in all_finite({"sum": state}).values()):
+            raise RunError(f"masked sums, round {number}: expected finite means, found some that are not")
+        parameters = tuple(name for name in state if any(name in own for own in self.sharing.parameters.values()))
+        return Gathered({took[0]: Update(state, rows=1, parameters=parameters)}, took, weight)
+
+    def asking(self, number: int, sites: Sequence[str], put: Put) -> Ask:
+        """How a rule that only adds answers asks: it gets their sum as the first client's, and zeros of the others.
+
+        Raises:
+            RunError: when it asks: other questions, or not of all; a site that has left; answers of other forms.
+        """
+        questions = 0
+
+        def ask(asked: Mapping[str, Question]) -> dict[str, dict[str, Tensor]]:
+            nonlocal questions
+            place, questions = questions, questions + 1
+            self._refuse_others(number, sites, asked)
+            question = {"n": place, "question": question_to(next(iter(asked.values())))}
+            total, took, _ = self._sum(number, sites, put, None, question)
+            first, *others = took
+            zeros = {name: torch.zeros_like(own) for name, own in total.sums.items()}
+            return {first: total.sums, **dict.fromkeys(others, zeros)}
+
+        return ask
+
+    def _refuse_others(self, number: int, sites: Sequence[str], asked: Mapping[str, Question]) -> None:
+        if set(asked) != set(sites):
+            raise RunError(
+                f"masked sums, round {number}: expected {type(self.rule).__name__} to ask all of {', '.join(sites)}, "
+                f"found {', '.join(asked)}: let all sites have the same outputs and inputs (data.align: both)"
+            )
+        first, *others = asked.values()
+        if any(not _same(vars(first), vars(other)) for other in others):
+            raise RunError(
+                f"masked sums, round {number}: expected {type(self.rule).__name__} to ask all the same, found other "
+                "questions: let all sites have the same outputs and inputs (data.align: both)"
+            )
+
+    def _blank(self, site: str) -> Update:
+        forms = self.sharing.forms
+        state = {name: torch.zeros(forms[name][1], dtype=dtype_of(forms[name][0])) for name in self.sharing.names[site]}
+        return Update(state, parameters=tuple(self.sharing.parameters[site]))
+
+    def _sum(
+        self,
+        number: int,
+        sites: Sequence[str],
+        put: Put,
+        layout_over: Callable[[Sequence[str]], Layout] | None,
+        question: Mapping[str, Any],
+    ) -> tuple[Total, tuple[str, ...], int]:
+        left, weight, attempt = sorted(sites), 0, 0
+        while True:
+            if len(left) < LEAST:
+                raise RunError(
+                    f"masked sums, round {number}: expected at least {LEAST} sites, found {', '.join(left) or 'none'} "
+                    "left; wait until the others are back"
+                )
+            asked = {"attempt": attempt, "sites": left, **question}
+            answers = put(dict.fromkeys(left, asked))
+            messages = {site: own for site in left if (own := answers.get(site)) is not None}
+            weight += sum(bytes_of(own["state"]) for own in messages.values())
+            if len(messages) == len(left):
+                break
+            gone = [site for site in left if site not in messages]
+            if question:
+                raise RunError(
+                    f"masked sums, round {number}: expected answers of {', '.join(left)}, found that {', '.join(gone)} "
+                    "left; questions are summed over the same sites for the whole run: wait until they are back"
+                )
+            _log.warning("round %d: %s left; repeated without, under new masks", number + 1, ", ".join(gone))
+            left, attempt = [site for site in left if site in messages], attempt + 1
+        layout = layout_over(left) if layout_over is not None else _of_answers(number, messages)
+        opened: dict[str, Tensor] = {}
+        while missing := [site for site in left if site not in opened]:
+            answers = put({site: {"attempt": attempt, "open": True, **question} for site in missing})
+            opened |= {site: own["opened"] for site, own in answers.items() if own is not None}
+            if gone := [site for site in missing if site not in opened]:
+                _log.warning(
+                    "round %d: waiting for %s to open its part of the sum: others have opened theirs, and no other sum "
+                    "can be had",
+                    number + 1,
+                    ", ".join(gone),
+                )
+        states = {site: own["state"] for site, own in messages.items()}
+        total = sum_of(layout, states, opened, self.masked.bits)
+        return total, tuple(left), weight + 32 * len(left)
+
+
+def _of_answers(number: int, messages: Mapping[str, Mapping[str, Any]]) -> Layout:
+    sites = tuple(sorted(messages))
+    for site in sites:
+        if messages[site]["forms"] != messages[sites[0]]["forms"]:
+            raise RunError(
+                f"masked sums, round {number}: expected answers of one form, found those of {sites[0]} and {site} "
+                "differ: let all sites have the same outputs and inputs (data.align: both)"
+            )
+    forms = {name: (dtype, tuple(shape)) for name, (dtype, shape) in messages[sites[0]]["forms"].items()}
+    return Layout(dict.fromkeys(forms, sites), forms)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_same(own, second[key]) for key, own in first.items())
+    return bool(first == second)
