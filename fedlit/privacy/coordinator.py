@@ -75,7 +75,7 @@ class Gathering:
         total, took, weight = self._sum(number, sites, put, lambda left: layout_of(self.sharing, left, self.rule), {})
         state = total.mean(self.sharing.forms)
         if not all(bool(own) for own in all_finite({"sum": state}).values()):
-            raise RunError(f"masked sums, round {number}: expected finite means, found some that are not")
+            raise RunError(f"masked sums, round {number + 1}: expected finite means, found some that are not")
         parameters = tuple(name for name in state if any(name in own for own in self.sharing.parameters.values()))
         return Gathered({took[0]: Update(state, rows=1, parameters=parameters)}, took, weight)
 
@@ -102,14 +102,14 @@ class Gathering:
     def _refuse_others(self, number: int, sites: Sequence[str], asked: Mapping[str, Question]) -> None:
         if set(asked) != set(sites):
             raise RunError(
-                f"masked sums, round {number}: expected {type(self.rule).__name__} to ask all of {', '.join(sites)}, "
-                f"found {', '.join(asked)}: let all sites have the same outputs and inputs (data.align: both)"
+                f"masked sums, round {number + 1}: expected {type(self.rule).__name__} to ask all of "
+                f"{', '.join(sites)}, found {', '.join(asked)}: give all the same inputs and outputs (data.align: both)"
             )
         first, *others = asked.values()
         if any(not _same(vars(first), vars(other)) for other in others):
             raise RunError(
-                f"masked sums, round {number}: expected {type(self.rule).__name__} to ask all the same, found other "
-                "questions: let all sites have the same outputs and inputs (data.align: both)"
+                f"masked sums, round {number + 1}: expected {type(self.rule).__name__} to ask all the same, found "
+                "other questions: give all the same inputs and outputs (data.align: both)"
             )
 
     def _blank(self, site: str) -> Update:
@@ -129,8 +129,8 @@ class Gathering:
         while True:
             if len(left) < LEAST:
                 raise RunError(
-                    f"masked sums, round {number}: expected at least {LEAST} sites, found {', '.join(left) or 'none'} "
-                    "left; wait until the others are back"
+                    f"masked sums, round {number + 1}: expected at least {LEAST} sites, found "
+                    f"{', '.join(left) or 'none'} left; wait until the others are back"
                 )
             asked = {"attempt": attempt, "sites": left, **question}
             answers = put(dict.fromkeys(left, asked))
@@ -141,8 +141,8 @@ class Gathering:
             gone = [site for site in left if site not in messages]
             if question:
                 raise RunError(
-                    f"masked sums, round {number}: expected answers of {', '.join(left)}, found that {', '.join(gone)} "
-                    "left; questions are summed over the same sites for the whole run: wait until they are back"
+                    f"masked sums, round {number + 1}: expected answers of {', '.join(left)}, found that "
+                    f"{', '.join(gone)} left; answers are summed over the same sites all along: wait until they are back"
                 )
             _log.warning("round %d: %s left; repeated without, under new masks", number + 1, ", ".join(gone))
             left, attempt = [site for site in left if site in messages], attempt + 1
@@ -168,8 +168,8 @@ def _of_answers(number: int, messages: Mapping[str, Mapping[str, Any]]) -> Layou
     for site in sites:
         if messages[site]["forms"] != messages[sites[0]]["forms"]:
             raise RunError(
-                f"masked sums, round {number}: expected answers of one form, found those of {sites[0]} and {site} "
-                "differ: let all sites have the same outputs and inputs (data.align: both)"
+                f"masked sums, round {number + 1}: expected answers of one form, found those of {sites[0]} and {site} "
+                "differ: give all the same inputs and outputs (data.align: both)"
             )
     forms = {name: (dtype, tuple(shape)) for name, (dtype, shape) in messages[sites[0]]["forms"].items()}
     return Layout(dict.fromkeys(forms, sites), forms)

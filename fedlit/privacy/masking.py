@@ -108,7 +108,7 @@ class Masker:
         content = b"".join(own.tobytes() for own in shares.values()) + "".join(bound.values()).encode()
         digest = hashlib.sha256(content).hexdigest()
         key, over = _key_of(number, question), [*layout.sites, layout.digest]
-        self._allow(key, attempt, over, digest, answer=question is not None)
+        self._allow(_said(number, question), key, attempt, over, digest, answer=question is not None)
         label = self._info([key, attempt, over])
         sent: dict[str, Tensor] = {}
         for place, (owners, names) in enumerate(sorted(layout.groups.items())):
@@ -139,8 +139,8 @@ class Masker:
         if not mine or mine[-1]["attempt"] != attempt:
             last = f"attempt {mine[-1]['attempt']}" if mine else "none"
             raise RunError(
-                f"masked sums, round {key}: expected to open the last attempt that {self.name!r} took part in, {last}, "
-                f"found attempt {attempt}; a coordinator that opens two could tell one site's update from them"
+                f"masked sums, {_said(number, question)}: expected to open the last attempt that {self.name!r} took "
+                f"part in, {last}, found attempt {attempt}; two that are opened would tell one site's update"
             )
         if not mine[-1]["opened"]:
             self.journal.add({**mine[-1], "opened": True})
@@ -184,13 +184,13 @@ class Masker:
     def _mine(self) -> str:
         return self._publics[self.name].hex()
 
-    def _allow(self, key: str, attempt: int, what: list[str], digest: str, *, answer: bool) -> None:
+    def _allow(self, where: str, key: str, attempt: int, what: list[str], digest: str, *, answer: bool) -> None:
         """Refuse what lets the coordinator subtract two sums, or two values under one mask; write down the rest."""
         entry = {"key": self._mine, "round": key, "attempt": attempt, "over": what, "digest": digest}
         for before in self.journal.entries:
             if answer and before["answer"] and before["opened"] and before["over"][:-1] != what[:-1]:
                 raise RunError(
-                    f"masked sums, round {key}: expected the sites whose answers were summed before, "
+                    f"masked sums, {where}: expected the sites whose answers were summed before, "
                     f"{', '.join(before['over'][:-1])}, found {', '.join(what[:-1])}; a question can be put twice, and "
                     "the difference would be the answer of one site. Wait for all of them, or begin anew"
                 )
@@ -208,7 +208,7 @@ class Masker:
             else:
                 continue
             raise RunError(
-                f"masked sums, round {key}: {self.name!r}: expected no attempt {attempt}, for {problem}; two sums of "
+                f"masked sums, {where}: {self.name!r}: expected no attempt {attempt}, for {problem}; two sums of "
                 "one round would tell one site's update. Nothing was sent. If the federation goes back to an earlier "
                 "checkpoint, all sites of that round have to take part in it again; else begin anew in another folder"
             )
@@ -286,6 +286,10 @@ def sum_of(layout: Layout, messages: Mapping[str, State], opened: Mapping[str, T
 
 def _key_of(number: int, question: int | None) -> str:
     return str(number) if question is None else f"{number}, question {question}"
+
+
+def _said(number: int, question: int | None) -> str:
+    return f"round {number + 1}" if question is None else f"round {number + 1}, question {question + 1}"
 
 
 def _tensor(words: Words, shape: tuple[int, ...]) -> Tensor:

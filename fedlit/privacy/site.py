@@ -179,7 +179,8 @@ class Guard:
         """
         if self._noised is not None:
             before = self._received.before(number)
-            state = self._noised.answer(number, update.state, {name: before[name] for name in update.state})
+            known = {name: own for name, own in before.items() if name in update.state}
+            state = self._noised.answer(number, update.state, known)
             update = replace(update, state=state)
         if self.privacy.masked is None:
             return update
@@ -208,13 +209,13 @@ class Guard:
         sites = list(asked["sites"])
         if self.site not in sites or not set(sites) <= set(self._sharing.names) or len(set(sites)) < len(sites):
             raise RunError(
-                f"masked sums, round {number}: expected a list of the federation's sites with {self.site!r}, found "
+                f"masked sums, round {number + 1}: expected a list of the federation's sites with {self.site!r}, found "
                 f"{', '.join(map(str, sites))}; nothing was sent"
             )
         if place is not None:
             return self._answered(number, attempt, sites, place, question_from(asked["question"]), answer)
         if self._held is None or self._held[0] != number:
-            raise RunError(f"masked sums, round {number}: expected to be asked for an update of the round it is in")
+            raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
         layout = layout_of(self._sharing, sites, self.rule)
         update, received = self._held[1], self._received.told(number)
         rows = update.rows if layout.by_rows else 0
@@ -231,7 +232,7 @@ class Guard:
     ) -> dict[str, Any]:
         if not isinstance(question, Own) or answer is None or not self.rule.adds_answers:
             raise RunError(
-                f"masked sums, round {number}: expected no question of {type(self.rule).__name__}, found one"
+                f"masked sums, round {number + 1}: expected no question of {type(self.rule).__name__}, found one"
             )
         found: State = answer(question)
         forms = {name: form_of(value) for name, value in found.items()}
