@@ -16,7 +16,7 @@ from fedlit.exchange.aggregation import Aggregation, Outcome
 from fedlit.exchange.loopback import Channel, Hub, Loopback, in_threads
 from fedlit.exchange.rule import Update
 from fedlit.exchange.transport import Answer
-from fedlit.exchange.wire import pack, unpack
+from fedlit.exchange.wire import pack, question_from, unpack
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.keys import advert, fingerprint, mask_key
 from fedlit.privacy.refusals import refuse
@@ -53,9 +53,13 @@ class Guarded(Loopback):
                 own = self.guard.send(number, update)
                 sent[name] |= {"state": own.state, "steps": own.steps}
         heard = self._ask({"exchange": number, "measure": False, "updates": sent})
-        while "guard" in heard:
-            told = self.guard.answer(number, heard["guard"], partial(answer, site))
-            heard = self._ask(told)
+        while "guard" in heard or "ask" in heard:
+            if "guard" in heard:
+                heard = self._ask(self.guard.answer(number, heard["guard"], partial(answer, site)))
+                continue
+            asked = question_from(heard["ask"][site])
+            self.guard.refuse_single(asked)
+            heard = self._ask({"answers": {site: answer(site, asked)}})
         received = heard["received"].get(site, {})
         self.guard.receive(number, received)
         return Outcome({site: received}, tuple(heard["lost"]), heard["records"], heard["bytes"])
@@ -94,7 +98,7 @@ class Gatherer(Hub):
         if self.privacy.masked:
             gathering = Gathering(self.privacy.masked, self.rule, self.sharing)
             gathered = gathering.gather(number, list(fit), put)
-            updates, ask = gathered.updates, gathering.asking(number, list(fit), put)
+            updates, ask = gathered.updates, gathering.asking(number, list(fit), put, partial(self._ask, channels))
             self.took[number] = gathered.took
         else:
             self.heard += [(number, name, own) for name, own in fit.items()]

@@ -106,11 +106,12 @@ class Rule(ABC):
         return frozenset({"rows", "states"})
 
     @property
-    def adds_answers(self) -> bool:
-        """Whether it puts the same question to all clients and does nothing with answers but add them: the sum as one
-        client's answer, and zeros as the others', would do.
+    def adds_answers(self) -> frozenset[str]:
+        """Topics (of :class:`~fedlit.exchange.questions.Own`) of which it puts the same question to all clients and
+        does nothing with the answers but add them: their sum as one client's answer, and zeros as the others', would
+        do. Masked sums tell no more; what it asks else is answered by each client as it is.
         """
-        return False
+        return frozenset()
 
     @property
     def asks(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.questions import Question, bytes_of
+from fedlit.exchange.questions import Own, Question, bytes_of
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.wire import question_to
 from fedlit.privacy.layout import Layout, Total, dtype_of
@@ -79,16 +79,24 @@ class Gathering:
         parameters = tuple(name for name in state if any(name in own for own in self.sharing.parameters.values()))
         return Gathered({took[0]: Update(state, rows=1, parameters=parameters)}, took, weight)
 
-    def asking(self, number: int, sites: Sequence[str], put: Put) -> Ask:
-        """How a rule that only adds answers asks: it gets their sum as the first client's, and zeros of the others.
+    def asking(self, number: int, sites: Sequence[str], put: Put, singly: Ask) -> Ask:
+        """How a rule asks: of answers that it only adds, it gets the sum as the first client's, and zeros as others'.
+
+        Args:
+            number: exchanges before the round.
+            sites: that take part.
+            put: asks them.
+            singly: how other questions are asked, which each client answers as it is.
 
         Raises:
             RunError: when it asks: other questions, or not of all; a site that has left; answers of other forms.
         """
         questions = 0
 
-        def ask(asked: Mapping[str, Question]) -> dict[str, dict[str, Tensor]]:
+        def ask(asked: Mapping[str, Question]) -> Mapping[str, Any]:
             nonlocal questions
+            if not all(isinstance(own, Own) and own.topic in self.rule.adds_answers for own in asked.values()):
+                return singly(asked)
             place, questions = questions, questions + 1
             self._refuse_others(number, sites, asked)
             question = {"n": place, "question": question_to(next(iter(asked.values())))}
@@ -142,7 +150,7 @@ class Gathering:
             if question:
                 raise RunError(
                     f"masked sums, round {number + 1}: expected answers of {', '.join(left)}, found that "
-                    f"{', '.join(gone)} left; answers are summed over the same sites all along: wait until they are back"
+                    f"{', '.join(gone)} left; answers are summed over the same sites all along: wait for them"
                 )
             _log.warning("round %d: %s left; repeated without, under new masks", number + 1, ", ".join(gone))
             left, attempt = [site for site in left if site in messages], attempt + 1

@@ -221,6 +221,18 @@ class Guard:
         rows = update.rows if layout.by_rows else 0
         return {"state": self._masker.mask(number, attempt, layout, update.state, rows, received=received)}
 
+    def refuse_single(self, question: Question) -> None:
+        """Refuse a question to this site alone whose answers are to be told as sums.
+
+        Raises:
+            RunError: it is such a question; nothing was told.
+        """
+        if self.privacy.masked and isinstance(question, Own) and question.topic in self.rule.adds_answers:
+            raise RunError(
+                f"masked sums: expected to be asked for {question.topic} together with the other sites, found a "
+                "question to this site alone; nothing was told"
+            )
+
     def _answered(
         self,
         number: int,
@@ -230,7 +242,7 @@ class Guard:
         question: Question,
         answer: Callable[[Question], Any] | None,
     ) -> dict[str, Any]:
-        if not isinstance(question, Own) or answer is None or not self.rule.adds_answers:
+        if not isinstance(question, Own) or question.topic not in self.rule.adds_answers or answer is None:
             raise RunError(
                 f"masked sums, round {number + 1}: expected no question of {type(self.rule).__name__}, found one"
             )

@@ -231,7 +231,7 @@ def test_a_rule_that_only_adds_answers_makes_the_same_of_the_sum() -> None:
 
     updates = {site: Update({name: torch.zeros(()) for name in names[site]}) for site in SITES}
     rule = Newton(of="all")
-    assert rule.adds_answers and not Newton(of="others").adds_answers
+    assert rule.adds_answers == {"curvature"} and not Newton(of="others").adds_answers
     found = [Newton(of="all")(Round(0, 0, updates, names, ask)) for ask in (singly, summed)]
     for site in SITES:
         for name in names[site]:

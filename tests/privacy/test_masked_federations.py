@@ -121,6 +121,26 @@ def test_coefficients_from_masked_sums_of_gradients_and_curvatures(
     assert chisquare(np.bincount(found.reshape(-1, 8)[:, 7], minlength=256)).pvalue > 1e-6
 
 
+def test_trees_from_masked_counts_are_the_same_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = METHODS["forest"]
+    rule = own["exchange"]["rule"]
+    grown = {}
+    for name, summed in (("single", False), ("summed", True)):
+        options = plain("forest", epochs=2)
+        options["exchange"] = {**own["exchange"], "rule": partial(rule, summed=summed)}
+        whole = make_run(tmp_path / name, **options)
+        whole.fit(quiet=True)
+        grown[name] = whole.loop.federation.clients["ash"].state["trees"]
+    runs, hub, _ = over_guards(tmp_path, MASKED, **options)
+    grown["masked"] = runs["ash"].loop.federation.clients["ash"].state["trees"]
+    assert len(grown["single"]["feature"]) > 50
+    for name in ("summed", "masked"):
+        assert all(torch.equal(value, grown["single"][key]) for key, value in grown[name].items())
+    answers = [message["state"] for _, _, message in hub.heard if "forms" in message]
+    found = torch.cat([value.reshape(-1) for state in answers for value in state.values()]).numpy().view(np.uint8)
+    assert chisquare(np.bincount(found.reshape(-1, 8)[:, 7], minlength=256)).pvalue > 1e-6
+
+
 def test_noise_is_what_client_level_privacy_adds_and_is_counted(tmp_path: Path) -> None:
     small = Privacy(client_level=ClientLevel(clip=1e4, noise=1e-9))
     options = plain()

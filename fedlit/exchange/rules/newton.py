@@ -104,11 +104,11 @@ class Newton(Rule):
         return frozenset({"answers"})
 
     @property
-    def adds_answers(self) -> bool:
+    def adds_answers(self) -> frozenset[str]:
         """With ``of: all``. Of the ``others``, sums without one client each are made, at first of the same point: each
         client's answer is their difference.
         """
-        return self.of == "all"
+        return frozenset({"curvature"} if self.of == "all" else ())
 
     @property
     def asks(self) -> str:
