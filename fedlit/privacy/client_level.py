@@ -131,7 +131,7 @@ class Noised:
             Tensors of the state's types.
 
         Raises:
-            RunError: values that are not finite, integers, or tensors that were not received.
+            RunError: values that are not finite, integers, tensors that were not received, or no answers left.
         """
         update = difference(state, before)
         if not math.isfinite(length(update)):
@@ -142,6 +142,12 @@ class Noised:
         if path.exists():
             kept = load(path.read_bytes())
             return {name: kept[name] for name in state}
+        if self.settings.answers is not None and len(self.journal.entries) >= self.settings.answers:
+            raise RunError(
+                f"exchange {number + 1}: expected at most {self.settings.answers} noised answers of this site "
+                "(exchange.privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
+                "more than the ε that was agreed"
+            )
         noise = gaussian(sum(own.numel() for own in update.values()), self.settings.noise * self.settings.clip)
         short = clipped(update, self.settings.clip)
         sent, first = {}, 0

@@ -17,7 +17,7 @@ from fedlit.exchange.wire import question_to
 from fedlit.privacy.layout import Layout, Total, dtype_of
 from fedlit.privacy.masking import sum_of
 from fedlit.privacy.refusals import layout_of
-from fedlit.privacy.settings import LEAST, Masked
+from fedlit.privacy.settings import Masked
 from fedlit.sharing import Sharing, all_finite
 
 __all__ = ["Gathered", "Gathering"]
@@ -66,18 +66,22 @@ class Gathering:
                 soon as it is there again, and without the others, who have opened, there is no other sum.
 
         Raises:
-            RunError: fewer than three are left, a message of another form, masks that do not cancel, a mean that is
-                not finite or further from what was received than any site may be.
+            RunError: too few are left, a message of another form, masks that do not cancel.
         """
         if not self.rule.by_mean:
             known = {site: self.sharing.names[site] for site in sites}
             return Gathered({site: self._blank(site) for site in sorted(known)}, tuple(sorted(known)), 0)
-        total, took, weight = self._sum(number, sites, put, lambda left: layout_of(self.sharing, left, self.rule), {})
+        total, took, weight = self._sum(
+            number, sites, put, lambda left: layout_of(self.sharing, left, self.rule, self.masked.least), {}
+        )
         state = total.mean(self.sharing.forms)
         if not all(bool(own) for own in all_finite({"sum": state}).values()):
             raise RunError(f"masked sums, round {number + 1}: expected finite means, found some that are not")
         parameters = tuple(name for name in state if any(name in own for own in self.sharing.parameters.values()))
         return Gathered({took[0]: Update(state, rows=1, parameters=parameters)}, took, weight)
+
+    def _layout(self, sites: Sequence[str]) -> Layout:
+        return layout_of(self.sharing, sites, self.rule, self.masked.least)
 
     def asking(self, number: int, sites: Sequence[str], put: Put, singly: Ask) -> Ask:
         """How a rule asks: of answers that it only adds, it gets the sum as the first client's, and zeros as others'.
@@ -135,14 +139,15 @@ class Gathering:
     ) -> tuple[Total, tuple[str, ...], int]:
         left, weight, attempt = sorted(sites), 0, 0
         while True:
-            if len(left) < LEAST:
+            if len(left) < self.masked.least:
                 raise RunError(
-                    f"masked sums, round {number + 1}: expected at least {LEAST} sites, found "
+                    f"masked sums, round {number + 1}: expected at least {self.masked.least} sites, found "
                     f"{', '.join(left) or 'none'} left; wait until the others are back"
                 )
             asked = {"attempt": attempt, "sites": left, **question}
             answers = put(dict.fromkeys(left, asked))
-            messages = {site: own for site in left if (own := answers.get(site)) is not None}
+            wanted = ("state", "forms") if question else ("state",)
+            messages = {site: _checked(site, own, wanted) for site in left if (own := answers.get(site)) is not None}
             weight += sum(bytes_of(own["state"]) for own in messages.values())
             if len(messages) == len(left):
                 break
@@ -158,7 +163,11 @@ class Gathering:
         opened: dict[str, Tensor] = {}
         while missing := [site for site in left if site not in opened]:
             answers = put({site: {"attempt": attempt, "open": True, **question} for site in missing})
-            opened |= {site: own["opened"] for site, own in answers.items() if own is not None}
+            opened |= {
+                site: _checked(site, own, ("opened",))["opened"]
+                for site in missing
+                if (own := answers.get(site)) is not None
+            }
             if gone := [site for site in missing if site not in opened]:
                 _log.warning(
                     "round %d: waiting for %s to open its part of the sum: others have opened theirs, and no other sum "
@@ -169,6 +178,24 @@ class Gathering:
         states = {site: own["state"] for site, own in messages.items()}
         total = sum_of(layout, states, opened, self.masked.bits)
         return total, tuple(left), weight + 32 * len(left)
+
+
+def _checked(site: str, message: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
+    """What a site has said, which nobody has looked at yet."""
+    state, opened, forms = (message.get(key) for key in ("state", "opened", "forms"))
+    right = {
+        "state": isinstance(state, Mapping) and all(isinstance(own, Tensor) for own in state.values()),
+        "opened": isinstance(opened, Tensor) and opened.dtype == torch.uint8 and tuple(opened.shape) == (32,),
+        "forms": isinstance(forms, Mapping)
+        and all(isinstance(own, list) and len(own) == 2 and isinstance(own[1], list) for own in forms.values())
+        and all(isinstance(size, int) and size >= 0 for own in forms.values() for size in own[1]),
+    }
+    if wrong := [key for key in wanted if not right[key]]:
+        raise RunError(
+            f"masked sums: site {site!r}: expected {wrong[0]}, found "
+            f"{', '.join(sorted(map(str, message))) or 'nothing'} of another form; do all sites run the same version?"
+        )
+    return message
 
 
 def _of_answers(number: int, messages: Mapping[str, Mapping[str, Any]]) -> Layout:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, RunError
 from fedlit.privacy.settings import LEAST
 
 __all__ = ["GROUP", "Layout", "Total", "dtype_of"]
@@ -26,12 +26,16 @@ wrong is found, and the rows where they are weights."""
 def dtype_of(name: Any) -> torch.dtype:
     """A dtype by its name.
 
+    Raises:
+        RunError: there is none.
+
     Example:
         >>> dtype_of("float32")
         torch.float32
     """
-    found = name if isinstance(name, torch.dtype) else getattr(torch, str(name).removeprefix("torch."))
-    assert isinstance(found, torch.dtype)
+    found = name if isinstance(name, torch.dtype) else getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(found, torch.dtype):
+        raise RunError(f"expected the name of a dtype, found {str(name)[:40]!r}; do all sites run the same version?")
     return found
 
 
@@ -43,26 +47,28 @@ class Layout:
         owners: tensor's name → sites that have it and take part.
         forms: tensor's name → (dtype, shape), as :func:`fedlit.sharing.form_of` gives it.
         by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked too.
+        least: sites that must have a tensor.
         groups: sites → names of the tensors that they have, sorted; made of the others.
 
     Raises:
-        ConfigError: a tensor of fewer than three sites, or sums of rows that say how many rows one or two sites have.
+        ConfigError: a tensor of fewer sites than that, or sums of rows that say how many rows one or two sites have.
     """
 
     owners: Mapping[str, tuple[str, ...]]
     forms: Mapping[str, tuple[Any, Sequence[int]]]
     by_rows: bool = False
+    least: int = LEAST
     groups: dict[tuple[str, ...], list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, sites in sorted(self.owners.items()):
             self.groups.setdefault(tuple(sorted(sites)), []).append(name)
         for sites, names in self.groups.items():
-            if len(sites) < LEAST:
+            if len(sites) < self.least:
                 raise ConfigError(
                     f"masked sums: {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: expected at "
-                    f"least {LEAST} sites that have it and take part, found {', '.join(sites) or 'none'}; leave it out "
-                    "of exchange.federated, or wait for more sites"
+                    f"least {self.least} sites that have it and take part, found {', '.join(sites) or 'none'}; "
+                    "leave it out of exchange.federated, or wait for more sites"
                 )
         if self.by_rows and (two := _apart(list(self.groups))):
             raise ConfigError(

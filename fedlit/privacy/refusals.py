@@ -14,27 +14,28 @@ from fedlit.sharing import Sharing
 __all__ = ["layout_of", "refuse"]
 
 
-def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule) -> Layout:
+def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = LEAST) -> Layout:
     """What a round sums over whom.
 
     Args:
         sharing: what of each site's client is federated.
         sites: that take part.
         rule: whether rows are weights.
+        least: sites that must stand behind each sum.
 
     Raises:
-        ConfigError: a tensor of fewer than three of them, or too few of them.
+        ConfigError: a tensor of fewer of them, or too few of them.
     """
-    if len(set(sites)) < LEAST:
+    if len(set(sites)) < least:
         raise ConfigError(
-            f"masked sums: expected at least {LEAST} sites that take part, found "
+            f"masked sums: expected at least {least} sites that take part, found "
             f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part. Wait for more sites"
         )
     owners: dict[str, tuple[str, ...]] = {}
     for site in sorted(set(sites)):
         for name in sharing.names[site]:
             owners[name] = (*owners.get(name, ()), site)
-    return Layout(owners, {name: sharing.forms[name] for name in owners}, "rows" in rule.needs)
+    return Layout(owners, {name: sharing.forms[name] for name in owners}, "rows" in rule.needs, least)
 
 
 def refuse(
@@ -73,14 +74,14 @@ def refuse(
             "travel too"
         )
     if privacy.masked:
-        problems += _masked(rule, name, sharing, taking_part)
+        problems += _masked(rule, name, sharing, taking_part, privacy.masked.least)
     if privacy.client_level:
         problems += _client_level(rule, name, sharing)
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _masked(rule: Rule, name: str, sharing: Sharing, taking_part: int) -> list[str]:
+def _masked(rule: Rule, name: str, sharing: Sharing, taking_part: int, least: int) -> list[str]:
     problems = []
     if not (rule.by_mean or rule.adds_answers):
         why = "single states" if "states" in rule.needs else "single answers" if "answers" in rule.needs else "updates"
@@ -88,14 +89,14 @@ def _masked(rule: Rule, name: str, sharing: Sharing, taking_part: int) -> list[s
             f"masked sums: expected a rule that works with sums, found {name}, which needs each site's {why}; take "
             "Mean, FedAvgM, Newton with of: all or GrowForest with summed: true, or go without masks"
         )
-    if taking_part < LEAST:
+    if taking_part < least:
         problems.append(
-            f"masked sums: expected at least {LEAST} sites in a round, found {taking_part}; raise "
+            f"masked sums: expected at least {least} sites in a round, found {taking_part}; raise "
             "exchange.participation, or wait for more sites"
         )
     elif rule.by_mean:
         try:
-            layout_of(sharing, list(sharing.names), rule)
+            layout_of(sharing, list(sharing.names), rule, least)
         except ConfigError as error:
             problems.append(str(error))
     return problems

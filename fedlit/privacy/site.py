@@ -65,7 +65,10 @@ class Received:
     def put(self, number: int, received: State) -> None:
         """Note what came of an exchange, before the client makes anything of it."""
         own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
-        write_whole(self._path(number), save({**self.told(number), **own}))
+        known = sorted(int(path.stem.removeprefix("received-")) for path in self.folder.glob("received-*.safetensors"))
+        last = [place for place in known if place < number][-1:]  # a site that stayed away has missed some
+        before = load(self._path(last[0]).read_bytes()) if last else {}
+        write_whole(self._path(number), save({**before, **own}))
 
     def forget(self, number: int) -> None:
         """Let go of what came before an exchange: the site will not go back behind it."""
@@ -149,7 +152,8 @@ class Guard:
     # ------------------------------------------------------------------ rounds
 
     def unfit(self, number: int, update: Update) -> str:
-        """Why the site should send nothing in this round; empty if it may. Under masks nobody else can look.
+        """Why the site should send nothing in this round; empty if it may. Under masks nobody else can look. The words
+        are for the site alone: others are told that it sits out.
 
         Args:
             number: exchanges before it.
@@ -203,10 +207,16 @@ class Guard:
         Raises:
             RunError: a question that the site must not answer.
         """
-        attempt, place = int(asked["attempt"]), asked.get("n")
+        attempt, place = asked.get("attempt"), asked.get("n")
+        numbers = [attempt] if place is None else [attempt, place]
+        if not all(isinstance(own, int) and own >= 0 for own in numbers) or (place is None) != (
+            "question" not in asked
+        ):
+            raise RunError(f"masked sums, round {number + 1}: expected a question for a sum, found {sorted(asked)}")
+        assert isinstance(attempt, int)
         if asked.get("open"):
             return {"opened": self._masker.open(number, attempt, place)}
-        sites = list(asked["sites"])
+        sites = list(asked.get("sites") or ())
         if self.site not in sites or not set(sites) <= set(self._sharing.names) or len(set(sites)) < len(sites):
             raise RunError(
                 f"masked sums, round {number + 1}: expected a list of the federation's sites with {self.site!r}, found "
@@ -216,10 +226,14 @@ class Guard:
             return self._answered(number, attempt, sites, place, question_from(asked["question"]), answer)
         if self._held is None or self._held[0] != number:
             raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
-        layout = layout_of(self._sharing, sites, self.rule)
+        layout = layout_of(self._sharing, sites, self.rule, self._least)
         update, received = self._held[1], self._received.told(number)
         rows = update.rows if layout.by_rows else 0
         return {"state": self._masker.mask(number, attempt, layout, update.state, rows, received=received)}
+
+    @property
+    def _least(self) -> int:
+        return self.privacy.masked.least if self.privacy.masked else 0
 
     def refuse_single(self, question: Question) -> None:
         """Refuse a question to this site alone whose answers are to be told as sums.
@@ -248,7 +262,7 @@ class Guard:
             )
         found: State = answer(question)
         forms = {name: form_of(value) for name, value in found.items()}
-        layout = Layout(dict.fromkeys(forms, tuple(sorted(sites))), forms)
+        layout = Layout(dict.fromkeys(forms, tuple(sorted(sites))), forms, least=self._least)
         said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
         return {
             "state": self._masker.mask(number, attempt, layout, found, question=place, received=said),

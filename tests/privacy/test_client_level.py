@@ -156,6 +156,18 @@ def test_what_has_no_promise_is_refused(tmp_path: Path) -> None:
     assert not noised.journal.entries
 
 
+def test_a_site_gives_no_more_answers_than_were_agreed_whoever_asks(tmp_path: Path) -> None:
+    state, before = made(10)
+    level = ClientLevel(clip=0.5, noise=2.0, answers=2)
+    Noised(tmp_path, level).answer(0, state, before)
+    again = Noised(tmp_path, level)
+    for _ in range(3):
+        again.answer(1, state, before)
+    with pytest.raises(RunError, match=r"expected at most 2 noised answers of this site .*nothing was sent"):
+        again.answer(2, state, before)
+    assert again.spent == epsilon([2.0] * 2, 1e-5)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -163,6 +175,8 @@ def test_what_has_no_promise_is_refused(tmp_path: Path) -> None:
         (lambda: ClientLevel(clip=1, noise=0), "noise: .*without noise nothing is private"),
         (lambda: ClientLevel(clip=1, noise=1, delta=1), r"delta: expected a number in \(0, 1\)"),
         (lambda: Masked(bits=60), "bits: expected 8 to 52 binary digits, found 60"),
+        (lambda: ClientLevel(clip=1, noise=1, answers=0), "answers: expected at least 1"),
+        (lambda: Masked(least=2), "least: expected at least 3 sites, found 2"),
         (lambda: Masked(norm=0), "norm: expected a number above 0"),
     ],
 )

@@ -16,7 +16,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import CFL, IFCA, FedAvgM, GrowForest, Newton
-from fedlit.exchange.wire import pack, unpack
+from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.refusals import layout_of, refuse
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
@@ -150,10 +150,61 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
     again = Received(tmp_path, STARTS)
     assert {name: float(own.sum()) for name, own in again.before(1).items()} == {"w": 3, "b": 0}
     assert {name: float(own.sum()) for name, own in again.before(2).items()} == {"w": 3, "b": 1}
+    again.put(7, {"b": torch.ones(())})  # it stayed away for some
+    assert {name: float(own.sum()) for name, own in again.told(8).items()} == {"w": 3, "b": 1}
     again.forget(2)
     assert again.before(2)["b"] == 1
     with pytest.raises(RunError, match=r"exchange 2: expected .*received-0\.safetensors"):
         again.before(1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"state": [1]},
+        {"state": {"w": 1}},
+        {"state": {"w": torch.zeros(3)}},
+        {"state": {"w": torch.zeros(3).long(), "sum/0": torch.zeros(2).long()}},
+        {"state": {"w": torch.zeros(4).long(), "sum/0": torch.zeros(1).long()}},
+        {"opened": torch.zeros(31, dtype=torch.uint8)},
+        {"opened": "x" * 32},
+    ],
+)
+def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, Any], tmp_path: Path) -> None:
+    sharing = _wide()
+    sites = Sites(guards(tmp_path, fedlit.Mean(), sharing=sharing))
+    for site, guard in sites.guards.items():
+        guard.send(0, states(sharing=sharing)[site])
+
+    def put(questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        told = sites(questions)
+        opening = any(own.get("open") for own in questions.values())
+        return told | {"birch": message} if opening == ("opened" in message) else told
+
+    with pytest.raises(RunError, match="masked sums: site 'birch': expected"):
+        Gathering(MASKED.masked, fedlit.Mean(), sharing).gather(0, SITES, put)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"attempt": "0"}, {"attempt": -1, "sites": SITES}, {"attempt": 0, "n": 0, "sites": SITES}, {"attempt": 0}],
+)
+def test_a_question_of_another_form_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
+    guard = guards(tmp_path, fedlit.Mean())["ash"]
+    guard.send(0, states()["ash"])
+    with pytest.raises(RunError, match="masked sums, round 1: expected"):
+        guard.answer(0, asked)
+
+
+def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path) -> None:
+    guard = guards(tmp_path, Newton(of="all"))["ash"]
+    with pytest.raises(RunError, match="expected to be asked for curvature together with the other sites"):
+        guard.refuse_single(Own("curvature", {}))
+    guard.refuse_single(Own("another", {}))
+    question = question_to(Own("another", {}))
+    with pytest.raises(RunError, match="expected no question of Newton, found one"):
+        guard.answer(0, {"attempt": 0, "sites": list(SITES), "n": 0, "question": question}, lambda own: {})
 
 
 def test_settings_that_differ_are_refused(tmp_path: Path) -> None:
