@@ -16,11 +16,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot"}
+MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot", "dp_accounting": "dp-accounting"}
 """Modules whose distribution has another name."""
 
 
-EXTRAS = ("excel", "sql", "onnx", "lightgbm", "flower")
+EXTRAS = ("excel", "sql", "onnx", "lightgbm", "flower", "privacy")
 """Extras whose packages fedlit imports where they are used."""
 
 

@@ -82,10 +82,13 @@ class Rule(ABC):
         leaves_start: whether its ``begin``, if it has one, looks on and changes nothing.
         by_questions: whether it works by what it asks and needs no federated tensor: exchanges then take place where
             ``exchange.federated`` is empty, too.
+        by_mean: whether it looks at nothing of updates but their mean over those that have a tensor (by rows, if it
+            ``needs`` these): what is true of a masked sum is enough for it.
     """
 
     takes_masks: ClassVar[bool] = False
     streams: ClassVar[bool] = False
+    by_mean: ClassVar[bool] = False
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False
 
@@ -102,6 +105,14 @@ class Rule(ABC):
         clients elsewhere do not send.
         """
         return frozenset({"rows", "steps", "states"})
+
+    @property
+    def adds_answers(self) -> frozenset[str]:
+        """Topics (of :class:`~fedlit.exchange.questions.Own`) of which it puts the same question to all clients and
+        does nothing with the answers but add them: their sum as one client's answer, and zeros as the others', would
+        do. Masked sums tell no more; what it asks else is answered by each client as it is.
+        """
+        return frozenset()
 
     @property
     def asks(self) -> str:

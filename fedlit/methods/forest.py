@@ -78,6 +78,7 @@ class Forest(FederatedClient):
         self._classes = len(task.classes)
         self._lacks = [place for place, name in enumerate(spec.features) if name in set(spec.absent)]
         self._growing: tuple[Party, Way, Rows, bool] | None = None
+        self._totals = np.zeros((0, 0), np.int64)
 
     # ------------------------------------------------------------------ growth
 
@@ -88,26 +89,33 @@ class Forest(FederatedClient):
         """None."""
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """What :class:`~fedlit.exchange.rules.forest.GrowForest` asks: ``start``, then ``ranges`` and ``counts``."""
+        """What :class:`~fedlit.exchange.rules.forest.GrowForest` asks: ``start``, then ``ranges`` and ``counts``;
+        behind ``start``, ``totals`` where sums alone are told.
+        """
         own = {name: value.cpu().numpy() for name, value in tensors.items()}
         if topic == "forest/start":
             return _tensors(self._start(own, rows))
         kind = topic.removeprefix("forest/")
+        if self._growing is not None and kind == "totals":
+            return _tensors({"totals": self._totals})
         if self._growing is None or kind not in ("ranges", "counts"):
             return super().answer(topic, tensors, rows)
         return _tensors(getattr(self._growing[0], kind)(own))
 
     def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
-        minimum, noise = int(told["minimum"]), float(told["noise"])
+        minimum, noise, summed = int(told["minimum"]), float(told["noise"]), bool(told["summed"])
         x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
         try:
-            party = Party(x, y, self._classes, self._lacks, minimum, noise, int(torch.randint(2**62, ())))
+            seed = int(torch.randint(2**62, ()))
+            party = Party(x, y, self._classes, self._lacks, minimum, noise, seed, summed)
         except DataError as error:
             raise DataError(f"client {self.spec.name!r}: {error}") from error
         tried = max(1, round(float(told["max_features"]) * self.spec.num_features))
         way = Way(self._classes, self.spec.num_features, tried)
         self._growing = party, way, rows, minimum > 1
-        begun = party.start(drawn.roots(int(told["seed"]), int(told["trees"])))
+        begun = dict(party.start(drawn.roots(int(told["seed"]), int(told["trees"]))))
+        if summed:
+            self._totals = begun.pop("totals").astype(np.int64)
         task = self.spec.task
         target = (*task.classes, *task.meaning, getattr(task, "mean", 0.0), getattr(task, "scale", 1.0))
         # whether they mean the same everywhere can be seen without saying what they mean

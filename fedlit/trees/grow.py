@@ -41,6 +41,7 @@ class Way:
         exact: whether thresholds are drawn between least and largest value of the node's rows, which are asked for;
             else in the box that the node's ancestors leave, which shrinks where it has no rows.
         noise: scale of the noise on what is told.
+        summed: whether the one party that is asked stands for all, and what it tells is their sum.
     """
 
     classes: int
@@ -49,6 +50,7 @@ class Way:
     thresholds: int = 2
     exact: bool = False
     noise: float = 0.0
+    summed: bool = False
 
     def done(self, totals: Totals) -> NDArray[np.bool_]:
         """Whether nodes are leaves: of one class, or one number, or too small for the noise."""
@@ -91,18 +93,19 @@ class _Side:
 
     Args:
         start: what it said at the beginning.
-        way: how trees are grown. With noise the party tells of every node, for nobody knows where it has no rows.
+        way: how trees are grown. With noise the party tells of every node, for nobody knows where it has no rows; so
+            do all whose sum alone is told.
     """
 
     def __init__(self, start: Arrays, way: Way) -> None:
-        self.noisy, self.totals = way.noise > 0, start["totals"]
-        told = self.totals.any(0) | self.noisy | (not way.classes)
+        self.everywhere, self.totals = way.noise > 0 or way.summed, start["totals"]
+        told = self.totals.any(0) | self.everywhere | (not way.classes)
         self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
         self.nodes = np.arange(len(self.totals))
         self._keep(self.totals, self.nodes, np.ones(len(self.totals), bool))
 
     def _keep(self, totals: Totals, nodes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
-        if not self.noisy:
+        if not self.everywhere:
             kept = kept & totals.any(1)
         self.totals, self.nodes = totals[kept], nodes[kept]
 

@@ -35,6 +35,8 @@ class Party:
             few on one side, all of them are counted, and go on being counted, on the side that has more.
         noise: scale b of the two-sided geometric noise on each number that is told; 0 for none.
         seed: of the noise.
+        everywhere: whether it tells of each open node and class, where it has no rows, too, so that answers of all
+            parties have one form. With noise it does.
 
     Raises:
         DataError: numbers too large for exact sums.
@@ -49,10 +51,11 @@ class Party:
         minimum: int = 1,
         noise: float = 0.0,
         seed: int = 0,
+        everywhere: bool = False,
     ) -> None:
         self.columns = np.ascontiguousarray(x.T)
         self.classes, self.lacks = classes, frozenset(lacks)
-        self.minimum, self.noise = minimum, noise
+        self.minimum, self.noise, self.everywhere = minimum, noise, everywhere or noise > 0
         self._random = np.random.default_rng(seed)
         # in the order of classes, so that the rows of a node and class lie together, here and below
         self.order = np.argsort(y, kind="stable") if classes else np.arange(len(y))
@@ -94,7 +97,7 @@ class Party:
         low, high = np.floor(low), np.ceil(high)
         low[list(self.lacks)], high[list(self.lacks)] = np.inf, -np.inf
         totals = self._noisy(self.totals)
-        self._told = np.flatnonzero(totals.any(0) | (self.noise > 0) | (not self.classes))
+        self._told = np.flatnonzero(totals.any(0) | self.everywhere | (not self.classes))
         return {"totals": totals, "low": low, "high": high}
 
     def _place(self) -> None:
@@ -145,7 +148,7 @@ class Party:
         """
         self._go_on(told)
         thresholds = told["thresholds"]
-        dtype = _smallest(self._counts) if self.classes and not self.noise else np.int64
+        dtype = _smallest(self._counts) if self.classes and not self.everywhere else np.int64
         totals = self.totals.T
         left = np.zeros((len(totals), *thresholds.shape), dtype)
         sides = self._sides() if self.lacks else None
@@ -210,8 +213,8 @@ class Party:
         sizes = each.sum(2).ravel()
         open_ = keep.ravel()
         self.rows = self._parted(left, sizes[::2])[np.repeat(open_, sizes)]
-        # a node is the party's own while it has rows there; with noise it does not tell where it has none
-        kept = open_ & ((sizes > 0) | (self.noise > 0))
+        # a node is the party's own while it has rows there, unless it is not to tell where it has none
+        kept = open_ & ((sizes > 0) | self.everywhere)
         keys = drawn.children(self.keys)
         keys[~split, 0] = self.keys[~split]
         self.keys = keys.ravel()[kept]

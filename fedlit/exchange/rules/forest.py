@@ -53,6 +53,9 @@ class GrowForest(Rule):
         noise: scale b of two-sided geometric noise on each count, P(z) ∝ exp(−|z| / b); 0 for none. Sums of numbers
             get b standard deviations of the target for each.
         max_features: share of the columns that a node tries.
+        summed: whether clients tell of every open node and class, also where they have no rows, so that the sum of
+            their answers is all that the rule needs. The trees are the same; single counts then need not be told
+            (masked sums). The range of each column is.
 
     Raises:
         ConfigError: values out of range.
@@ -72,6 +75,7 @@ class GrowForest(Rule):
         exact: bool = False,
         noise: float = 0.0,
         max_features: float = 1.0,
+        summed: bool = False,
     ) -> None:
         problems = [
             f"GrowForest: {name}: expected {wanted}, found {found}"
@@ -84,16 +88,23 @@ class GrowForest(Rule):
             )
             if not fits
         ]
+        if exact and summed:
+            problems.append("GrowForest: summed: expected exact: false, for least and largest values cannot be added")
         if problems:
             raise ConfigError("\n".join(problems))
         self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
-        self.noise, self.max_features = noise, max_features
+        self.noise, self.max_features, self.summed = noise, max_features, summed
         self._grown: dict[str, float] = {}
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Answers of each client; sums over clients would do only for a minimum of 1."""
-        return frozenset({"answers", "states"})
+        """Answers of each client, unless they are summed."""
+        return frozenset({"answers"} if self.summed else {"answers", "states"})
+
+    @property
+    def adds_answers(self) -> frozenset[str]:
+        """Counts, where they are summed; ranges of columns are told by each client."""
+        return frozenset({"forest/totals", "forest/counts"} if self.summed else ())
 
     @property
     def asks(self) -> str:
@@ -147,14 +158,22 @@ class GrowForest(Rule):
             return [{key: own.numpy() for key, own in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
-        begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise}
+        begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
         start = {key: np.array(own) for key, own in {**begin, "max_features": self.max_features}.items()}
         starts = ask("start", [start] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise)
-        grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
+        way = Way(classes, columns, tried, self.thresholds, self.exact, self.noise, self.summed)
+        if self.summed:
+
+            def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
+                return [_added(ask(topic, list(told) * len(clients)))]
+
+            box = {"low": np.min([own["low"] for own in starts], 0), "high": np.max([own["high"] for own in starts], 0)}
+            grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], drawn.roots(seed, self.trees), way)
+        else:
+            grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
         if len(grown.feature) == grown.roots:
             _log.warning(
                 "%s: no node was split together: too few rows for GrowForest.minimum (%d) and noise (%g), or nothing "
@@ -178,6 +197,10 @@ class GrowForest(Rule):
                     f"client {name!r}: expected the {what} of {clients[0]!r}, which GrowForest needs, found others; "
                     f"set {advice}"
                 )
+
+
+def _added(answers: Sequence[Arrays]) -> Arrays:
+    return {key: np.sum([own[key] for own in answers], 0) for key in answers[0]}
 
 
 def _tensor(own: NDArray) -> Tensor:

@@ -39,6 +39,7 @@ class FedAvgM(Rule):
     """
 
     leaves_start = True
+    by_mean = True
 
     def __init__(self, momentum: float = 0.9, weights: Literal["uniform", "rows"] = "uniform") -> None:
         if not 0 <= momentum < 1:

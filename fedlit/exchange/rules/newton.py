@@ -104,6 +104,13 @@ class Newton(Rule):
         return frozenset({"answers"})
 
     @property
+    def adds_answers(self) -> frozenset[str]:
+        """With ``of: all``. Of the ``others``, sums without one client each are made, at first of the same point: each
+        client's answer is their difference.
+        """
+        return frozenset({"curvature"} if self.of == "all" else ())
+
+    @property
     def asks(self) -> str:
         """Values, gradients, curvatures."""
         points = "each other client's point" if self.of == "others" else "one point"

@@ -1,0 +1,1 @@
+"""Privacy between institutions: sums that hide their terms, and updates with noise."""

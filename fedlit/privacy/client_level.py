@@ -1,0 +1,240 @@
+"""Client-level differential privacy at the site (McMahan et al. 2018, "Learning Differentially Private Recurrent
+Language Models", ICLR): an update is clipped, and Gaussian noise is added, before it leaves.
+
+What is protected is one client's whole update in a round, against everybody else, the coordinator too: each client adds
+all of its noise itself ("local"). At institutions with one client a site that is the site as a whole. Two tables that a
+site might have, whatever their rows, lead to messages that are told apart with ε and δ only. That is another promise
+than that of one row, which needs noise in each step of training, and a far more expensive one where sites are few: the
+noise of n sites shrinks by √n only, and grows with the number of tensors' values. See :func:`noise_to_signal`.
+
+No amplification by sampling is counted: the coordinator knows who takes part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.privacy.journal import Journal, write_whole
+from fedlit.privacy.settings import ClientLevel
+from fedlit.sharing import State, form_of
+
+__all__ = ["NOT_COVERED", "Noised", "clipped", "difference", "epsilon", "gaussian", "length", "noise_to_signal", "told"]
+
+NOT_COVERED = (
+    "what is agreed before training: names of columns, categories and labels, counts and moments where the settings "
+    "tell them",
+    "numbers of rows, steps and bytes, when a site answers and whether it takes part",
+    "losses and scores, where sites tell them, and whatever was chosen by them",
+    "answers to questions of a rule",
+    "what never leaves a site: private tensors, and predictions made with them",
+    "single rows more tightly than the whole site: the promise is one for the site",
+    "attacks on how floating-point numbers are rounded (Mironov 2012): noise is drawn in float64 and rounded",
+)
+"""What ε and δ say nothing of."""
+
+
+def length(state: State) -> float:
+    """L2 norm of all tensors together, in float64.
+
+    Example:
+        >>> length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])})
+        5.0
+    """
+    return math.sqrt(sum(float(own.detach().double().square().sum()) for own in state.values()))
+
+
+def difference(state: State, before: State) -> dict[str, Tensor]:
+    """What a client has changed since it last received, float64.
+
+    Args:
+        state: its federated tensors.
+        before: what it received last, or what all started from.
+
+    Raises:
+        RunError: tensors that were not received, of another form, or not of floating point.
+    """
+    for name, value in state.items():
+        if not value.is_floating_point():
+            raise RunError(
+                f"{name}: expected floating-point numbers under privacy, found {value.dtype}; keep it private"
+            )
+        if name not in before or form_of(before[name]) != form_of(value):
+            found = f"{before[name].dtype} of shape {tuple(before[name].shape)}" if name in before else "nothing"
+            raise RunError(
+                f"{name}: expected to have received it before, {value.dtype} of shape {tuple(value.shape)}, found "
+                f"{found}: an update is the difference to what was received"
+            )
+    return {name: value.detach().cpu().double() - before[name].cpu().double() for name, value in state.items()}
+
+
+def clipped(update: State, clip: float) -> dict[str, Tensor]:
+    """The update, shortened to at most ``clip`` (L2, all tensors together).
+
+    Example:
+        >>> clipped({"a": torch.tensor([3.0]), "b": torch.tensor([4.0])}, clip=1.0)
+        {'a': tensor([0.6000]), 'b': tensor([0.8000])}
+    """
+    factor = min(1.0, clip / max(length(update), clip))
+    return {name: own * factor for name, own in update.items()}
+
+
+def gaussian(count: int, deviation: float) -> Tensor:
+    """Independent draws from N(0, deviation²), float64: AES in counter mode under a key of the operating system's, and
+    the normal distribution's inverse. No seed of the run goes into it.
+    """
+    from scipy.special import ndtri
+
+    cipher = Cipher(AES256(os.urandom(32)), CTR(bytes(16))).encryptor()
+    words = np.frombuffer(cipher.update(bytes(8 * count)), "<u8")
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return torch.from_numpy(ndtri(uniform) * deviation)
+
+
+class Noised:
+    """A site's noised answers, each of which is drawn once: it is on disk before it is sent, and asked again the site
+    sends the same bytes. A round that is begun anew, from other tensors, is a new answer and counts again.
+
+    Args:
+        folder: the site's own; holds ``noised.jsonl``, what was ever sent, and the answers that may be asked again.
+        settings: how much noise.
+    """
+
+    def __init__(self, folder: Path, settings: ClientLevel) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.settings = folder, settings
+        self.journal = Journal(folder / "noised.jsonl")
+
+    def answer(self, number: int, state: State, before: State) -> dict[str, Tensor]:
+        """What is sent in place of a state: what was received last + the clipped update + noise.
+
+        Args:
+            number: exchanges before this one.
+            state: the client's federated tensors.
+            before: what it received last, which the coordinator knows: not what the client made of it (with
+                ``exchange.rate`` below 1 these differ).
+
+        Returns:
+            Tensors of the state's types.
+
+        Raises:
+            RunError: values that are not finite, integers, tensors that were not received, or no answers left.
+        """
+        update = difference(state, before)
+        if not math.isfinite(length(update)):
+            raise RunError(f"exchange {number + 1}: expected finite numbers, found some that are not; nothing was sent")
+        # by what the coordinator knows: whether an answer is the same must say nothing of the data
+        digest = _digest(number, before)
+        path = self.folder / f"noised-{number}-{digest[:16]}.safetensors"
+        if path.exists():
+            kept = load(path.read_bytes())
+            return {name: kept[name] for name in state}
+        if self.settings.answers is not None and len(self.journal.entries) >= self.settings.answers:
+            raise RunError(
+                f"exchange {number + 1}: expected at most {self.settings.answers} noised answers of this site "
+                "(exchange.privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
+                "more than the ε that was agreed"
+            )
+        noise = gaussian(sum(own.numel() for own in update.values()), self.settings.noise * self.settings.clip)
+        short = clipped(update, self.settings.clip)
+        sent, first = {}, 0
+        for name, own in short.items():
+            drawn = noise[first : first + own.numel()].reshape(own.shape)
+            sent[name], first = (before[name].cpu().double() + own + drawn).to(state[name].dtype), first + own.numel()
+        settings = {"clip": self.settings.clip, "noise": self.settings.noise}
+        # counted first: a crash in between counts an answer that was never sent, and not the other way round
+        self.journal.add({"round": number, "before": digest, "file": path.name, **settings})
+        write_whole(path, save(sent))
+        return sent
+
+    def forget(self, number: int) -> None:
+        """Let go of answers before an exchange: the site will not go back behind it. They stay counted."""
+        for own in self.journal.entries:
+            if own["round"] < number:
+                (self.folder / own["file"]).unlink(missing_ok=True)
+
+    @property
+    def spent(self) -> float:
+        """ε at ``settings.delta`` for all answers that were ever drawn in this folder."""
+        return epsilon([own["noise"] for own in self.journal.entries], self.settings.delta)
+
+
+def _digest(number: int, before: State) -> str:
+    found = hashlib.sha256(json.dumps([number, sorted(before)]).encode())
+    for name in sorted(before):
+        found.update(before[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def epsilon(noises: list[float], delta: float, *, absent: bool = False) -> float:
+    """ε at δ after some rounds, by Rényi differential privacy (dp-accounting).
+
+    Args:
+        noises: each round's noise, in units of the clip.
+        delta: δ.
+        absent: not between any two tables that a site might have, whose clipped updates are up to twice the clip apart,
+            but between the site and one that answers with noise alone, as McMahan et al. count it: half the distance.
+
+    Example:
+        >>> round(epsilon([2.0], delta=1e-5), 1), round(epsilon([2.0] * 30, delta=1e-5), 1)
+        (4.7, 39.8)
+    """
+    from dp_accounting import dp_event
+    from dp_accounting.rdp import RdpAccountant
+
+    # the accountant's relation is left at its default, and the distance between neighbours goes into the noise
+    accountant, distance = RdpAccountant(), 1.0 if absent else 2.0
+    for noise in sorted(set(noises)):
+        accountant.compose(dp_event.GaussianDpEvent(noise / distance), noises.count(noise))
+    return float(accountant.get_epsilon(delta)) if noises else 0.0
+
+
+def noise_to_signal(values: int, sites: int, noise: float) -> float:
+    """How long the noise in the mean of the sites' updates is, compared with the longest mean there can be (the clip):
+    noise · √(values / sites).
+
+    Example:
+        A small network of three sites: the noise is 29 times as long as what it hides.
+
+        >>> round(noise_to_signal(values=2_500, sites=3, noise=1.0))
+        29
+    """
+    return noise * math.sqrt(values / sites)
+
+
+def told(settings: ClientLevel, rounds: int, sites: int, values: int) -> dict[str, Any]:
+    """What plan, table and report say before training.
+
+    Args:
+        settings: of client-level privacy.
+        rounds: exchanges that are planned; one begun anew counts again.
+        sites: that take part in each.
+        values: numbers in an update.
+
+    Returns:
+        ``clip``, ``noise``, ``delta``, ``rounds``; ``epsilon`` between any two tables of a site, ``epsilon_absent``
+        between a site and its absence; ``noise_to_signal``; ``unit`` and ``not_covered`` in words.
+    """
+    noises = [settings.noise] * rounds
+    return {
+        **{name: getattr(settings, name) for name in ("clip", "noise", "delta")},
+        "rounds": rounds,
+        "epsilon": epsilon(noises, settings.delta),
+        "epsilon_absent": epsilon(noises, settings.delta, absent=True),
+        "noise_to_signal": noise_to_signal(values, sites, settings.noise),
+        "unit": "one client's whole update in each round, against the coordinator and all others",
+        "not_covered": list(NOT_COVERED),
+    }

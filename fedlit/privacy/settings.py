@@ -1,0 +1,107 @@
+"""What a configuration says of privacy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedlit.errors import ConfigError
+
+__all__ = ["LEAST", "ClientLevel", "Masked", "Privacy"]
+
+LEAST = 3
+"""Sites that must stand behind each sum: of two, each would know the other's part."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Sites send their updates under masks that cancel in the sum, and the coordinator learns the sum alone.
+
+    Args:
+        bits: binary digits behind the point of the whole numbers that are summed.
+        norm: a site sends nothing where its update, the difference to what it received last, is longer than this (L2,
+            all federated tensors together). None for no bound: nobody but the site can look.
+        least: sites that must stand behind each sum; at least three. The more, the more must conspire to learn one's
+            part.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> Masked(norm=10.0)
+        Masked(bits=32, norm=10.0, least=3)
+    """
+
+    bits: int = 32
+    norm: float | None = None
+    least: int = LEAST
+
+    def __post_init__(self) -> None:
+        if self.least < LEAST:
+            raise ConfigError(
+                f"Masked: least: expected at least {LEAST} sites, found {self.least}: of two, each would know the "
+                "other's part"
+            )
+        if not 8 <= self.bits <= 52:
+            raise ConfigError(f"Masked: bits: expected 8 to 52 binary digits, found {self.bits}; 32 fits most")
+        if self.norm is not None and not 0 < self.norm < math.inf:
+            raise ConfigError(f"Masked: norm: expected a number above 0, or null for no bound, found {self.norm}")
+
+
+@dataclass(frozen=True)
+class ClientLevel:
+    """Client-level differential privacy at the site: each update is clipped, and noise is added before it leaves.
+
+    Args:
+        clip: an update, the difference to what was received last, that is longer than this (L2, all federated tensors
+            together) is shortened to it.
+        noise: the noise's standard deviation in units of ``clip``, in each coordinate.
+        delta: δ at which ε is told.
+        answers: a site gives so many noised answers at most, whoever asks: the plan's rounds make ε a bound that the
+            site holds itself. None for no end.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> ClientLevel(clip=1.0, noise=2.0).delta
+        1e-05
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+    answers: int | None = None
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"ClientLevel: {name}: expected {wanted}, found {found}"
+            for name, found, wanted, fits in (
+                ("clip", self.clip, "a number above 0", 0 < self.clip < math.inf),
+                ("noise", self.noise, "a number above 0; without noise nothing is private", 0 < self.noise < math.inf),
+                ("answers", self.answers, "at least 1, or null for no end", self.answers is None or self.answers >= 1),
+                ("delta", self.delta, "a number in (0, 1), far below one over the number of sites", 0 < self.delta < 1),
+            )
+            if not fits
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What protects sites from each other and from the coordinator; nothing by default.
+
+    Args:
+        masked: sums alone are seen.
+        client_level: updates are clipped and noised at the site. With both, each site adds all of its noise, and the
+            sum is masked.
+    """
+
+    masked: Masked | None = None
+    client_level: ClientLevel | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether there is any."""
+        return self.masked is not None or self.client_level is not None

@@ -1,0 +1,149 @@
+"""Sites in threads whose updates go through :mod:`fedlit.privacy`: a transport of the least that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from federations import SHAPES, make_run
+from sites import hub_of
+
+from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.loopback import Channel, Hub, Loopback, in_threads
+from fedlit.exchange.rule import Update
+from fedlit.exchange.transport import Answer
+from fedlit.exchange.wire import pack, question_from, unpack
+from fedlit.privacy.coordinator import Gathering
+from fedlit.privacy.keys import advert, fingerprint, mask_key
+from fedlit.privacy.refusals import refuse
+from fedlit.privacy.settings import Privacy
+from fedlit.privacy.site import Guard
+from fedlit.run.run import Run
+
+SITES = ("ash", "birch", "cedar", "dune")
+SHAPES.setdefault("dune", (5, 3, 80))
+
+
+class Guarded(Loopback):
+    """A site that sends what its guard lets through."""
+
+    def __init__(self, channel: Channel, guard: Guard) -> None:
+        super().__init__(channel, guard.rule)
+        self.guard, self._met = guard, False
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        site = self.guard.site
+        if not self._met:
+            sharing = aggregation.sharing
+            refuse(self.guard.privacy, self.rule, sharing, len(sharing.names))
+            blueprint = aggregation._model(site)
+            start = blueprint.fresh(None)
+            self.guard.meet(self.share("privacy", {site: self.guard.offer()}), sharing, start)
+            self._met = True
+        sent = {}
+        for name, update in updates.items():
+            sent[name] = {"unfit": self.guard.unfit(number, update)}
+            if not sent[name]["unfit"]:
+                own = self.guard.send(number, update)
+                sent[name] |= {"state": own.state, "steps": own.steps}
+        heard = self._ask({"exchange": number, "measure": False, "updates": sent})
+        while "guard" in heard or "ask" in heard:
+            if "guard" in heard:
+                heard = self._ask(self.guard.answer(number, heard["guard"], partial(answer, site)))
+                continue
+            asked = question_from(heard["ask"][site])
+            self.guard.refuse_single(asked)
+            heard = self._ask({"answers": {site: answer(site, asked)}})
+        received = heard["received"].get(site, {})
+        self.guard.receive(number, received)
+        return Outcome({site: received}, tuple(heard["lost"]), heard["records"], heard["bytes"])
+
+
+class Gatherer(Hub):
+    """A hub that asks for sums.
+
+    Attributes:
+        heard: all that each site has sent in rounds, as it came.
+        spoil: changes what came: (number, site, message) → message.
+    """
+
+    privacy = Privacy()
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.heard: list[tuple[int, str, dict[str, Any]]] = []
+        self.spoil = lambda number, site, message: message
+        self.took: dict[int, tuple[str, ...]] = {}
+
+    def _round(self, channels: Mapping[str, Channel], said: Any, number: int, measure: bool) -> Outcome:
+        sent = {name: own for told in said.values() for name, own in told["updates"].items()}
+        lost = tuple(sorted(name for name, own in sent.items() if own["unfit"]))
+        fit = {name: own for name, own in sorted(sent.items()) if not own["unfit"]}
+
+        def put(asked: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            answers = {}
+            for site, question in asked.items():
+                channels[site].send_bytes(pack({"guard": question}))
+                message = self.spoil(number, site, unpack(channels[site].recv_bytes()))
+                self.heard.append((number, site, message))
+                answers[site] = message
+            return answers
+
+        if self.privacy.masked:
+            gathering = Gathering(self.privacy.masked, self.rule, self.sharing)
+            gathered = gathering.gather(number, list(fit), put)
+            updates, ask = gathered.updates, gathering.asking(number, list(fit), put, partial(self._ask, channels))
+            self.took[number] = gathered.took
+        else:
+            self.heard += [(number, name, own) for name, own in fit.items()]
+            updates = {
+                name: Update(own["state"], parameters=self.sharing.parameters[name]) for name, own in fit.items()
+            }
+            ask = partial(self._ask, channels)
+        aggregation = Aggregation(self.rule, self.seed, 1, self.sharing, self._blueprint, torch.device("cpu"))
+        outcome = aggregation(number, updates, ask, measure=False)
+        return Outcome(outcome.received, lost, outcome.records, outcome.bytes)
+
+
+def over_guards(
+    folder: Path, privacy: Privacy, *, hub: Gatherer | None = None, signed: bool = True, **options: Any
+) -> tuple[dict[str, Run], Gatherer, dict[str, Guard]]:
+    """Trained runs by client, the hub, and guards by client."""
+    clients = options.pop("clients", SITES)
+    registered = {site: ec.generate_private_key(ec.SECP384R1()) for site in clients}
+    peers = None
+    if signed:
+        keys = {site: mask_key(_folder(folder, site) / "mask.key") for site in clients}
+        peers = {site: fingerprint(advert(site, "made", keys[site], registered[site])["key"]) for site in clients}
+    if hub is None:
+        hub = gatherer(folder, privacy, clients=clients, **options)
+    guards: dict[str, Guard] = {}
+
+    def site(name: str, channel: Channel) -> Run:
+        guards[name] = Guard(name, privacy, hub.rule, _folder(folder, name), "made", registered[name], peers)
+        transport = Guarded(channel, guards[name])
+        run = make_run(folder / name, clients=(name,), transport=transport, **options)
+        run.fit(quiet=True)
+        return run
+
+    return in_threads(hub, {name: partial(site, name) for name in clients}), hub, guards
+
+
+def gatherer(folder: Path, privacy: Privacy, **options: Any) -> Gatherer:
+    """A hub of such a federation."""
+    plain = hub_of(make_run(folder / "hub", **options))
+    found = Gatherer(plain.rule, plain.seed, plain.minimum, plain._client)
+    found.privacy = privacy
+    return found
+
+
+def _folder(folder: Path, site: str) -> Path:
+    own = folder / site / "privacy"
+    own.mkdir(parents=True, exist_ok=True)
+    return own

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save
+from scipy.optimize import brentq
+from scipy.stats import chi2, kstest, norm
+from torch import Tensor
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.privacy import client_level
+from fedlit.privacy.client_level import Noised, clipped, epsilon, gaussian, length, noise_to_signal, told
+from fedlit.privacy.settings import ClientLevel, Masked
+
+
+def exact(noise: float, rounds: int, delta: float, distance: float = 2.0) -> float:
+    """ε of the Gaussian mechanism in closed form (Balle and Wang 2018, Theorem 8); so many rounds are one of √rounds
+    times the distance (Dong et al. 2019).
+    """
+    mu = distance * math.sqrt(rounds) / noise
+    return float(
+        brentq(
+            lambda own: norm.cdf(mu / 2 - own / mu) - math.exp(own + norm.logcdf(-mu / 2 - own / mu)) - delta,
+            0,
+            mu * mu + 20 * mu,
+        )
+    )
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 1), (20.0, 1), (4.0, 30), (0.5, 30), (30.0, 1000)])
+def test_epsilon_is_above_the_exact_one_and_close(noise: float, rounds: int) -> None:
+    for absent, distance in ((False, 2.0), (True, 1.0)):
+        found = epsilon([noise] * rounds, 1e-5, absent=absent)
+        closed = exact(noise, rounds, 1e-5, distance)
+        assert closed <= found <= 1.15 * closed
+    # Rényi's of order α is α T d² / (2 σ²); by Canonne, Kamath and Steinke 2020, Prop. 12, ε is at most
+    orders = np.linspace(1.001, 200, 200_000)
+    bound = orders * rounds * (2 / noise) ** 2 / 2 + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1)
+    assert epsilon([noise] * rounds, 1e-5) == pytest.approx(bound.min(), rel=0.02)
+
+
+def test_epsilon_of_other_noises_and_of_nothing() -> None:
+    assert epsilon([], 1e-5) == 0
+    assert epsilon([2.0, 3.0], 1e-5) == epsilon([3.0, 2.0], 1e-5)
+    assert epsilon([3.0, 3.0], 1e-5) < epsilon([2.0, 3.0], 1e-5) < epsilon([2.0, 2.0], 1e-5)
+
+
+def test_told_says_all_of_it_as_data() -> None:
+    said = told(ClientLevel(clip=0.5, noise=2.0), rounds=30, sites=3, values=2_500)
+    assert said["epsilon"] == epsilon([2.0] * 30, 1e-5) > said["epsilon_absent"] > 0
+    assert said["noise_to_signal"] == noise_to_signal(2_500, 3, 2.0) == pytest.approx(57.7, abs=0.1)
+    assert len(said["not_covered"]) == 7 and "coordinator" in said["unit"]
+
+
+def test_the_noise_to_signal_is_that_of_drawn_means() -> None:
+    drawn = torch.stack([gaussian(40_000, 0.7) for _ in range(5)]).mean(0)
+    assert float(drawn.norm()) == pytest.approx(noise_to_signal(40_000, 5, 0.7), rel=0.03)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), st.floats(1e-3, 1e6))
+def test_clipping_is_exact(values: list[float], clip: float) -> None:
+    update = {"a": torch.tensor(values).double(), "b": torch.tensor([[1.0]]).double()}
+    short = clipped(update, clip)
+    assert length(short) <= clip * (1 + 1e-12)
+    if length(update) <= clip:
+        assert all(torch.equal(short[name], update[name]) for name in update)
+    else:
+        assert length(short) == pytest.approx(clip, rel=1e-12)
+        for name in update:
+            assert torch.allclose(short[name] * (length(update) / clip), update[name], rtol=1e-12)
+
+
+def test_noise_is_normal_of_its_variance_and_never_the_same() -> None:
+    count = 100_000
+    drawn, other = gaussian(count, 3.0).numpy(), gaussian(count, 3.0).numpy()
+    assert 1e-6 < chi2.cdf(float((drawn**2).sum()) / 9, count) < 1 - 1e-6
+    assert kstest(drawn / 3, "norm").pvalue > 1e-6
+    assert abs(np.corrcoef(drawn, other)[0, 1]) < 6 / math.sqrt(count)
+    torch.manual_seed(8)
+    before = torch.get_rng_state()
+    assert not torch.equal(gaussian(5, 1.0), gaussian(5, 1.0)) and torch.equal(torch.get_rng_state(), before)
+
+
+def made(count: int = 20_000) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    random = torch.Generator().manual_seed(8)
+    before = {"w": torch.randn(count, generator=random), "b": torch.randn(2, 2, generator=random).double()}
+    return {name: own + 0.01 for name, own in before.items()}, before
+
+
+def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviation(tmp_path: Path) -> None:
+    state, before = made()
+    sent = Noised(tmp_path, ClientLevel(clip=0.5, noise=0.2)).answer(0, state, before)
+    short = clipped({name: state[name].double() - before[name].double() for name in state}, 0.5)
+    assert length(short) == pytest.approx(0.5)
+    noise = torch.cat([(sent[name].double() - before[name].double() - short[name]).reshape(-1) for name in state])
+    assert 1e-6 < chi2.cdf(float(noise.square().sum()) / 0.1**2, len(noise)) < 1 - 1e-6
+    assert kstest(noise.numpy() / 0.1, "norm").pvalue > 1e-6
+    assert {name: own.dtype for name, own in sent.items()} == {name: own.dtype for name, own in state.items()}
+
+
+def test_an_answer_is_repeated_byte_for_byte_and_a_round_begun_anew_counts_again(tmp_path: Path) -> None:
+    state, before = made()
+    level = ClientLevel(clip=0.5, noise=2.0)
+    noised = Noised(tmp_path, level)
+    first = noised.answer(0, state, before)
+    again = Noised(tmp_path, level)  # killed and started again; what it learnt in between is of no matter
+    assert save(again.answer(0, {name: own + 1 for name, own in state.items()}, before)) == save(first)
+    assert again.spent == epsilon([2.0], 1e-5)
+    anew = again.answer(0, state, {name: own + 1 for name, own in before.items()})  # other tensors were received
+    assert not torch.equal(anew["w"], first["w"])
+    again.answer(1, state, before)
+    assert Noised(tmp_path, level).spent == epsilon([2.0] * 3, 1e-5)
+    again.forget(1)
+    assert len(list(tmp_path.glob("noised-*.safetensors"))) == 1 and again.spent == epsilon([2.0] * 3, 1e-5)
+
+
+def test_an_answer_is_counted_and_whole_on_disk_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, before = made(10)
+    noised, write = Noised(tmp_path, ClientLevel(clip=0.5, noise=2.0)), client_level.write_whole
+
+    def full(path: Path, content: bytes) -> None:
+        write(path.with_suffix(".part"), content[:10])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(client_level, "write_whole", full)
+    with pytest.raises(OSError):
+        noised.answer(0, state, before)
+    monkeypatch.undo()
+    again = Noised(tmp_path, noised.settings)
+    assert again.spent == epsilon([2.0], 1e-5)  # though nothing was sent
+    sent = again.answer(0, state, before)
+    assert again.spent == epsilon([2.0] * 2, 1e-5)
+    assert save(Noised(tmp_path, noised.settings).answer(0, state, before)) == save(sent)
+
+
+def test_what_has_no_promise_is_refused(tmp_path: Path) -> None:
+    noised = Noised(tmp_path, ClientLevel(clip=0.5, noise=2.0))
+    one = {"w": torch.ones(2)}
+    for state, before, message in (
+        ({"n": torch.ones(2).long()}, {"n": torch.ones(2).long()}, "n: expected floating-point numbers"),
+        (one, {}, "w: expected to have received it before, .*found nothing"),
+        (one, {"w": torch.ones(3)}, r"found torch.float32 of shape \(3,\)"),
+        ({"w": torch.tensor([1.0, math.nan])}, one, "expected finite numbers"),
+    ):
+        with pytest.raises(RunError, match=message):
+            noised.answer(0, state, before)
+    assert not noised.journal.entries
+
+
+def test_a_site_gives_no_more_answers_than_were_agreed_whoever_asks(tmp_path: Path) -> None:
+    state, before = made(10)
+    level = ClientLevel(clip=0.5, noise=2.0, answers=2)
+    Noised(tmp_path, level).answer(0, state, before)
+    again = Noised(tmp_path, level)
+    for _ in range(3):
+        again.answer(1, state, before)
+    with pytest.raises(RunError, match=r"expected at most 2 noised answers of this site .*nothing was sent"):
+        again.answer(2, state, before)
+    assert again.spent == epsilon([2.0] * 2, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ClientLevel(clip=0, noise=1), "clip: expected a number above 0, found 0"),
+        (lambda: ClientLevel(clip=1, noise=0), "noise: .*without noise nothing is private"),
+        (lambda: ClientLevel(clip=1, noise=1, delta=1), r"delta: expected a number in \(0, 1\)"),
+        (lambda: Masked(bits=60), "bits: expected 8 to 52 binary digits, found 60"),
+        (lambda: ClientLevel(clip=1, noise=1, answers=0), "answers: expected at least 1"),
+        (lambda: Masked(least=2), "least: expected at least 3 sites, found 2"),
+        (lambda: Masked(norm=0), "norm: expected a number above 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()  # type: ignore[operator]

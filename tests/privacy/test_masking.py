@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import Tensor
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.privacy.fixed import decoded, encoded, largest, tolerance
+from fedlit.privacy.journal import Journal
+from fedlit.privacy.keys import public_of
+from fedlit.privacy.layout import GROUP, Layout
+from fedlit.privacy.masking import Masker, sum_of
+from fedlit.privacy.streams import derived, stream
+from fedlit.sharing import form_of
+
+SITES = ("ash", "birch", "cedar", "dune")
+KEYS = {site: X25519PrivateKey.generate() for site in SITES}
+PUBLICS = {site: public_of(key) for site, key in KEYS.items()}
+
+
+def maskers(folder: Path, bits: int = 32, federation: str = "made") -> dict[str, Masker]:
+    return {
+        site: Masker(site, KEYS[site], PUBLICS, federation, Journal(folder / f"{site}.jsonl"), bits) for site in SITES
+    }
+
+
+def states(count: int = 50, seed: int = 8) -> dict[str, dict[str, Tensor]]:
+    random = torch.Generator().manual_seed(seed)
+    drawn = {
+        site: {"w": torch.randn(count, 3, generator=random), "b": torch.randn(1, generator=random)} for site in SITES
+    }
+    drawn["dune"].pop("b")
+    return drawn
+
+
+def layout_of(own: Mapping[str, Mapping[str, Tensor]], *, by_rows: bool = False) -> Layout:
+    names = {name for state in own.values() for name in state}
+    owners = {name: tuple(site for site in own if name in own[site]) for name in names}
+    return Layout(owners, {name: form_of(own[owners[name][0]][name]) for name in names}, by_rows)
+
+
+def test_the_mean_is_the_mean_to_the_stated_tolerance_by_rows_too(tmp_path: Path) -> None:
+    own = states()
+    own["dune"]["b"] = torch.randn(1)
+    rows = dict(zip(SITES, (3, 500, 70_000, 8), strict=True))
+    for by_rows in (False, True):
+        layout, site = layout_of(own, by_rows=by_rows), maskers(tmp_path)
+        number = int(by_rows)
+        sent = {name: site[name].mask(number, 0, layout, own[name], rows[name]) for name in SITES}
+        total = sum_of(layout, sent, {name: site[name].open(number, 0) for name in SITES})
+        weight = {name: rows[name] if by_rows else 1 for name in SITES}
+        assert total.weights == dict.fromkeys("wb", sum(weight.values()))
+        for name in "wb":
+            exact = sum(own[one][name].double() * weight[one] for one in SITES) / sum(weight.values())
+            most = max(float(own[one][name].abs().max()) * weight[one] for one in SITES)
+            error = (total.sums[name] / total.weights[name] - exact).abs().max()
+            assert float(error) <= tolerance(32, 4, sum(weight.values()), most)
+            assert torch.equal(total.mean(layout.forms)[name], (total.sums[name] / total.weights[name]).float())
+
+
+def test_a_tensor_of_some_sites_is_summed_over_these_and_whole_numbers_exactly(tmp_path: Path) -> None:
+    own = states()
+    counts = {
+        site: torch.randint(-(2**40), 2**40, (2, 2), generator=torch.Generator().manual_seed(k))
+        for k, site in enumerate(SITES)
+    }
+    own = {site: {**own[site], "n": counts[site]} for site in SITES}
+    layout, site = layout_of(own), maskers(tmp_path)
+    sent = {name: site[name].mask(0, 0, layout, own[name]) for name in SITES}
+    assert {name: form_of(value) for name, value in sent["dune"].items()} == layout.of("dune")
+    assert "b" not in sent["dune"]
+    total = sum_of(layout, sent, {name: site[name].open(0, 0) for name in SITES})
+    assert torch.equal(total.sums["n"], torch.stack(list(counts.values())).sum(0))
+    exact = torch.stack([own[one]["b"].double() for one in SITES[:3]]).sum(0)
+    assert total.weights["b"] == 3 and float((total.sums["b"] - exact).abs()) <= 3 * 0.5 * 2.0**-32
+
+
+def test_what_is_sent_is_uniform_and_new_each_round_and_attempt_and_federation(tmp_path: Path) -> None:
+    own = {site: {"w": torch.full((30_000,), 0.25)} for site in SITES}
+    layout = layout_of(own)
+    rounds = [
+        maskers(tmp_path)["ash"].mask(number, attempt, layout, own["ash"])["w"]
+        for number, attempt in ((0, 0), (0, 1), (1, 0))
+    ]
+    rounds.append(maskers(tmp_path / "..", federation="other")["ash"].mask(0, 0, layout, own["ash"])["w"])
+    for sent in rounds:
+        found = sent.numpy().view(np.uint8).reshape(-1, 8)
+        for place in range(8):  # each byte of the words by itself
+            assert chisquare(np.bincount(found[:, place], minlength=256)).pvalue > 1e-6
+    for first in range(4):
+        for second in range(first):
+            assert not (rounds[first] == rounds[second]).any()
+            difference = (rounds[first] - rounds[second]).numpy().view(np.uint8).reshape(-1, 8)
+            assert chisquare(np.bincount(difference[:, 7], minlength=256)).pvalue > 1e-6
+
+
+def test_masks_alone_hide_until_all_have_opened(tmp_path: Path) -> None:
+    """The sum of all messages without one opening is a uniform draw, too."""
+    own = {site: {"w": torch.zeros(30_000)} for site in SITES}
+    layout, site = layout_of(own), maskers(tmp_path)
+    total = sum(site[name].mask(0, 0, layout, own[name])["w"] for name in SITES).numpy().view(np.uint64)
+    for name in SITES[:3]:
+        seed = bytes(site[name].open(0, 0).tolist())
+        total = total - stream(seed, 0, 30_001)[1:]
+    assert chisquare(np.bincount((total >> np.uint64(56)).astype(int), minlength=256)).pvalue > 1e-6
+
+
+def test_the_stream_is_aes_and_the_keys_are_hkdf() -> None:
+    secret, info = bytes(range(32)), b"round 3"
+    extracted = hmac.digest(bytes(32), secret, hashlib.sha256)  # RFC 5869, once by hand
+    assert derived(secret, info) == hmac.digest(extracted, info + b"\x01", hashlib.sha256)
+    block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
+    counted = b"".join(block.update((5 << 64 | place).to_bytes(16, "big")) for place in range(3))
+    assert stream(secret, 5, 6).astype("<u8").tobytes() == counted
+
+
+def test_two_sites_agree_on_the_key_of_rfc_7748(tmp_path: Path) -> None:
+    private = {
+        "ash": "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
+        "birch": "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
+    }
+    secret = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
+    keys = {site: X25519PrivateKey.from_private_bytes(bytes.fromhex(own)) for site, own in private.items()}
+    publics = {site: public_of(key) for site, key in keys.items()}
+    ends = f"label ash {publics['ash'].hex()} birch {publics['birch'].hex()}".encode()
+    for site, peer in (("ash", "birch"), ("birch", "ash")):
+        masker = Masker(site, keys[site], publics, "made", Journal(tmp_path / site))
+        assert masker._shared(peer, b"label") == derived(secret, ends)
+
+
+def test_a_site_that_leaves_costs_a_repetition_and_tells_nothing(tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    own = {name: {"w": own[name]["w"]} for name in SITES}
+    whole, rest = layout_of(own), layout_of({name: own[name] for name in SITES[:3]})
+    first = {name: site[name].mask(4, 0, whole, own[name]) for name in SITES}
+    second = {name: site[name].mask(4, 1, rest, own[name]) for name in SITES[:3]}
+    total = sum_of(rest, second, {name: site[name].open(4, 1) for name in SITES[:3]})
+    exact = sum(own[name]["w"].double() for name in SITES[:3])
+    assert float((total.sums["w"] - exact).abs().max()) <= 3 * 0.5 * 2.0**-32
+    # dune's message of the first attempt came late: nobody but dune opens that attempt any more
+    for name in SITES[:3]:
+        with pytest.raises(RunError, match=r"expected to open the last attempt .*attempt 1, found attempt 0"):
+            site[name].open(4, 0)
+    assert site["dune"].open(4, 0) is not None
+    # and with what was opened, the first attempt's sum is no sum
+    opened = {name: site[name].open(4, 1) for name in SITES[:3]} | {"dune": site["dune"].open(4, 0)}
+    with pytest.raises(RunError, match="masks that cancel over ash, birch, cedar, dune"):
+        sum_of(whole, first, opened)
+
+
+def test_a_round_that_is_opened_is_not_repeated_over_others_even_after_a_restart(tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    own = {name: {"w": own[name]["w"]} for name in SITES}
+    whole, rest = layout_of(own), layout_of({name: own[name] for name in SITES[:3]})
+    sent = site["ash"].mask(4, 0, whole, own["ash"])
+    seed = site["ash"].open(4, 0)
+    again = maskers(tmp_path)["ash"]  # the process was killed and started again
+    assert all(torch.equal(value, sent[name]) for name, value in again.mask(4, 0, whole, own["ash"]).items())
+    assert torch.equal(again.open(4, 0), seed)
+    for attempt, over in ((1, whole), (1, rest), (0, rest)):
+        with pytest.raises(RunError, match=r"round 5: 'ash': expected no attempt \d, for"):
+            again.mask(4, attempt, over, own["ash"])
+    # from an earlier checkpoint, with new keys
+    key = X25519PrivateKey.generate()
+    anew = Masker("ash", key, {**PUBLICS, "ash": public_of(key)}, "made", Journal(tmp_path / "ash.jsonl"))
+    with pytest.raises(RunError, match="expected no attempt 0, for its sum over ash, birch, cedar, dune was opened"):
+        anew.mask(4, 0, rest, own["ash"])
+    assert not torch.equal(anew.mask(4, 0, whole, own["ash"])["w"], sent["w"])
+
+
+def test_one_mask_hides_one_value_alone(tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    layout = layout_of(own)
+    site["ash"].mask(0, 1, layout, own["ash"])
+    with pytest.raises(RunError, match="masked with other values"):
+        site["ash"].mask(0, 1, layout, {**own["ash"], "b": own["ash"]["b"] + 1})
+    with pytest.raises(RunError, match="attempt 1 was begun"):
+        site["ash"].mask(0, 0, layout, own["ash"])
+
+
+def test_answers_are_summed_over_the_same_sites_for_ever(tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    own = {name: {"w": own[name]["w"]} for name in SITES}
+    whole, rest = layout_of(own), layout_of({name: own[name] for name in SITES[:3]})
+    site["ash"].mask(0, 0, whole, own["ash"], question=0)
+    site["ash"].open(0, 0, question=0)
+    site["ash"].mask(0, 0, whole, own["ash"], question=1)
+    with pytest.raises(RunError, match="a question can be put twice, and the difference would be the answer of one"):
+        site["ash"].mask(3, 0, rest, own["ash"], question=0)
+
+
+@pytest.mark.parametrize("wrong", ["noise", "zeros", "another round", "a bit", "another list"])
+def test_a_message_that_was_replaced_is_found(wrong: str, tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    layout = layout_of(own)
+    sent = {name: site[name].mask(1, 0, layout, own[name]) for name in SITES}
+    other = layout_of({name: {**own[name], "w": own[name]["w"][:4]} for name in SITES})
+    replaced = {
+        "noise": lambda: {name: torch.randint_like(value, 2**62) for name, value in sent["ash"].items()},
+        "zeros": lambda: {name: torch.zeros_like(value) for name, value in sent["ash"].items()},
+        "another round": lambda: site["ash"].mask(2, 0, layout, own["ash"]),
+        "a bit": lambda: {**sent["ash"], f"{GROUP}0": sent["ash"][f"{GROUP}0"] + 1},
+        "another list": lambda: site["ash"].mask(2, 0, other, {**own["ash"], "w": own["ash"]["w"][:4]}),
+    }[wrong]()
+    opened = {name: site[name].open(1 if name != "ash" else (2 if "another" in wrong else 1), 0) for name in SITES}
+    expected = "tensors that were agreed" if wrong == "another list" else "masks that cancel"
+    with pytest.raises(RunError, match=expected):
+        sum_of(layout, {**sent, "ash": replaced}, opened)
+
+
+def test_what_cannot_be_summed_is_refused_by_name_before_it_leaves(tmp_path: Path) -> None:
+    own, site = states(), maskers(tmp_path)
+    layout = layout_of(own)
+    limit = largest(32, 3)
+    for value, found in (
+        (float("nan"), "not finite"),
+        (float("inf"), "not finite"),
+        (limit * 1.01, "where 3.579e.08 is"),
+    ):
+        with pytest.raises(RunError, match=rf"'ash': b: expected numbers that can be summed, found .*{found}"):
+            site["ash"].mask(0, 0, layout, {**own["ash"], "b": torch.tensor([value])})
+    with pytest.raises(RunError, match=r"'ash': b: expected float32 of shape \(1,\), as agreed, found torch.float64"):
+        site["ash"].mask(0, 0, layout, {**own["ash"], "b": torch.zeros(1).double()})
+    assert not site["ash"].journal.entries
+    with pytest.raises(ConfigError, match="b: expected at least 3 sites that have it and take part, found ash, birch"):
+        layout_of({name: own[name] for name in ("ash", "birch", "dune")})
+    # ash, birch, cedar and all: the difference is the rows of dune
+    with pytest.raises(ConfigError, match="they tell those of dune"):
+        layout_of(own, by_rows=True)
+
+
+def test_a_key_that_was_swapped_is_no_key(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="expected the others to know its own key"):
+        Masker("ash", X25519PrivateKey.generate(), PUBLICS, "made", Journal(tmp_path / "ash.jsonl"))
+    small = Masker("ash", KEYS["ash"], {**PUBLICS, "birch": bytes(32)}, "made", Journal(tmp_path / "ash.jsonl"))
+    own = states()
+    with pytest.raises(RunError, match="site 'birch': expected a public key for masks"):
+        small.mask(0, 0, layout_of(own), own["ash"])
+
+
+def test_a_journal_survives_a_line_that_was_not_finished(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "own.jsonl")
+    journal.add({"round": "1"})
+    journal.add({"round": "2"})
+    journal.path.write_bytes(journal.path.read_bytes()[:-4])
+    again = Journal(journal.path)
+    assert again.entries == [{"round": "1"}]
+    again.add({"round": "3"})
+    assert Journal(journal.path).entries == [{"round": "1"}, {"round": "3"}]
+    assert journal.path.stat().st_mode & 0o077 == 0
+    journal.path.write_text("what\n{}\n")
+    with pytest.raises(RunError, match="line 1: expected what fedlit has written"):
+        Journal(journal.path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-1e5, 1e5, width=32), min_size=4, max_size=4), min_size=3, max_size=6),
+    st.integers(8, 40),
+)
+def test_fixed_point_is_within_half_a_unit_and_free_of_order(rows: list[list[float]], bits: int) -> None:
+    parts = [encoded(torch.tensor(own), bits, len(rows)) for own in rows]
+    total, other = np.sum(parts, 0, dtype=np.uint64), np.sum(parts[::-1], 0, dtype=np.uint64)
+    exact = np.array(rows, np.float64).sum(0)
+    assert np.array_equal(total, other)
+    error = np.abs(decoded(total, bits, torch.float32).numpy() - exact)
+    assert (error <= len(rows) * tolerance(bits, len(rows), magnitude=np.abs(rows).max()) + 1e-12).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=5))
+def test_whole_numbers_are_summed_exactly(values: list[int]) -> None:
+    words = sum((encoded(torch.tensor([own]), 32, 4) for own in values[:4]), np.zeros(1, np.uint64))
+    assert decoded(words, 32, torch.int64).item() == sum(values[:4])
