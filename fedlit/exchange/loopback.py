@@ -216,24 +216,30 @@ class Hub:
                 "rule remembered; resume from another checkpoint, or start anew"
             )
         sent = {name: own for told in said.values() for name, own in told["updates"].items()}
-        outcome = self.aggregate(number, sent, lambda asked: self._ask(channels, asked), measure=measure)
+        updates = self.updates_of(sent)
+        outcome = self.aggregate(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
         self._next = number + 1
         self._remembered[self._next] = deepcopy(self.rule.state_dict())
         return outcome
 
-    def aggregate(self, number: int, sent: Mapping[str, Mapping[str, Any]], ask: Ask, *, measure: bool) -> Outcome:
+    def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
+        """Updates as they came: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
+        return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
+
+    def aggregate(
+        self, number: int, updates: Mapping[str, Update], ask: Ask, *, measure: bool, minimum: int | None = None
+    ) -> Outcome:
         """One round.
 
         Args:
             number: exchanges before it.
-            sent: client → its update as a message (see :func:`fedlit.exchange.wire.update_to`).
+            updates: by client.
             ask: asks clients.
             measure: whether drift is measured.
+            minimum: of clients with a finite update; the exchange's if None.
         """
-        updates = {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
-        aggregation = Aggregation(
-            self.rule, self.seed, self.minimum, self.sharing, self._blueprint, torch.device("cpu")
-        )
+        least = self.minimum if minimum is None else minimum
+        aggregation = Aggregation(self.rule, self.seed, least, self.sharing, self._blueprint, torch.device("cpu"))
         return aggregation(number, updates, ask, measure=measure)
 
     def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
+from fedlit.institutions.federation import privacy_settings
+from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing, form_of, offer
 from fedlit.spec import ClientSpec
 
@@ -41,15 +43,17 @@ _OWN = (
 """Keys that each site may have its own way."""
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: Run, privacy: Privacy) -> dict[str, Any]:
     """Key → value of all that must be the same at all sites, as JSON; versions among them.
 
     Args:
         run: a site's, or the coordinator's.
+        privacy: what protects sites.
     """
     own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
     versions = {"version.fedlit": version("fedlit"), "version.torch": torch.__version__.partition("+")[0]}
-    told: dict[str, Any] = json.loads(json.dumps({**own, **versions}, default=str, sort_keys=True))
+    whole = {**own, **privacy_settings(privacy), **versions}
+    told: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
     return told
 
 
@@ -98,7 +102,9 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
             )
 
 
-def check_update(message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any) -> None:
+def check_update(
+    message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any, *, masked: bool = False
+) -> None:
     """Let a site's update pass that is as planned.
 
     Args:
@@ -106,6 +112,7 @@ def check_update(message: Mapping[str, Any], site: str, sharing: Sharing, manife
         site: its name; it is its client's name, too.
         sharing: what is federated.
         manifest: what the site told of what it publishes: ``published``: name → (dtype, shape).
+        masked: whether nothing of it may be there: sums are asked for.
 
     Raises:
         RunError: another client's update, tensors that nobody planned, or too few.
@@ -116,7 +123,7 @@ def check_update(message: Mapping[str, Any], site: str, sharing: Sharing, manife
     for name, update in updates.items():
         if not isinstance(update, dict) or set(update) != {"state", "published", "rows", "steps"}:
             raise RunError("expected an update of state, published, rows and steps, found something else")
-        names = sharing.names.get(name, ())
+        names = sharing.names.get(name, ()) if not masked else ()
         check_state(update["state"], {key: sharing.forms[key] for key in names}, "update")
         if missing := [key for key in names if key not in update["state"]]:
             raise RunError(f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is missing")

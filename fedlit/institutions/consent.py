@@ -143,6 +143,8 @@ class Consent:
             self.terms = replace(self.terms, facts={**self.terms.facts, topic: facts}, tensors=wider, aligned=False)
             self._renew(self.terms)
             return
+        if topic == "privacy" and self.terms.protection:
+            return  # settings that the terms have, and a public key
         if topic in _OF_TENSORS and topic in self.terms.facts:
             return  # it follows from the tensors, which were agreed to
         if not _within(json.loads(json.dumps(facts)), json.loads(json.dumps(agreed, default=str))):
@@ -151,17 +153,26 @@ class Consent:
                 "check, and accept again"
             )
 
-    def check_update(self, state: Forms, published: Forms) -> None:
+    def check_update(self, state: Forms, published: Forms, *, masked: bool = False) -> None:
         """Refuse tensors that were not agreed to.
+
+        Args:
+            state: name → form.
+            published: of what is beside it.
+            masked: whether they are words under masks, sums of weights and of answers among them.
 
         Raises:
             RunError: names them.
         """
         known, beside = set(self.terms.tensors), set(self.terms.published)
         strange = [name for name in state if name.partition("@")[0] not in known]
+        strange = [name for name in strange if not (masked and self._of_sums(name))]
         strange += [name for name in published if name not in beside]
         if strange:
             raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
+
+    def _of_sums(self, name: str) -> bool:
+        return name.startswith("sum/") or bool(self.terms.questions)
 
     def check_question(self, question: Question) -> None:
         """Refuse a question of a kind that was not agreed to.

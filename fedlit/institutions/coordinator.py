@@ -20,6 +20,7 @@ from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.loopback import Hub
 from fedlit.exchange.rule import Rule
 from fedlit.institutions.agreed import settings_of, wrong_settings
+from fedlit.institutions.federation import plain_federation, privacy_of
 from fedlit.institutions.hub import Patience, SitesHub
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
@@ -45,7 +46,8 @@ class NoTables(Source):
 
 def run_of(federation: Path) -> Run:
     """The run of a federation's configuration, without tables: its rule, its seed, its settings."""
-    return load(str(federation.absolute()), "--data.source=fedlit.institutions.coordinator.NoTables")
+    with plain_federation(federation) as plain:
+        return load(str(plain), "--data.source=fedlit.institutions.coordinator.NoTables")
 
 
 def minimum_of(minimum: float, sites: int) -> int:
@@ -105,7 +107,8 @@ def coordinate(
     )
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     journal = Journal(state, sites, start)
-    settings = settings_of(run)
+    privacy = privacy_of(federation)
+    settings = settings_of(run, privacy)
     if journal.begun:
         (known,) = list(journal.told.get("settings", {sites[0]: {sites[0]: settings}}).values())[:1]
         if wrong := wrong_settings(next(iter(known.values())), settings):
@@ -114,8 +117,9 @@ def coordinate(
                 f"back, or move {state} away and let all sites begin anew"
             )
         _log.info("goes on with round %d", journal.number + 1)
-    limit = Patience(patience, minimum_of(minimum, len(sites)), repeat)
-    own = SitesHub(hub, line, journal, settings, limit, partial(_report, _Progress(state, _epochs(run))))
+    least = minimum_of(minimum, len(sites))
+    limit = Patience(patience, max(least, privacy.masked.least) if privacy.masked else least, repeat)
+    own = SitesHub(hub, line, journal, settings, limit, partial(_report, _Progress(state, _epochs(run))), privacy)
     own.run()
     result = {
         "rounds": max(journal.number, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,8 @@ from fedlit.institutions.agreed import check_update, wrong_settings
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
 from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
+from fedlit.privacy.coordinator import Gathering
+from fedlit.privacy.settings import Privacy
 
 __all__ = ["Patience", "SitesHub"]
 
@@ -61,6 +63,7 @@ class SitesHub:
         settings: the coordinator's own: key → value; every site must have the same.
         patience: when a round goes on without a site.
         report: is told how far the federation is.
+        privacy: what protects sites.
 
     Attributes:
         refused: site → why its last message was not taken.
@@ -76,9 +79,10 @@ class SitesHub:
         settings: Mapping[str, Any],
         patience: Patience,
         report: Callable[[SitesHub], None] = lambda hub: None,
+        privacy: Privacy | None = None,
     ) -> None:
         self.hub, self.line, self.journal, self.settings = hub, line, journal, settings
-        self.patience, self._report = patience, report
+        self.patience, self._report, self.privacy = patience, report, privacy or Privacy()
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
         self.away: set[str] = set()
@@ -196,7 +200,8 @@ class SitesHub:
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found those of {sorted(facts or ())}")
         if round_of(key) is not None and "answers" not in message:
-            check_update(message, site, self.hub.sharing, self.journal.told.get("manifest", {}).get(site, {}))
+            manifest = self.journal.told.get("manifest", {}).get(site, {})
+            check_update(message, site, self.hub.sharing, manifest, masked=self.privacy.masked is not None)
         return message
 
     def _refuse(self, site: str, reason: str) -> None:
@@ -219,7 +224,8 @@ class SitesHub:
                 "the same table and settings, or let all begin anew",
             )
             return
-        self._send(site, {"to": share_key(topic), "reply": {"facts": _merged(told)}})
+        reply = {"facts": _merged(told), "federation": self.journal.name}
+        self._send(site, {"to": share_key(topic), "reply": reply})
 
     def _stand(self, site: str, key: str) -> None:
         """Which round a site may take part in that begins, or begins again."""
@@ -340,7 +346,8 @@ class SitesHub:
         self.hub.tell(topic, said)
         self.journal.tell(topic, said)
         self._bound()
-        self._reply_all(share_key(topic), {site: {"facts": _merged(said)} for site in self.sites})
+        told = {"facts": _merged(said), "federation": self.journal.name}
+        self._reply_all(share_key(topic), dict.fromkeys(self.sites, told))
 
     def _bound(self) -> None:
         """How many bytes a message may have, once it is known what travels."""
@@ -351,30 +358,44 @@ class SitesHub:
 
     def _round(self) -> None:
         number, present = self.journal.number, dict(sorted(self.waiting.items()))
-        updates = {name: own for message in present.values() for name, own in message["updates"].items()}
         self._asking = {}
         try:
-            outcome = self.hub.aggregate(number, updates, self._ask, measure=True)
+            outcome, took = self._aggregate(number, present)
         finally:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
         replies = {site: self._reply(site, outcome, records) for site in self.sites}
-        self.journal.close(list(present), replies, self.hub.rule.state_dict())
+        self.journal.close(took, replies, self.hub.rule.state_dict())
         for name in outcome.lost:
-            _log.warning("round %d: the update of %s was not finite and is left out", number + 1, name)
-        after = {site: {**reply, "next": self.journal.after(number, site)} for site, reply in replies.items()}
+            why = present[name].get("unfit") or "its update was not finite"
+            _log.warning("round %d: %s is left out: %s", number + 1, name, why)
         if number >= 0:
-            seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in present]
+            seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in took]
             _log.info(
                 "round %d: %s%s; %.1f s, %s bytes",
                 number + 1,
-                ", ".join(present),
+                ", ".join(took),
                 f" (without {', '.join(away)})" if away else "",
                 seconds,
                 f"{self.bytes - self._counted:,}",
             )
         self._begun, self._counted = time.monotonic(), self.bytes
-        self._reply_all(round_key(number), {site: after[site] for site in present})
+        after = {site: {**replies[site], "next": self.journal.after(number, site)} for site in took}
+        self._reply_all(round_key(number), after)
+
+    def _aggregate(self, number: int, present: Mapping[str, Mapping[str, Any]]) -> tuple[Outcome, list[str]]:
+        """What comes of a round, and who took part."""
+        sent = {name: own for message in present.values() for name, own in message["updates"].items()}
+        unfit = tuple(site for site, message in present.items() if message.get("unfit"))
+        if self.privacy.masked is None:
+            outcome = self.hub.aggregate(number, self.hub.updates_of(sent), self._ask, measure=True)
+            return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
+        gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing)
+        gathered = gathering.gather(number, list(sent), self._put_masked)
+        left = [site for site in present if site not in sent or site in gathered.took]
+        ask = gathering.asking(number, list(gathered.took), self._put_masked, self._ask)
+        outcome = self.hub.aggregate(number, gathered.updates, ask, measure=False, minimum=1)
+        return replace(outcome, lost=unfit), left
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
         """What a site receives; what was measured of the other sites is not its business."""
@@ -392,25 +413,38 @@ class SitesHub:
     # ------------------------------------------------------------------ what a rule asks within a round
 
     def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        found = self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()}, for_ever=True)
+        return dict(found)
+
+    def _put_masked(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Ask for parts of a sum; None of a site that stays away."""
+        return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()}, for_ever=False)
+
+    def _put_all(self, questions: Mapping[str, Mapping[str, Any]], *, for_ever: bool) -> dict[str, Any]:
         assert self._asking is not None
         numbers = {}
         for site, question in questions.items():
             own = self._asking.setdefault(site, _Asking())
-            own.questions.append(question_to(question))
+            own.questions.append(dict(question))
             numbers[site] = len(own.questions) - 1
             self._put(site)
-        said_away: set[str] = set()
-        since = time.monotonic()
+        since, said = time.monotonic(), False
         while left := [site for site, n in numbers.items() if n not in self._asking[site].answers]:
             for site, content in self.line.answers(POLL):
                 self._take(site, content)
             self._ask_on(left)
-            for site in set(left) - said_away if time.monotonic() - since > self.patience.seconds else ():
-                said_away.add(site)
-                _log.warning("round %d: waiting for the answer of %s, without which the rule cannot go on",
-                             self.journal.number + 1, site)  # fmt: skip
+            if time.monotonic() - since > self.patience.seconds:
+                if not for_ever:
+                    break
+                if not said:
+                    said = True
+                    _log.warning(
+                        "round %d: waiting for the answer of %s, without which the rule cannot go on",
+                        self.journal.number + 1,
+                        ", ".join(left),
+                    )
             self._report(self)
-        return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
+        return {site: self._asking[site].answers.pop(n, None) for site, n in numbers.items()}
 
     def _ask_on(self, sites: Sequence[str]) -> None:
         for site in sites:
@@ -421,16 +455,14 @@ class SitesHub:
         assert self._asking is not None
         own = self._asking[site]
         if own.at < len(own.questions):
-            self._send(site, {"to": round_key(self.journal.number), "ask": own.questions[own.at], "n": own.at})
+            self._send(site, {"to": round_key(self.journal.number), "n": own.at, **own.questions[own.at]})
 
     def _answered(self, site: str, message: Mapping[str, Any]) -> None:
         own = self._asking.get(site) if self._asking is not None else None
         if own is None or message["key"] != round_key(self.journal.number) or message.get("n") != own.at:
             return  # it answers again what it has answered before
-        answer = message["answers"]
-        if not isinstance(answer, Tensor) and not (
-            isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
-        ):
+        answer, asked = message["answers"], own.questions[own.at]
+        if not _is_answer(answer, masked="masked" in asked):
             self._refuse(site, f"expected a tensor or named tensors as answer, found {type(answer).__name__}")
             return
         own.answers[own.at] = answer
@@ -443,6 +475,14 @@ class SitesHub:
         if site in self._asking:
             self._asking[site].at = 0
             self._put(site)
+
+
+def _is_answer(answer: Any, *, masked: bool) -> bool:
+    if masked:
+        whole = isinstance(answer, dict) and bool({"state", "opened"} & set(answer))
+        return whole and (isinstance(answer.get("opened"), Tensor) or _is_answer(answer.get("state"), masked=False))
+    named = isinstance(answer, dict) and all(isinstance(own, Tensor) for own in answer.values())
+    return isinstance(answer, Tensor) or named
 
 
 def _merged(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

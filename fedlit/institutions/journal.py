@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Journal:
             training, else 0.
 
     Attributes:
+        name: drawn when it was begun; masks are bound to it.
         number: the round that is open.
         rule: what the rule remembers before it.
         told: topic → site → facts.
@@ -53,6 +55,7 @@ class Journal:
         self.number, self.rule = start, dict[str, Any]()
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
+        self.name = secrets.token_hex(16)
         self._saved = dict.fromkeys(self.sites, BEGIN)
         if self._head.is_file():
             self._load()
@@ -69,11 +72,12 @@ class Journal:
                 f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
                 f"{self.folder} away to begin anew"
             )
-        self.number, self.rule, self.told, self.took = (known[key] for key in ("number", "rule", "told", "took"))
+        for key in ("name", "number", "rule", "told", "took"):
+            setattr(self, key, known[key])
 
     def _write(self) -> None:
-        head = {"format": FORMAT, "sites": self.sites, "number": self.number, "rule": self.rule}
-        write(self._head, {**head, "told": self.told, "took": self.took})
+        own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took")}
+        write(self._head, {"format": FORMAT, **own})
 
     @property
     def begun(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ class SiteSettings:
         federation: the configuration that all sites have.
         data: what this site adds to it: ``source``, its own table.
         tell: what this site tells of its results: ``scores`` of validation rows, or ``nothing``.
+        peers: site → fingerprint of its registered key, known by telephone; for masked sums.
         socket: between its two processes; None for a file beside the configuration.
         user: whom the process that speaks to the network runs as; None for whoever starts it.
         most: bytes of a message.
@@ -100,6 +101,7 @@ class SiteSettings:
     federation: Path
     data: Mapping[str, Any]
     tell: str = "nothing"
+    peers: Mapping[str, str] = field(default_factory=dict)
     socket: str | None = None
     user: str | None = None
     most: int = MOST
@@ -151,6 +153,10 @@ def _source(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"source"}
 
 
+def _peers(value: Any) -> bool:
+    return isinstance(value, dict) and all(_name(key) and _text(own) for key, own in value.items())
+
+
 _Keys = Mapping[str, tuple[Callable[[Any], bool], str, Any]]
 _NEEDED = object()
 _NAMES = "names of letters, digits, - and _, such as [north, south], none of them twice"
@@ -173,6 +179,7 @@ SITE: _Keys = {
     "federation": (_text, "a file such as federation.yaml", "federation.yaml"),
     "data": (_source, "source: …, this site's own table, and nothing else", _NEEDED),
     "tell": (lambda own: own in ("nothing", "scores"), "nothing, or scores", "nothing"),
+    "peers": (_peers, "site: fingerprint of each other site's key, as fedlit site keys prints it", {}),
     "socket": (lambda own: own is None or _text(own), "a path of at most 107 bytes, such as /run/north.sock", None),
     "user": (lambda own: own is None or _text(own), "a user of this machine, who may read no table", None),
     "most": (lambda own: _whole(own) and own >= 2**16, "bytes, at least 65536", MOST),

@@ -17,10 +17,11 @@ from fedlit.exchange.aggregation import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.alone import Alone
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.federation import plain_federation, privacy_of
+from fedlit.institutions.guarded import guarded, protected
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.run.arguments import Asked
-from fedlit.run.config import read_yaml
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
@@ -41,7 +42,7 @@ class Site:
 
     def __init__(self, settings: SiteSettings) -> None:
         self.settings = settings
-        self._content = read_yaml(settings.federation)
+        self.privacy = privacy_of(settings.federation)
         self.run = self._make()
         _refuse(self.run)
         self.local = ("steps",) if self._steps_alike else ()
@@ -53,19 +54,19 @@ class Site:
 
     def _make(self) -> Run:
         own = self.settings
-        with TemporaryDirectory(prefix="fedlit-") as place:
+        with TemporaryDirectory(prefix="fedlit-") as place, plain_federation(own.federation) as plain:
             path = Path(place, "own.yaml")
             content: dict[str, Any] = {"data": {"source": dict(own.data["source"])}, "name": own.site}
             if own.folder.absolute() != Path.cwd():
                 content["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
             path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-            args = ["--config", str(own.federation.absolute()), "--config", str(path)]
+            args = ["--config", str(plain), "--config", str(path)]
             return parse(Asked("fit", [], args, [own.federation.absolute()], own.site, False))[0]
 
     def terms(self) -> Terms:
         """What would leave; reads the table and builds the network, tells nobody."""
         run, alone = self._make(), Alone(self.settings.site, self.local, _named(self.run), self.run.exchange.federated)
-        alone.share("settings", {self.settings.site: settings_of(run)})
+        alone.share("settings", {self.settings.site: settings_of(run, self.privacy)})
         run.transport = alone
         run.describe()
         self._only_own(run)
@@ -74,6 +75,7 @@ class Site:
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
+        protection = protected(self.privacy, sharing, name, _rounds(run))
         asks = bool({"answers"} & rule.needs)
         return Terms(
             name,
@@ -87,7 +89,7 @@ class Site:
             own.tell == "scores",
             exchange.every,
             _rounds(run),
-            (),
+            protection,
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
         )
 
@@ -178,9 +180,11 @@ def join(
     newest = _newest(own)
     if newest is not None:
         transport.saved = _rounds_of(newest)
-    transport.share("settings", {own.site: settings_of(run)})
+    transport.share("settings", {own.site: settings_of(run, site.privacy)})
     run.describe()
     _say_meaning(run, own.site, transport.share)
+    if site.privacy.on:
+        transport.guard = guarded(site.privacy, own, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)

@@ -12,12 +12,14 @@ from typing import Any, Protocol
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
-from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, share_key
+from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, round_of, share_key
+from fedlit.privacy.site import Guard
 from fedlit.sharing import State, sharing_of
 
 __all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
@@ -79,6 +81,8 @@ class SiteTransport:
         local: topics that stay at the site beside :data:`LOCAL`.
 
     Attributes:
+        guard: what stands between the client and the coordinator, where privacy is asked for.
+        federation: the name that the coordinator drew for it.
         saved: exchanges before the newest checkpoint: the site will not go back behind it.
     """
 
@@ -95,6 +99,8 @@ class SiteTransport:
         local: Sequence[str] = (),
     ) -> None:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
+        self.guard: Guard | None = None
+        self.federation = ""
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._waited_for = False
         self._next: int | None = None
@@ -144,13 +150,42 @@ class SiteTransport:
         """Answer what a rule asks within a round: once, and with the same bytes again where that was lost."""
         number = question["n"]
         if number not in answers:
-            asked = question_from(question["ask"])
-            self.consent.check_question(asked)
-            found = answer(self.site, asked)
+            found, names = self._found(int(round_of(key) or 0), question, answer)
             answers[number] = pack({"key": key, "site": self.site, "n": number, "answers": found})
-            self.traffic.note(key, answers[number], {"question": number, "kind": question["ask"]["question"]})
+            self.traffic.note(key, answers[number], {"question": number, **names})
         self.line.answer(answers[number])
         self._waited_for = False
+
+    def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
+        """An answer, and what is noted of it."""
+        if "masked" in question:
+            if self.guard is None:
+                raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
+            found = self.guard.answer(number, question["masked"], lambda asked: self._single(asked, answer))
+            self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
+            return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
+        asked = question_from(question["ask"])
+        if self.guard is not None:
+            self.guard.refuse_single(asked)
+        return self._single(asked, answer), {"kind": question["ask"]["question"]}
+
+    def _single(self, asked: Question, answer: Answer) -> Any:
+        self.consent.check_question(asked)
+        return answer(self.site, asked)
+
+    def _guarded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, str]]:
+        """What is sent in place of updates, and why nothing is."""
+        if self.guard is None:
+            return dict(updates), {}
+        if self.saved > 0:
+            self.guard.forget(self.saved)
+        sent = {}
+        for name, update in updates.items():
+            if why := self.guard.unfit(number, update):
+                _log.warning("round %d: nothing is sent: %s", number + 1, why)
+                return {}, {"unfit": why}
+            sent[name] = self.guard.send(number, update)
+        return sent, {}
 
     # ------------------------------------------------------------------ a transport
 
@@ -166,6 +201,7 @@ class SiteTransport:
         told = told_of(topic, own)
         self.consent.check(topic, told[self.site])
         heard = self._say(share_key(topic), {"facts": told})
+        self.federation = str(heard.get("federation", ""))
         facts: dict[str, Any] = heard.get("facts", {})
         if facts.get(self.site) != json.loads(json.dumps(told[self.site])):
             raise RunError(f"expected the coordinator to repeat what {self.site} said of {topic}, found something else")
@@ -200,13 +236,18 @@ class SiteTransport:
         """One round; of one that the others had without this site, what came of the last."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
+            if self.guard is not None:
+                self.guard.receive(number, received)
             return Outcome({self.site: received} if received else {})
+        updates, unfit = self._guarded(number, updates)
         sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
         for update in sent.values():
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
-        heard = self._say(round_key(number), {"updates": sent, **told}, answer)
+        heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
         self._go_on(heard)
+        if self.guard is not None:
+            self.guard.receive(number, self._newest if self._next == max(number + 1, 0) else {})
         if self._next is not None and self._next > number + 1 and number >= 0:
             _log.warning(
                 "the others have gone on without this site: it goes on with round %d, from what is newest",

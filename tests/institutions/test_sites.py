@@ -226,3 +226,30 @@ def test_nothing_leaves_that_was_not_agreed_to(tmp_path: Path) -> None:
             if own["key"].startswith("round:"):
                 assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
         assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
+
+
+def test_masked_sums_and_noise(tmp_path: Path) -> None:
+    """Under masks the weights are those without, to the fixed point's tolerance, also where a site is killed; nobody's
+    update is in what the coordinator hears.
+    """
+    slow = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.01}}
+    model = {"optimizer": slow}
+    whole = one_process(tmp_path, model=model)
+    line = MemoryLine(list(SITES))
+    federation = written(tmp_path, model=model, privacy={"masked": {"norm": 100.0}})
+    _, sites, errors = federate(
+        tmp_path, federation, SOURCES, line=line, before=dying("wine", 2), attempts=2, patience=30
+    )
+    assert not errors, errors
+    for name in SITES:
+        mine = sites[name].run.loop.federation[name].state_dict()
+        for key, value in whole.loop.federation[name].state_dict().items():
+            assert torch.allclose(value, mine[key], atol=1e-5), (name, key)
+    for way, _, content in line.messages:
+        message = unpack(content)
+        if way == "from" and str(message.get("key", "")).startswith("round:") and "updates" in message:
+            assert all(update["state"] == {} for update in message["updates"].values())
+    noisy = written(tmp_path / "noisy", model=model, privacy={"client_level": {"clip": 0.1, "noise": 0.5}})
+    _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
+    assert not errors, errors
+    assert any("epsilon" in own for own in Site(sites["wine"].settings).terms().protection)

@@ -1,0 +1,78 @@
+"""What a site does to its updates before they leave, where ``privacy`` of ``federation.yaml`` asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedlit.institutions.settings import SiteSettings
+from fedlit.privacy.refusals import refuse
+from fedlit.privacy.settings import Privacy
+from fedlit.privacy.site import Guard
+from fedlit.sharing import Sharing
+from fedlit.show.shown import say
+
+if TYPE_CHECKING:
+    from fedlit.institutions.transport import SiteTransport
+    from fedlit.run.run import Run
+
+__all__ = ["guarded", "protected"]
+
+
+def protected(privacy: Privacy, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
+    """What is done to updates, in words for the terms; ε before anything is spent among them."""
+    lines = []
+    if privacy.masked is not None:
+        bound = "" if privacy.masked.norm is None else f"; none longer than {privacy.masked.norm:g} is sent"
+        lines.append(
+            f"masked: the coordinator learns sums over at least {privacy.masked.least} sites, no single update{bound}"
+        )
+    if privacy.client_level is not None:
+        from fedlit.privacy.client_level import told
+
+        own = privacy.client_level
+        values = sum(_numel(sharing.forms[name][1]) for name in sharing.names[site])
+        found = told(own, rounds, len(sharing.names), values)
+        lines.append(
+            f"noised: clipped to {own.clip:g}, noise of {own.noise:g} x {own.clip:g} on each number; epsilon "
+            f"{found['epsilon']:.3g} at delta {own.delta:g} over all rounds, for the whole of this site's updates"
+        )
+        lines += [f"  not covered: {words}" for words in found["not_covered"]]
+    return tuple(lines)
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteTransport) -> Guard:
+    """What stands between a site's client and the coordinator.
+
+    Args:
+        privacy: what is asked for.
+        settings: of the site.
+        run: whose clients are built.
+        transport: by which keys are told.
+
+    Raises:
+        ConfigError: what privacy cannot be had with.
+        RunError: keys that are not what they should be.
+    """
+    name, exchange = settings.site, run.exchange
+    sharing, members = exchange.sharing, run.loop.federation
+    refuse(privacy, exchange.rule, sharing, len(sharing.names), exchange.optimizer_state, exchange.published[name])
+    registered = None
+    if privacy.masked is not None and settings.key.is_file():
+        from fedlit.privacy.keys import registered_key
+
+        registered = registered_key(settings.key)
+    folder = settings.folder / "privacy" / transport.federation
+    peers = dict(settings.peers) or None
+    guard = Guard(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
+    offers = transport.share("privacy", {name: guard.offer()})
+    guard.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
+    for note in guard.notes:
+        say(f"Note: {note}")
+    return guard
