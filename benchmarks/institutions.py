@@ -73,7 +73,7 @@ class Federation:
             (folder / site / "site.yaml").write_text(yaml.safe_dump(mine, sort_keys=False), encoding="utf-8")
             self.fedlit("site", "keys", site)
             self.fedlit("coordinate", "add", "coordinator", site, f"{site}/{site}.pub")
-        self.hashes = {site: self.hash(site) for site in sources}
+        self.hashes = {site: [self.hash(site)] for site in sources}
 
     def fedlit(self, *words: str) -> str:
         """A command that ends by itself; its output."""
@@ -97,9 +97,9 @@ class Federation:
 
     def start(self, name: str) -> None:
         """Start a site, or the ``coordinator``; again, where it was killed."""
-        words = ["coordinate", "start", "coordinator"] if name == "coordinator" else [
-            "site", "join", "--config", f"{name}/site.yaml", "--accept", self.hashes[name],
-        ]  # fmt: skip
+        accepted = [word for own in self.hashes.get(name, ()) for word in ("--accept", own)]
+        of_site = ["site", "join", "--config", f"{name}/site.yaml", *accepted]
+        words = ["coordinate", "start", "coordinator"] if name == "coordinator" else of_site
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "fedlit", *words],
@@ -114,14 +114,19 @@ class Federation:
         return self.wait(seconds)
 
     def wait(self, seconds: float) -> dict[str, int | None]:
-        """Until all have ended."""
+        """Until all have ended. Where tensors depend on what others have, a site asks again: that is agreed to, too."""
         until = time.monotonic() + seconds
-        codes: dict[str, int | None] = {}
-        for name, process in self.processes.items():
-            try:
-                codes[name] = process.wait(max(until - time.monotonic(), 1))
-            except subprocess.TimeoutExpired:
-                codes[name] = None
+        while time.monotonic() < until:
+            codes = {name: process.poll() for name, process in self.processes.items()}
+            for name in [name for name in self.sources if codes[name] == 2]:
+                asked = re.findall(r"--accept ([0-9a-f]{16})", (self.folder / f"{name}.log").read_text())
+                if asked and asked[-1] not in self.hashes[name]:
+                    self.hashes[name].append(asked[-1])
+                    self.start(name)
+                    codes[name] = None
+            if all(code is not None for code in codes.values()):
+                break
+            time.sleep(0.2)
         self.end()
         return codes
 

@@ -135,7 +135,7 @@ class SiteTransport:
             if isinstance(question.get("reply"), dict):
                 reply: dict[str, Any] = question["reply"]
                 return reply
-            if "ask" in question and answer is not None:
+            if {"ask", "masked"} & set(question) and answer is not None:
                 self._answer(key, question, answers, answer)
 
     def _hear(self, seconds: float | None) -> dict[str, Any]:
