@@ -90,8 +90,8 @@ class Blueprint:
         client = self._build(None)
         return function_of(client, client.spec.num_features, self.parameters)
 
-    def fresh(self, seed: int) -> State:
-        """Initial values of the federated tensors, drawn by another seed."""
+    def fresh(self, seed: int | None) -> State:
+        """Initial values of the federated tensors, drawn by another seed, or by the run's if None."""
         client = self._build(seed)
         drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
