@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fedlit.errors import RunError
-from fedlit.show.shown import say
+from fedlit.show.shown import print_notice
 from fedlit.show.text import shorten
 
 __all__ = ["Alive", "Place", "find_place"]
@@ -156,7 +156,7 @@ class Alive:
             known = text in self._said
             self._said.add(text)
         if not known:
-            say(text)
+            print_notice(text)
 
     # ------------------------------------------------------------------ the end
 
@@ -179,7 +179,7 @@ class Alive:
         else:
             self._decide(text, status, by_signal)
         self._told.wait(_VERDICT)
-        say(text)  # nobody decides any more
+        print_notice(text)  # nobody decides any more
         _exit(status)
 
     def await_verdict(self) -> NoReturn:
@@ -201,7 +201,7 @@ class Alive:
             if self._told.is_set():
                 return
             self._told.set()
-            say(text)
+            print_notice(text)
             for rank in list(self._lines):
                 self._send(rank, {"end": status})
             _exit(status)
@@ -274,7 +274,7 @@ class Alive:
             return
         here = [own for own, one in self.about.items() if own and one["host"] == socket.gethostname()]
         if self.place.rank == min(here, default=self.place.rank):  # one message a machine
-            say(text)
+            print_notice(text)
         _exit(1)
 
 

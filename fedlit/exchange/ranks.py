@@ -32,6 +32,7 @@ from fedlit.exchange.rules.mean import Mean, Sum
 from fedlit.exchange.transport import Answer, Group
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.sharing import State
+from fedlit.show.shown import say_by
 
 __all__ = ["Ranks", "deal", "join", "joined"]
 
@@ -334,6 +335,7 @@ def join() -> Ranks | None:
         log = logging.getLogger("fedlit")
         log.addHandler(Forwarded(ranks.alive))
         log.propagate = False
+        say_by(ranks.alive.warn)
         warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
         atexit.register(lambda: hasattr(sys, "last_value") or ranks.alive.leave())  # an error is no good-bye
     return ranks

@@ -328,7 +328,7 @@ class Run(Shown):
             quiet: print nothing but errors.
 
         Returns:
-            client → what its file holds, as a frame; ``.files`` has client → file.
+            client → what its file holds, as a frame; ``.files`` has client → file, also of other processes' clients.
         """
         from fedlit.run.predictions import write_predictions
 
@@ -341,7 +341,10 @@ class Run(Shown):
         with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
-        return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        for told in self.group.gather({name: str(path) for name, path in made.files.items()}):
+            made.files.update({name: Path(path) for name, path in told.items()})
+        return made
 
     def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
         """One client, to score rows that nobody has labelled: ``run.client("north").predict(frame)``.
@@ -412,6 +415,7 @@ class Run(Shown):
         }
         defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
         if self.group.size > 1:
+            self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
             options.pop("devices", None)
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
