@@ -25,9 +25,10 @@ MORE: dict[str, dict[str, Any]] = {
 
 def options(name: str, **more: Any) -> dict[str, Any]:
     """What :func:`federations.make_run` is given."""
-    import fedlit
     from contracts import ALL
     from federations import Explodes
+
+    import fedlit
 
     own = {**ALL, **MORE}[name]
     if own.get("exchange", {}).get("rule") == "rows":
@@ -37,7 +38,7 @@ def options(name: str, **more: Any) -> dict[str, Any]:
     return {**own, "loop": {**own.get("loop", {}), "engine": "plain"}, "epochs": 3, **more}
 
 
-def end_of(run: Any, plan: str) -> dict[str, Any]:
+def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
     """All that must be the same, however many ranks there are: in it nothing but what a checkpoint can hold."""
     from federations import weights
     from sites import history
@@ -47,7 +48,7 @@ def end_of(run: Any, plan: str) -> dict[str, Any]:
         "weights": weights(run),
         "scores": {name: repr(own) for name, own in results.scores.items()},
         "summary": repr(results.summary),
-        "history": history(run)[-2:],
+        "history": history(run)[-last:],
         "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite],
         "plan": plan,
         "rows": dict(results.rows),
@@ -80,7 +81,7 @@ def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
     run = make_run(folder, **options(name))
     plan = repr(run.describe().to_dict())
     run.fit(checkpoint, quiet=True)
-    return end_of(run, plan)
+    return end_of(run, plan, 2)
 
 
 def on_ranks(number: int, *words: str | Path, module: str = "", **environment: str) -> subprocess.CompletedProcess[str]:

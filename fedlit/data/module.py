@@ -229,7 +229,9 @@ class FederatedData(LightningDataModule):
         all of them, as does a source that holds all in one.
         """
         if self.pool:
-            raise ConfigError("pool: true puts all rows into one client, which one process trains; start one (no torchrun)")
+            raise ConfigError(
+                "pool: true puts all rows into one client, which one process trains; start one (no torchrun)"
+            )
         alone = not (self.mutations or self.leave_out or self.columns)
         sizes = self.source.sizes() if alone else None
         if sizes is not None:
@@ -242,7 +244,7 @@ class FederatedData(LightningDataModule):
             shaped = self._shape(read, known)
             own = deal({table.name: len(table.splits["train"]) for table in shaped})
             tables = [table for table in shaped if table.name in own]
-        self.share("clients", dict.fromkeys(own, {}))
+        self.share("clients", {name: {} for name in own})
         return tables, known
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
@@ -318,7 +320,7 @@ class FederatedData(LightningDataModule):
 
     @property
     def concepts(self) -> dict[str, str | None]:
-        """Client → which of several concepts its labels follow, where an experiment knows; of all processes' clients."""
+        """Client of any process → which of several concepts its labels follow, where an experiment knows."""
         return {name: own["concept"] for name, own in self._about.items()}
 
     @property

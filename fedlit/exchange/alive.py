@@ -23,7 +23,7 @@ from fedlit.show.text import shorten
 __all__ = ["Alive", "Place", "find_place"]
 
 _SILENT = 30
-"""Seconds without any sign of life of a machine that went away without a word; its kernel answers for a busy process."""
+"""Seconds without a sign of life, until a machine is taken for gone; its kernel answers for busy processes."""
 _HOLD = 1.0
 """Seconds in which a signal waits for its cause: launchers end all processes of a job where one has died."""
 _SIGNALS = {
@@ -58,8 +58,8 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
     """What torchrun or srun say; None where neither started this process, or it is the only one.
 
     Example:
-        >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "node7", "MASTER_PORT": "29500"})
-        Place(rank=1, size=2, local=1, address='node7', port=29500)
+        >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n7", "MASTER_PORT": "29500"})
+        Place(rank=1, size=2, local=1, address='n7', port=29500)
         >>> find_place({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"})  # a batch script, without srun
     """
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
@@ -78,7 +78,7 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def _first_node(environment: Mapping[str, str]) -> str:
-    from lightning.fabric.plugins.environments import SLURMEnvironment
+    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "127.0.0.1")
     return SLURMEnvironment.resolve_root_node_address(nodes)
@@ -230,9 +230,9 @@ class Alive:
                     if rank not in self._left:
                         self._lost(rank)
                     continue
-                *lines, rest[rank] = (rest[rank] + content).split(b"\n")
-                for line in lines:
-                    self._heard(rank, json.loads(line))
+                *whole, rest[rank] = (rest[rank] + content).split(b"\n")
+                for message in whole:
+                    self._heard(rank, json.loads(message))
 
     def _signalled(self, numbers: bytes) -> None:
         for number in numbers:

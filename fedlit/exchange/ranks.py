@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
@@ -33,6 +33,11 @@ from fedlit.exchange.transport import Answer, Group
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.sharing import State
 from fedlit.show.shown import say_by
+
+# torch leaves these untyped
+_Gloo: Any = distributed_c10d.ProcessGroupGloo
+_PrefixStore: Any = distributed_c10d.PrefixStore
+_Store: Any = TCPStore
 
 __all__ = ["Ranks", "deal", "join", "joined"]
 
@@ -94,10 +99,10 @@ class Ranks(Group, Others):
         store = _meet(place)
         host = _own_address(place, store)
         self.alive = _line(place, store, host)
-        options = ProcessGroupGloo._Options()
+        options = _Gloo._Options()
         options._timeout = timedelta(seconds=_MEETING)
-        options._devices = [ProcessGroupGloo.create_device(hostname=host)]
-        self._group = ProcessGroupGloo(PrefixStore("group", store), self.rank, self.size, options)
+        options._devices = [_Gloo.create_device(hostname=host)]
+        self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
         self._group.set_timeout(_WORK)
         self._store = store  # rank 0 may serve it to the others
 
@@ -169,7 +174,9 @@ class Ranks(Group, Others):
         facts: dict[str, Any] = {}
         for told in self.gather(own):
             if twice := sorted(facts.keys() & told.keys()):
-                raise RunError(f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration")
+                raise RunError(
+                    f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration"
+                )
             facts |= told
         if topic == "clients":
             self.clients = frozenset(own)
@@ -337,16 +344,21 @@ def join() -> Ranks | None:
         log.propagate = False
         say_by(ranks.alive.warn)
         warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
-        atexit.register(lambda: hasattr(sys, "last_value") or ranks.alive.leave())  # an error is no good-bye
+        atexit.register(_leave, ranks)
     return ranks
 
 
-def _meet(place: Place) -> TCPStore | PrefixStore:
+def _leave(ranks: Ranks) -> None:
+    if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
+        ranks.alive.leave()
+
+
+def _meet(place: Place) -> Any:
     """Where addresses are told."""
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
     seconds = timedelta(seconds=_MEETING)
     try:
-        store = TCPStore(
+        store = _Store(
             place.address,
             place.port,
             None if served else place.size,
@@ -355,14 +367,14 @@ def _meet(place: Place) -> TCPStore | PrefixStore:
             wait_for_workers=False,
         )
         run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
-        job = PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
+        job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
         job.set(f"come/{place.rank}", b"1")
         job.wait([f"come/{rank}" for rank in range(place.size)], seconds)
     except (RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} seconds, "
-            f"found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see that the "
-            "port is free (MASTER_PORT) and can be reached from each machine"
+            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} "
+            f"seconds, found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see "
+            "that the port is free (MASTER_PORT) and can be reached from each machine"
         ) from error
     return job
 

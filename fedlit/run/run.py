@@ -9,20 +9,28 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.alive import find_place
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.ranks import join
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_accelerator, check_options, listed, own_device, unlogged, with_tuning, without_hints
+from fedlit.run.options import (
+    check_accelerator,
+    check_options,
+    listed,
+    own_device,
+    unlogged,
+    with_tuning,
+    without_hints,
+)
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
@@ -97,7 +105,7 @@ class Run(Shown):
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
-        self._transport: Transport = transport or join() or InProcess()
+        self._transport: Transport = transport or _everywhere()
         self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
@@ -413,7 +421,12 @@ class Run(Shown):
             "enable_progress_bar": bool(own_bars),
             "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
         }
-        defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+        defaults: dict[str, Any] = {
+            "enable_model_summary": False,
+            "num_sanity_val_steps": 0,
+            "devices": 1,
+            "log_every_n_steps": 1,
+        }
         if self.group.size > 1:
             self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
@@ -443,3 +456,13 @@ class Run(Shown):
         if not quiet and self.group.rank == 0:
             say(used(checkpoint))
         return checkpoint
+
+
+def _everywhere() -> Transport:
+    """The way to the clients of the processes that torchrun or srun started with this one; here, if it is alone."""
+    if find_place() is not None:
+        from fedlit.exchange.ranks import join
+
+        if (ranks := join()) is not None:
+            return ranks
+    return InProcess()

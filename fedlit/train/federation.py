@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
-from fedlit.client.client import HasScores
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
+from fedlit.client.client import HasScores
 from fedlit.client.settings import check_clipping, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -375,7 +375,10 @@ class Federation(Mapping[str, FederatedClient]):
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
         told = self.group.gather(values)
-        values = {**{key: value for own in told for key, value in own.items()}, **told[0]}  # of the federation, the first's
+        values = {
+            **{key: value for own in told for key, value in own.items()},
+            **told[0],
+        }  # of the federation, the first's
         losses = {name: own for name, own in self.share("train/loss", losses).items() if own is not None}
         if losses:
             values["train/loss"] = sum(losses.values()) / len(losses)

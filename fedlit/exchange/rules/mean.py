@@ -95,10 +95,10 @@ class Sum:
         groups: dict[tuple[str, ...], list[str]] = {}
         for name, clients in self.owners.items():
             groups.setdefault(tuple(clients), []).append(name)
-        for clients, names in groups.items():
-            total, weights = [self.values[name] for name in names], [self._weights[client] for client in clients]
+        for owners, names in groups.items():
+            total, weights = [self.values[name] for name in names], [self._weights[client] for client in owners]
             if self._finite:
-                counted = [self._finite[client] * weight for client, weight in zip(clients, weights, strict=True)]
+                counted = [self._finite[client] * weight for client, weight in zip(owners, weights, strict=True)]
                 torch._foreach_div_(total, torch.stack(counted).sum())
             else:
                 torch._foreach_div_(total, sum(weights))

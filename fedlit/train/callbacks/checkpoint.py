@@ -88,9 +88,7 @@ class Checkpoints:
                 f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def watched(
-        self, clients: Mapping[str, HasScores], others: bool = False
-    ) -> tuple[str, Literal["min", "max"]]:
+    def watched(self, clients: Mapping[str, HasScores], others: bool = False) -> tuple[str, Literal["min", "max"]]:
         """The score that says which are best, and whether a small or a large one is good; see :func:`check_monitor`."""
         main = main_score(clients)
         if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
