@@ -41,8 +41,6 @@ def mean(
         >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
         {'w': tensor([1.])}
     """
-    if weights is not None and min(weights.values(), default=1) <= 0:
-        raise ValueError(f"expected positive weights, found {dict(weights)}")
     total = Sum()
     for client in sorted(states):
         weight = 1.0 if weights is None else float(weights[client])
@@ -67,7 +65,13 @@ class Sum:
         self._finite: dict[str, Tensor] = {}
 
     def count(self, client: str, names: Iterable[str], weight: float) -> None:
-        """Count a client, whose tensors may have been added elsewhere."""
+        """Count a client, whose tensors may have been added elsewhere.
+
+        Raises:
+            ValueError: a weight that is not positive.
+        """
+        if weight <= 0:
+            raise ValueError(f"expected positive weights, found {weight} of {client!r}")
         self._weights[client] = weight
         for name in names:
             self.owners.setdefault(name, []).append(client)
