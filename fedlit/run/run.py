@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
+from socket import gethostname
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -260,11 +261,18 @@ class Run(Shown):
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
+        clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
+        told = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        places = told if self.group.size > 1 else []
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
             trial = bool(self.trainer_options.get("fast_dev_run"))
             kept = "none, for nothing is kept of a trial (trainer.fast_dev_run)" if trial else self.folder
             print(for_terminal(plan), for_terminal(f"\nRun folder: {kept}{source}"), sep="\n", flush=True)
+            if places:
+                print(
+                    for_terminal(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
+                )
             if (limit := self.trainer_options.get("limit_train_batches")) not in (None, 1.0):
                 print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:

@@ -7,8 +7,8 @@ number of processes. A run of one process keeps one file.
 
 from __future__ import annotations
 
-import os
 import shutil
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callabl
         write: writes one file, so that it stands whole or not at all.
     """
     head, parts = split(checkpoint)
-    token = group.first(f"{checkpoint['global_step']}-{os.getpid()}-{len(list(_folder(path).glob('*')))}")
+    token = group.first(f"{checkpoint['global_step']}-{time.time_ns():x}")
     place = _folder(path) / token
     place.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
