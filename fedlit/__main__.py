@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
-from fedlit.exchange.alive import find_place
+from fedlit.exchange.alive import alone, find_place
 from fedlit.show.shown import say
 
 __all__ = ["main"]
@@ -112,12 +112,12 @@ def _dispatch(args: list[str]) -> int:
 
         print(f"fedlit {version('fedlit')}")
     elif command in STUDIES:
-        _refuse_several(f"fedlit {command}")
+        alone(f"fedlit {command}")
         from fedlit.cli.study import main as study
 
         return _guarded(lambda: study(command, rest))
     elif command in LIGHT or (command == "predict" and _about_new_rows(rest)):
-        _refuse_several(f"fedlit {command}" + (" of new rows" if command == "predict" else ""))
+        alone(f"fedlit {command}" + (" of new rows" if command == "predict" else ""))
         module, function = LIGHT.get(command, ("fedlit.cli.score", "predict"))
         return _guarded(lambda: int(getattr(importlib.import_module(module), function)(rest)))
     elif command in HEAVY:
@@ -125,16 +125,6 @@ def _dispatch(args: list[str]) -> int:
     else:
         raise ConfigError(f"expected a command, found {command!r}; fedlit --help lists them." + _meant(command))
     return 0
-
-
-def _refuse_several(what: str) -> None:
-    """Refuse what one process does, where several were started to do it."""
-    place = find_place()
-    if place is not None:
-        raise ConfigError(
-            f"expected one process for {what}, found {place.size} (torchrun or srun); start it without them. Several "
-            f"processes can {', '.join(HEAVY)} one federation"
-        )
 
 
 def _about_new_rows(args: list[str]) -> bool:
@@ -170,7 +160,7 @@ def _execute(command: str, rest: list[str]) -> int:
     if is_composite(rest):
         from fedlit.cli.composite import execute as mixed
 
-        _refuse_several("a mixture of several parts")
+        alone("a mixture of several parts")
         mixed(command, rest)
         return 0
     if find_place() is not None:  # before anything goes wrong at one of them

@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fedlit.errors import RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.show.shown import print_notice
 from fedlit.show.text import shorten
 
-__all__ = ["Alive", "Place", "find_place"]
+__all__ = ["Alive", "Forwarded", "Place", "alone", "find_place"]
 
 _SILENT = 30
 """Seconds without a sign of life, until a machine is taken for gone; its kernel answers for busy processes."""
@@ -75,6 +75,19 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
     else:
         return None
     return Place(rank, size, local, address, port) if size > 1 else None
+
+
+def alone(what: str) -> None:
+    """Refuse what one process does, where several were started to do it.
+
+    Raises:
+        ConfigError: torchrun or srun started several.
+    """
+    if (place := find_place()) is not None:
+        raise ConfigError(
+            f"expected one process for {what}, found {place.size} (torchrun or srun); start it without them. Several "
+            "processes can fit, validate, test, predict and describe one federation"
+        )
 
 
 def _first_node(environment: Mapping[str, str]) -> str:

@@ -48,7 +48,7 @@ def ends_of(folder: Path, size: int) -> list[dict[str, Any]]:
 
 def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
     before, jobs = {}, [f"train={name}" for name in names]
-    for name in (names[0], "cfl"):  # one process's checkpoints, for ranks
+    for name in (names[0], "cfl", "averages, then fine-tuned"):  # one process's checkpoints, for ranks
         before[name] = folder / f"before {name}"
         before[name].mkdir(parents=True)
         ranks.stop(before[name], name, step)
