@@ -6,16 +6,19 @@ import importlib
 import logging
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.exchange.alive import alone, find_place
 from fedlit.show.shown import say
 
 __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
+_PATIENCE = 2.0
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
@@ -84,13 +87,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedlitError as error:
         if os.environ.get("FEDLIT_DEBUG"):
             traceback.print_exc()
-        say(f"fedlit: error: {error}")
-        return error.exit_status
+        return _ended(f"fedlit: error: {error}", error.exit_status, refused=True)
     except KeyboardInterrupt:
-        say("fedlit: interrupted; continue with --ckpt_path last")
-        return 130
+        return _ended("fedlit: interrupted; continue with --ckpt_path last", 130, by_signal=True)
     except BrokenPipeError:
         return 1
+
+
+def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = False) -> int:
+    """Say why; where this is one of several processes, all end, and one of them says it."""
+    ranks = sys.modules.get("fedlit.exchange.ranks")
+    if ranks is not None and (joined := ranks.joined()) is not None:
+        joined.alive.fail(text, status, by_signal=by_signal)
+    place = find_place()
+    if place is not None and place.rank and refused:
+        time.sleep(_PATIENCE)  # the first rank says the same: launchers end it as soon as another one has ended
+    else:
+        say(text)
+    return status
 
 
 def _dispatch(args: list[str]) -> int:
@@ -102,10 +116,12 @@ def _dispatch(args: list[str]) -> int:
 
         print(f"fedlit {version('fedlit')}")
     elif command in STUDIES:
+        alone(f"fedlit {command}")
         from fedlit.cli.study import main as study
 
         return _guarded(lambda: study(command, rest))
     elif command in LIGHT or (command == "predict" and _about_new_rows(rest)):
+        alone(f"fedlit {command}" + (" of new rows" if command == "predict" else ""))
         module, function = LIGHT.get(command, ("fedlit.cli.score", "predict"))
         return _guarded(lambda: int(getattr(importlib.import_module(module), function)(rest)))
     elif command in HEAVY:
@@ -148,8 +164,13 @@ def _execute(command: str, rest: list[str]) -> int:
     if is_composite(rest):
         from fedlit.cli.composite import execute as mixed
 
+        alone("a mixture of several parts")
         mixed(command, rest)
         return 0
+    if find_place() is not None:  # before anything goes wrong at one of them
+        from fedlit.exchange.ranks import join
+
+        join()
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
         say(f"Reading {', '.join(map(str, asked.configs))}")
@@ -176,8 +197,8 @@ def _guarded(work: Callable[[], int]) -> int:
             raise ConfigError(str(error)) from error
         if os.environ.get("FEDLIT_DEBUG"):
             raise
-        say(f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)")
-        return 1
+        text = f"fedlit: error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)"
+        return _ended(text, 1)
 
 
 if __name__ == "__main__":

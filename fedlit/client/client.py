@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
@@ -390,7 +390,15 @@ class FederatedClient(LightningModule):
         return None if not mine else mine[0] if len(mine) == 1 else mine
 
 
-def main_score(clients: Mapping[str, FederatedClient]) -> Score:
+class HasScores(Protocol):
+    """A client, or what is known of one that is elsewhere."""
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """What it is judged by, its main score first."""
+
+
+def main_score(clients: Mapping[str, HasScores]) -> Score:
     """The score by which a federation is watched: the clients' main one, or the loss where they have several."""
     main = {client.scores[0] for client in clients.values()}
     return main.pop() if len(main) == 1 else LOSS

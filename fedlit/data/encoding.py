@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,6 +57,11 @@ class EncodedClient:
     sites: Mapping[str, Mapping[Split, Rows]]
     notes: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What all processes of a job know of it: the concept that labels follow, whether it is in no group, notes."""
+        return {"concept": self.spec.concept, "alone": self.spec.common == {}, "notes": self.notes}
 
     def fingerprint(self) -> str:
         """Changes with any number, label or split: a checkpoint knows by it what it was trained on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,7 @@ class FederatedData(LightningDataModule):
     Attributes:
         share: brings what clients tell each other (see :data:`fedlit.sharing.Share`); to be set before ``setup``
             where some clients are elsewhere.
+        deal: where clients are dealt to several processes, which of all are this one's, given the size of each.
         clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
         names: of all clients, here and elsewhere.
         encoders: client here → by what its table was encoded.
@@ -127,6 +128,7 @@ class FederatedData(LightningDataModule):
         self.mutations, self.leave_out = list(mutations or []), list(leave_out or [])
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.share: Share = all_here
+        self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
@@ -137,6 +139,7 @@ class FederatedData(LightningDataModule):
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._run: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
+        self._about: Mapping[str, Mapping[str, Any]] = {}
 
     def use_encoders(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Encode by what a trained run learnt, instead of learning it anew; before ``setup``.
@@ -177,16 +180,8 @@ class FederatedData(LightningDataModule):
             raise ConfigError(
                 f"pool: true puts all rows into one table and so needs align: both, found align: {self.align}"
             )
-        tables = self.source.tables(self.seed)
-        self.names = check_names(list(self.share("clients", {table.name: {} for table in tables})))
-        if self.pool and len(tables) < len(self.names):
-            away = ", ".join(set(self.names) - {table.name for table in tables})
-            raise ConfigError(
-                f"pool: true puts all rows into one table and so needs all clients here, found {away} elsewhere; leave "
-                "it out, or run where all tables are"
-            )
-        shaped = self._shape(tables, self.names)
-        known, self.names = self.names, [name for name in self.names if name not in self.leave_out]
+        shaped, known = self._here() if self.deal is None else self._dealt(self.deal)
+        self.names = [name for name in known if name not in self.leave_out]
         tables = sorted(check_tables(shaped), key=lambda table: table.name)
         try:
             self.encoders, tables = self._encoders(tables)
@@ -214,6 +209,43 @@ class FederatedData(LightningDataModule):
         self.rows_per_epoch = sum(own["rows"] for own in told.values())
         for loader in self.train_loaders.values():
             loader.length = self.steps
+        about = {own.spec.name: own.about for own in self.clients}
+        self._about = all_here("about", about) if self.deal is None else self.share("about", about)
+
+    def _here(self) -> tuple[list[ClientTable], list[str]]:
+        """The tables here as they are asked for, and the names of all clients, with those that are left out."""
+        tables = self.source.tables(self.seed)
+        known = check_names(list(self.share("clients", {table.name: {} for table in tables})))
+        if self.pool and len(tables) < len(known):
+            away = ", ".join(set(known) - {table.name for table in tables})
+            raise ConfigError(
+                f"pool: true puts all rows into one table and so needs all clients here, found {away} elsewhere; leave "
+                "it out, or run where all tables are"
+            )
+        return self._shape(tables, known), known
+
+    def _dealt(self, deal: Callable[[Mapping[str, int]], list[str]]) -> tuple[list[ClientTable], list[str]]:
+        """As :meth:`_here`, where clients are dealt to several processes. What depends on other clients' tables needs
+        all of them, as does a source that holds all in one.
+        """
+        if self.pool:
+            raise ConfigError(
+                "pool: true puts all rows into one client, which one process trains; start one (no torchrun)"
+            )
+        alone = not (self.mutations or self.leave_out or self.columns)
+        sizes = self.source.sizes() if alone else None
+        if sizes is not None:
+            known = check_names(list(sizes))
+            own = deal(sizes)
+            tables = self._shape(self.source.some(own, self.seed, self.share), known)
+        else:
+            read = self.source.tables(self.seed)
+            known = check_names(sorted(table.name for table in read))
+            shaped = self._shape(read, known)
+            own = deal({table.name: len(table.splits["train"]) for table in shaped})
+            tables = [table for table in shaped if table.name in own]
+        self.share("clients", {name: {} for name in own})
+        return tables, known
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """By client, and the tables as these take them."""
@@ -230,8 +262,11 @@ class FederatedData(LightningDataModule):
         found = any(table.schema is not None for table in tables)
         categories = self.categories or ("auto" if found else "codes")
         common = None if self.pool else self.common
-        columns = (str(column) for table in tables for column in table.features)
-        check_ranges(self.bins, columns, complete=self.pool or len(tables) == len(self.names))
+        columns = {table.name: list(map(str, table.features)) for table in tables}
+        if self.deal is not None:
+            columns = dict(self.share("columns of tables", columns))
+        complete = self.pool or len(columns) == len(self.names)
+        check_ranges(self.bins, (column for own in columns.values() for column in own), complete=complete)
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
         if self._run:
             for place, table in enumerate(tables):
@@ -284,16 +319,21 @@ class FederatedData(LightningDataModule):
         return [client.spec for client in self.clients]
 
     @property
+    def concepts(self) -> dict[str, str | None]:
+        """Client of any process → which of several concepts its labels follow, where an experiment knows."""
+        return {name: own["concept"] for name, own in self._about.items()}
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: who shares columns, planted faults and concepts, and what is odd about tables."""
         left = [f"left out (data.leave_out): {', '.join(self.leave_out)}"] if self.leave_out else []
-        alone = [spec.name for spec in self.specs if spec.common == {}]
+        alone = [name for name, own in self._about.items() if own["alone"]]
         lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
-        tables = (note for client in self.clients for note in client.notes)
+        tables = (note for own in self._about.values() for note in own["notes"])
         concepts: dict[str, list[str]] = {}
-        for spec in sorted(self.specs, key=lambda spec: spec.concept or ""):
-            if spec.concept is not None:
-                concepts.setdefault(spec.concept, []).append(spec.name)
+        for name, concept in sorted(self.concepts.items(), key=lambda own: own[1] or ""):
+            if concept is not None:
+                concepts.setdefault(concept, []).append(name)
         followed = "; ".join(f"concept {concept} at {', '.join(names)}" for concept, names in concepts.items())
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (

@@ -17,7 +17,7 @@ from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, all_finite, relative_distance
 
-__all__ = ["BEGIN", "Aggregation", "Outcome"]
+__all__ = ["BEGIN", "Aggregation", "Others", "Outcome"]
 
 BEGIN = -1
 """The number of the round before training, in which a rule says what clients start from."""
@@ -42,6 +42,22 @@ class Outcome:
     clustering: Clustering | None = None
 
 
+class Others:
+    """Processes that aggregate together, each with the updates of its own clients; by itself there are no others."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each says, by the order of clients."""
+        return [value]
+
+    def is_here(self, client: str) -> bool:
+        """Whether a client is this process's."""
+        return True
+
+    def apply(self, rule: Rule, round: Round) -> Mapping[str, State]:
+        """What clients here receive."""
+        return rule(round)
+
+
 class Aggregation:
     """Applies a rule to what clients sent.
 
@@ -58,7 +74,9 @@ class Aggregation:
         self.rule, self.seed, self.minimum, self.sharing = rule, seed, minimum, sharing
         self._model, self.device = model, device
 
-    def __call__(self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool) -> Outcome:
+    def __call__(
+        self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, others: Others | None = None
+    ) -> Outcome:
         """One round.
 
         Args:
@@ -66,16 +84,17 @@ class Aggregation:
             collected: client → what it sent, in any order.
             ask: asks clients.
             measure: whether each client's drift is computed, its relative distance from what it receives.
+            others: who aggregate with this process, which collected from its own clients only; nobody if None.
 
         Raises:
             RunError: too few clients have a finite update, or the rule returned what cannot be meant.
         """
-        begin = number == BEGIN
+        begin, others = number == BEGIN, others or Others()
         updates = collected = dict(sorted(collected.items()))
         lost: tuple[str, ...] = ()
         if not begin and all(update.finite is None for update in collected.values()):
-            updates, lost = self._finite(number, collected)
-        receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
+            updates, lost = self._finite(number, collected, others)
+        receivers = {name: tuple(own) for name, own in self.sharing.names.items() if others.is_here(name)}
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = _Asked(ask, self.sharing)
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(updates))
@@ -83,7 +102,7 @@ class Aggregation:
         unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
         blamed = told_as(lambda error: failed(self.rule, round, error, begin=begin))
         with torch.no_grad(), isolated_rng(round.seed, self.device), blamed:
-            received = self.rule.begin(round) if begin else self.rule(round)
+            received = self.rule.begin(round) if begin else others.apply(self.rule, round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if changed := unchanged.changed():
             raise RunError(
@@ -91,9 +110,18 @@ class Aggregation:
                 f"{changed} was changed in place; let the rule work on a copy (tensor.clone())"
             )
         weight = asked.weigh(collected, received) if received or not begin else 0
+        drift = self._drift(updates, received) if measure and not begin else {}
+        far = torch.stack(list(drift.values())) if drift else torch.empty(0)
+        told = others.gather({"bytes": weight, "clients": list(drift), "drift": far})
+        weight = sum(own["bytes"] for own in told)
         records: dict[str, Tensor | float] = {}
         if not begin:
-            records = self._drift(number, updates, received) if measure else {}
+            records = {
+                f"{name}/drift": value for own in told for name, value in zip(own["clients"], own["drift"], strict=True)
+            }
+            if records:
+                records["drift"] = torch.stack(list(records.values())).nanmean()  # type: ignore[arg-type]
+                records["exchange/rounds"] = float(number + 1)
             records["exchange/bytes"] = float(weight)
             records |= {f"exchange/{tag}": value for tag, value in self.rule.scalars.items()}
         return Outcome(received, lost, records, weight, getattr(self.rule, "clustering", None))
@@ -106,27 +134,24 @@ class Aggregation:
         model: Blueprint | None = None if first is None else self._model(first)
         return model
 
-    def _finite(self, number: int, collected: Mapping[str, Update]) -> tuple[dict[str, Update], tuple[str, ...]]:
+    def _finite(
+        self, number: int, collected: Mapping[str, Update], others: Others
+    ) -> tuple[dict[str, Update], tuple[str, ...]]:
         flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
         known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
-        lost = tuple(name for name in collected if not known[name])
-        require(len(collected) - len(lost), lost, self.minimum, f"exchange {number + 1}")
+        told = others.gather(known)
+        lost = tuple(name for own in told for name, finite in own.items() if not finite)
+        require(sum(map(len, told)) - len(lost), lost, self.minimum, f"exchange {number + 1}")
         return {name: update for name, update in collected.items() if known[name]}, lost
 
-    def _drift(
-        self, number: int, updates: Mapping[str, Update], received: Mapping[str, State]
-    ) -> dict[str, Tensor | float]:
+    def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:
         drift = {}
         for name, update in updates.items():
             state = {key: update.state[key] for key in self.sharing.parameters[name] if key in update.state}
             value = relative_distance(state, received.get(name, {}))
             if value is not None:
                 drift[name] = value
-        records: dict[str, Tensor | float] = {f"{name}/drift": value for name, value in drift.items()}
-        if drift:
-            records["drift"] = torch.stack(list(drift.values())).nanmean()
-            records["exchange/rounds"] = float(number + 1)
-        return records
+        return drift
 
 
 def require(remaining: int, lost: Sequence[str], minimum: int, where: str) -> None:

@@ -28,10 +28,11 @@ from fedlit.exchange.rule import RULE_HOOKS, Rule, Update
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, federated_tensors, planned
-from fedlit.exchange.transport import InProcess, Transport
+from fedlit.exchange.transport import InProcess, Transport, group_of
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve
+from fedlit.spec import ClientSpec
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
 
@@ -122,6 +123,7 @@ class Exchange(Callback):
         self.sent: dict[str, frozenset[str]] = {}
         self.clustering: Clustering | None = None
         self._lost, self._lending = NotFinite(), Lending()
+        self._specs: dict[str, ClientSpec] = {}
 
     @property
     def on(self) -> bool:
@@ -155,6 +157,8 @@ class Exchange(Callback):
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
+                told = group_of(self.transport).gather({name: own.spec.state_dict() for name, own in clients.items()})
+                self._specs = {name: ClientSpec.from_state(own) for one in told for name, own in one.items()}
         self._take_hold(members)
         self.published = {name: planned(own, members.seed) if self.on else {} for name, own in clients.items()}
         return self.sharing
@@ -165,7 +169,7 @@ class Exchange(Callback):
             client._federated = live_of(client, named_tensors(client), self.sharing.names[name])
 
     def _blueprint(self, members: Members, name: str) -> Blueprint:
-        spec = members.clients[name].spec
+        spec = members.clients[name].spec if name in members.clients else self._specs[name]
         names, parameters = self.sharing.names[name], self.sharing.parameters[name]
         return Blueprint(lambda seed: members.fresh(spec, seed), names, parameters, members.device)
 
@@ -242,7 +246,7 @@ class Exchange(Callback):
             members.seed,
             self.minimum,
             self.sharing,
-            lambda name: self._blueprint(members, name),
+            lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
             members.device,
         )
 

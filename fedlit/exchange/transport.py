@@ -10,7 +10,7 @@ from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
 from fedlit.sharing import all_here
 
-__all__ = ["InProcess", "Transport"]
+__all__ = ["Group", "InProcess", "Transport", "group_of"]
 
 Answer = Callable[[str, Question], Any]
 """Asks a client here: (its name, the question) → the answer."""
@@ -47,6 +47,45 @@ class Transport(Protocol):
             answer: asks clients here what the rule wants to know.
             measure: whether drift is measured.
         """
+
+
+class Group:
+    """The processes of one job that hold the clients of a federation together; by itself the only one.
+
+    They trust each other: what one of them knows, all may know.
+
+    Attributes:
+        rank: this one's number, from 0; the first has the run's folder and prints.
+        size: how many there are.
+        local: its number on its machine.
+    """
+
+    rank, size, local = 0, 1, 0
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each of them says, by rank; all hear it when all have spoken.
+
+        Args:
+            value: as :func:`fedlit.exchange.wire.pack` takes it.
+        """
+        return [value]
+
+    def first(self, value: Any) -> Any:
+        """What the first of them says."""
+        return self.gather(value)[0]
+
+    def deal(self, sizes: Mapping[str, int]) -> list[str]:
+        """Which clients are this one's.
+
+        Args:
+            sizes: of all, by which they are dealt evenly.
+        """
+        return sorted(sizes)
+
+
+def group_of(transport: Any) -> Group:
+    """The processes that a federation's clients are dealt to; one if they are not."""
+    return transport if isinstance(transport, Group) else Group()
 
 
 class InProcess:

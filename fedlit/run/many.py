@@ -80,6 +80,11 @@ def _check(runs: Sequence[Run], trained: bool) -> None:
         raise ConfigError("expected at least one run, found none")
     if len({id(run) for run in runs}) < len(runs):
         raise ConfigError("expected different runs, found one of them twice; make another with run.with_seed")
+    if runs[0].group.size > 1:
+        raise ConfigError(
+            f"expected one process for runs that are trained together, found {runs[0].group.size} (torchrun or srun); "
+            "start it without them, or fit each run"
+        )
     for run in runs:
         done = "validation" in run.loop.results
         if done != trained:

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from fedlit.errors import ConfigError, RunError, did_you_mean
+from fedlit.exchange.transport import Group
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["check_accelerator", "check_options", "listed", "unlogged", "with_tuning", "without_hints"]
+__all__ = ["check_accelerator", "check_options", "listed", "own_device", "unlogged", "with_tuning", "without_hints"]
 
 
 def listed(value: Any) -> list[Any]:
@@ -25,8 +27,13 @@ def listed(value: Any) -> list[Any]:
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse, all in one message, what a federation of several optimizers cannot do."""
     problems = []
-    if options.get("devices") not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
-        problems.append("trainer.devices and trainer.strategy: all clients live on one device; leave both out")
+    devices = options.get("devices")
+    if devices not in (None, "auto", 1, "1") or options.get("strategy") not in (None, "auto"):
+        number = devices if str(devices).isdigit() else "N"
+        problems.append(
+            "trainer.devices and trainer.strategy: a process trains its clients on one device; leave both out. To deal "
+            f"clients to several processes, each with a device: torchrun --nproc-per-node {number} -m fedlit fit …"
+        )
     if options.get("barebones"):
         problems.append("trainer.barebones leaves out what a run needs (checkpoints, logs); leave it out")
     for split in ("val", "test", "predict"):
@@ -52,6 +59,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def own_device(group: Group, accelerator: Any) -> list[int] | int:
+    """Which device of its machine is a process's; several share one where there are fewer."""
+    devices = torch.cuda.device_count()
+    if devices == 0 or str(accelerator).lower() == "cpu":
+        return 1
+    return [group.local % devices]
 
 
 def check_accelerator(name: Any) -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "make_plan"]
 
 
+Facts = Mapping[str, Mapping[str, Any]]
+"""Client of any process → what notes are made of."""
+
+
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
     """The plan of a run.
@@ -148,6 +152,9 @@ def make_plan(federation: Federation) -> Plan:
             "bytes_per_exchange": sent,
             **({"published": sorted(published)} if published else {}),
         }
+    told = federation.group.gather([described, _facts(federation), federation.notes])
+    described = {name: own for one in told for name, own in one[0].items()}
+    facts = {name: own for one in told for name, own in one[1].items()}
     return Plan(
         described,
         {
@@ -165,15 +172,30 @@ def make_plan(federation: Federation) -> Plan:
             "minimum": exchange.minimum,
         },
         (
-            *_heads_of_different_classes(federation, sharing),
+            *_heads_of_different_classes(facts, sharing),
             *federation.personal.told,
-            *_inputs_that_differ(federation),
-            *_targets_of_other_names(federation, sharing),
-            *federation.notes,
+            *_inputs_that_differ(federation, facts),
+            *_targets_of_other_names(federation, facts, sharing),
+            *(note for one in told for note in one[2]),
             *federation.data.notes,
         ),
         tuple(federation.data.told_before),
     )
+
+
+def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
+    """Of each client here, by what notes are made."""
+    data, categorical = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
+    return {
+        name: {
+            "meaning": client.spec.task.meaning,
+            "classes": bool(client.spec.classes),
+            "target": data.encoders[name].target_name if name in data.encoders else "",
+            "compares": type(client).__name__ if client.compares_inputs else "",
+            "codes": categorical[name],
+        }
+        for name, client in federation.clients.items()
+    }
 
 
 def _predicted(client: Mapping[str, Any]) -> str:
@@ -186,18 +208,18 @@ def _predicted(client: Mapping[str, Any]) -> str:
     return shorten(list(map(str, client["classes"])))
 
 
-def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> list[str]:
+def _heads_of_different_classes(facts: Facts, sharing: Sharing) -> list[str]:
     """Output layers that fit by their shape alone."""
     met: dict[str, dict[tuple[str, ...], str]] = {}
-    for name, client in federation.clients.items():
+    for name, own in facts.items():
         for tensor in sharing.names[name]:
             if "head" in tensor.split(".") and not tensor.endswith("]"):
-                met.setdefault(tensor, {}).setdefault(client.spec.task.meaning, name)
+                met.setdefault(tensor, {}).setdefault(tuple(own["meaning"]), name)
     classes = next((own for own in met.values() if len(own) > 1), None)
     if classes is None:
         return []
     found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
-    classified = [bool(client.spec.classes) for client in federation.clients.values()]
+    classified = [own["classes"] for own in facts.values()]
     what = "classes" if all(classified) else "targets"
     key = "" if len(set(classified)) > 1 else "data.align: classes" if all(classified) else "the task's targets: pooled"
     return [
@@ -206,14 +228,13 @@ def _heads_of_different_classes(federation: Federation, sharing: Sharing) -> lis
     ]
 
 
-def _targets_of_other_names(federation: Federation, sharing: Sharing) -> list[str]:
+def _targets_of_other_names(federation: Federation, facts: Facts, sharing: Sharing) -> list[str]:
     """Outputs that are shared by the spelling of labels, between targets that are called differently."""
     exchange, met = federation.exchange, dict[str, list[str]]()
-    for name, client in federation.clients.items():
+    for name, one in facts.items():
         by_label = any(own.startswith("head.") and own.endswith("]") for own in sharing.names[name])
-        if by_label or client.compares_inputs or (exchange is not None and exchange.rule.by_questions):
-            encoder = federation.data.encoders.get(name)
-            met.setdefault(encoder.target_name if encoder is not None else "", []).append(name)
+        if by_label or one["compares"] or (exchange is not None and exchange.rule.by_questions):
+            met.setdefault(one["target"], []).append(name)
     if len(met) < 2:
         return []
     found = "; ".join(f"{target} at {shorten(names)}" for target, names in met.items())
@@ -223,10 +244,10 @@ def _targets_of_other_names(federation: Federation, sharing: Sharing) -> list[st
     ]
 
 
-def _inputs_that_differ(federation: Federation) -> list[str]:
+def _inputs_that_differ(federation: Federation, facts: Facts) -> list[str]:
     """Where numbers of single inputs are compared that mean something else at each client, or nothing as numbers."""
     exchange, data = federation.exchange, federation.data
-    comparing = {name: type(own).__name__ for name, own in federation.clients.items() if own.compares_inputs}
+    comparing = {name: own["compares"] for name, own in facts.items() if own["compares"]}
     if not comparing or exchange is None or not exchange.on or len(federation.names) < 2:
         return []
     who, notes = f"{next(iter(comparing.values()))} compares coefficients", []
@@ -240,7 +261,7 @@ def _inputs_that_differ(federation: Federation) -> list[str]:
             f"{who}: numbers are as the tables have them, so that penalties weigh columns by their units; set "
             "data.scaling: pooled"
         )
-    if codes := list(dict.fromkeys(c for own in data.clients if own.spec.name in comparing for c in own.categorical)):
+    if codes := list(dict.fromkeys(code for name in comparing for code in facts[name]["codes"])):
         notes.append(
             f"{who}: categories are codes that enter as numbers ({shorten(codes, 3)}); set data.categories: indicators"
         )

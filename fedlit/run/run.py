@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
+from socket import gethostname
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.alive import find_place
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.transport import InProcess, Transport
+from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
-from fedlit.run.options import check_accelerator, check_options, listed, unlogged, with_tuning, without_hints
+from fedlit.run.options import (
+    check_accelerator,
+    check_options,
+    listed,
+    own_device,
+    unlogged,
+    with_tuning,
+    without_hints,
+)
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
@@ -54,7 +65,8 @@ class Run(Shown):
         checkpoints: which checkpoints are kept.
         board: which clients TensorBoard shows.
         settings: keys and values to show as hyperparameters.
-        transport: the way to clients that are elsewhere; None where there are none.
+        transport: the way to clients that are elsewhere; if None, to those of the other processes that torchrun or
+            srun started with this one, if any.
         config_text: the resolved configuration, written to ``config.yaml``.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
             ``callbacks``; ``logger`` may be any of Lightning's, a class that makes one from the run's folder, or a list
@@ -94,7 +106,7 @@ class Run(Shown):
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
-        self._transport: Transport = transport if transport is not None else InProcess()
+        self._transport: Transport = transport or _everywhere()
         self.exchange = exchange
         self.name, self.root = name, Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
@@ -116,6 +128,11 @@ class Run(Shown):
     @transport.setter
     def transport(self, transport: Transport) -> None:
         self._transport = self.exchange.transport = transport
+
+    @property
+    def group(self) -> Group:
+        """The processes that its clients are dealt to."""
+        return group_of(self._transport)
 
     @property
     def exchange(self) -> Exchange:
@@ -203,20 +220,26 @@ class Run(Shown):
             Manifest.read(header).refuse(self.loop.manifest, resume=True)
         if self.trainer_options.get("fast_dev_run"):
             return self._try(plan, checkpoint, header, quiet)
-        self.folder = folder if folder is not None else new_folder(self.root, self.name)
+        self.folder = self._one_folder(folder)
         try:
-            return self._fit(plan, checkpoint, header, quiet)
+            return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
         finally:
             self.loop.release()
-            if not any(self.folder.iterdir()):  # refused before anything was written
+            if self.group.rank == 0 and not any(self.folder.iterdir()):  # refused before anything was written
                 self.folder.rmdir()
+
+    def _one_folder(self, known: Path | None) -> Path:
+        """The run's folder, a new one if None; one of several processes makes it for all."""
+        if self.group.rank == 0:
+            known = known if known is not None else new_folder(self.root, self.name)
+        return Path(self.group.first(str(known)))
 
     def _try(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         """A few steps in a folder that is thrown away: as the newest run it would be scored like a trained one."""
         with TemporaryDirectory(prefix="fedlit-") as place:
             self.folder = new_folder(Path(place), self.name)
             try:
-                return self._fit(plan, checkpoint, header, quiet)
+                return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
             finally:
                 self.loop.release()
                 self.folder = None
@@ -226,23 +249,30 @@ class Run(Shown):
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
-            Corrections(self.folder, self.board.corrections),
+            Corrections(self.folder, self.board.corrections, self.group),
             Memberships(self.folder, self.exchange),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation)
-            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation, others)
+            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scored)
+            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
+        clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
+        told = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        places = told if self.group.size > 1 else []
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
             trial = bool(self.trainer_options.get("fast_dev_run"))
             kept = "none, for nothing is kept of a trial (trainer.fast_dev_run)" if trial else self.folder
             print(for_terminal(plan), for_terminal(f"\nRun folder: {kept}{source}"), sep="\n", flush=True)
+            if places:
+                print(
+                    for_terminal(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
+                )
             if (limit := self.trainer_options.get("limit_train_batches")) not in (None, 1.0):
                 print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
@@ -314,7 +344,7 @@ class Run(Shown):
             quiet: print nothing but errors.
 
         Returns:
-            client → what its file holds, as a frame; ``.files`` has client → file.
+            client → what its file holds, as a frame; ``.files`` has client → file, also of other processes' clients.
         """
         from fedlit.run.predictions import write_predictions
 
@@ -327,7 +357,10 @@ class Run(Shown):
         with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
-        return write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        for told in self.group.gather({name: str(path) for name, path in made.files.items()}):
+            made.files.update({name: Path(path) for name, path in told.items()})
+        return made
 
     def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
         """One client, to score rows that nobody has labelled: ``run.client("north").predict(frame)``.
@@ -349,6 +382,8 @@ class Run(Shown):
         results = self.loop.results[split]
         assert self.folder is not None
         known = (self.folder / f"{split}.csv").exists()
+        if self.group.rank:
+            return results
         files = results.write(self.folder)
         if not quiet:
             wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
@@ -363,6 +398,8 @@ class Run(Shown):
         A resumed run that changes the configuration keeps the earlier one beside it.
         """
         assert self.folder is not None
+        if self.group.rank:
+            return
         (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
         path = self.folder / "config.yaml"
         if self.config_text is None:
@@ -382,14 +419,26 @@ class Run(Shown):
         if len(own_bars) > 1:  # one that the user brought takes the place of ours
             callbacks.remove(own_bars[0])
         logger = options.pop("logger", None)
-        loggers = make_loggers(logger, self.folder, self.board, purge_step) if log else []
-        plugins = [*listed(options.pop("plugins", None)), AtomicCheckpointIO()]
+        loggers = make_loggers(logger, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
+        own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
+        plugins = [*listed(options.pop("plugins", None)), AtomicCheckpointIO(self.group, own)]
+        if self.group.size > 1:  # Lightning would have the ranks be devices of one module
+            plugins.append(LightningEnvironment())
         decided = {
             "default_root_dir": self.folder,
             "enable_progress_bar": bool(own_bars),
             "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
         }
-        defaults = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+        defaults: dict[str, Any] = {
+            "enable_model_summary": False,
+            "num_sanity_val_steps": 0,
+            "devices": 1,
+            "log_every_n_steps": 1,
+        }
+        if self.group.size > 1:
+            self.loop.build(self.data)  # before Lightning reads all tables
+            defaults["devices"] = own_device(self.group, options.get("accelerator"))
+            options.pop("devices", None)
         given = {key: value for key, value in options.items() if value is not None and value != "auto"}
         given = with_tuning(given, self.loop)
         with without_hints():
@@ -411,7 +460,17 @@ class Run(Shown):
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
-        self.folder = folder if folder is not None else new_folder(self.root, self.name)
-        if not quiet:
+        self.folder = self._one_folder(folder)
+        if not quiet and self.group.rank == 0:
             say(used(checkpoint))
         return checkpoint
+
+
+def _everywhere() -> Transport:
+    """The way to the clients of the processes that torchrun or srun started with this one; here, if it is alone."""
+    if find_place() is not None:
+        from fedlit.exchange.ranks import join
+
+        if (ranks := join()) is not None:
+            return ranks
+    return InProcess()

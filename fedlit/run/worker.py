@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedlit.exchange.alive import alone
+
 __all__ = ["WorkerProcess", "cores", "main"]
 
 
@@ -36,6 +38,7 @@ class WorkerProcess:
     """
 
     def __init__(self, threads: int) -> None:
+        alone("what starts processes of its own")
         self.environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))}
         self.process: subprocess.Popen[str] | None = None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from fedlit.show.text import right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Shown", "for_terminal", "say"]
+__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "say", "say_by"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,19 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
     return wrap(what, width) if isinstance(what, str) else what.text(width)
 
 
+_tellers: list[Callable[[str], None]] = []
+
+
 def say(text: str) -> None:
     """Print what is no result (an error, a notice) to standard error, at the terminal's width."""
+    (_tellers[-1] if _tellers else print_notice)(text)
+
+
+def print_notice(text: str) -> None:
+    """:func:`say`, in this process."""
     print(for_terminal(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def say_by(teller: Callable[[str], None]) -> None:
+    """Have somebody else print what is said: of several processes one prints, each notice once."""
+    _tellers.append(teller)

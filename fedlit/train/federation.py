@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
+from fedlit.client.client import HasScores
 from fedlit.client.settings import check_clipping, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -27,8 +28,10 @@ from fedlit.engine import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.transport import Group, group_of
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
+from fedlit.tasks.base import Score
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal
 from fedlit.train.results import Results
@@ -86,6 +89,13 @@ class Moment:
     last: bool = False
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """What is known of another process's client: by what it is judged."""
+
+    scores: tuple[Score, ...]
+
+
 class Federation(Mapping[str, FederatedClient]):
     """The clients here by name, in the order of names, and all that is theirs together.
 
@@ -97,6 +107,7 @@ class Federation(Mapping[str, FederatedClient]):
         data: their rows; set by ``build``.
         settings: the configuration's keys and values, flat, where there is one.
         names: of all clients, also those elsewhere.
+        scored: all processes' clients, by name, as far as they are judged.
         cohort: who takes part in this round; None for all.
         results: split → the last scores.
         history: what was logged, epoch by epoch.
@@ -113,6 +124,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.exchange: Exchange | None = None
         self.data: FederatedData
         self.clients: dict[str, FederatedClient] = {}
+        self.scored: Mapping[str, HasScores] = {}
         self.names: tuple[str, ...] = ()
         self.cohort: frozenset[str] | None = None
         self.results: dict[Split, Results] = {}
@@ -141,6 +153,11 @@ class Federation(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ set-up
 
     @property
+    def group(self) -> Group:
+        """The processes that the clients are dealt to."""
+        return group_of(self.exchange.transport if self.exchange is not None else None)
+
+    @property
     def active(self) -> dict[str, FederatedClient]:
         """The clients here that take part in this round."""
         return {name: own for name, own in self.clients.items() if self.cohort is None or name in self.cohort}
@@ -157,6 +174,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.data = data
         if self.exchange is not None:
             data.share = self.exchange.transport.share
+            data.deal = self.group.deal if self.group.size > 1 else None
         data.setup()
         self.names = tuple(data.names)
         known = (*self.names, *data.leave_out)  # what is said of a client that is left out is no mistake
@@ -171,9 +189,23 @@ class Federation(Mapping[str, FederatedClient]):
             self._check_settings(name, client)
             client.on_rows(data.train_loaders[name].rows)
         self.clients = made
+        self._know_all(made)
         self.personal.check(made)
         if self.exchange is not None:
             self.exchange.plan(self)
+
+    def _know_all(self, made: dict[str, FederatedClient]) -> None:
+        """Who is scored by what, and whose rows are whose, of all processes' clients."""
+        self.scored = dict(made)
+        if self.group.size == 1:
+            return
+        own = {
+            client.spec.name: [client.fingerprint(), [vars(score) for score in made[client.spec.name].scores]]
+            for client in self.data.clients
+        }
+        told = {name: about for others in self.group.gather(own) for name, about in others.items()}
+        self.fingerprints = {name: fingerprint for name, (fingerprint, _) in told.items()}
+        self.scored = {name: Elsewhere(tuple(Score(**one) for one in scores)) for name, (_, scores) in told.items()}
 
     def _check_settings(self, name: str, client: FederatedClient) -> None:
         for key, wanted in client.requires.items():
@@ -204,7 +236,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Client → of its rows, splits and labels."""
+        """Client of any process → of its rows, splits and labels."""
         return {client.spec.name: client.fingerprint() for client in self.data.clients}
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
@@ -342,6 +374,11 @@ class Federation(Mapping[str, FederatedClient]):
                 _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
+        told = self.group.gather(values)
+        values = {
+            **{key: value for own in told for key, value in own.items()},
+            **told[0],
+        }  # of the federation, the first's
         losses = {name: own for name, own in self.share("train/loss", losses).items() if own is not None}
         if losses:
             values["train/loss"] = sum(losses.values()) / len(losses)
@@ -362,7 +399,8 @@ class Federation(Mapping[str, FederatedClient]):
 
     def finish_scoring(self, split: Split) -> dict[str, float]:
         """Score what was added since ``evaluations.begin`` and executed; what is to be logged of it."""
-        self.results[split] = self.evaluations.scoring[split].results(self.step, self.share)
+        own = self.evaluations.scoring[split].results(self.step, self.share)
+        self.results[split] = own.joined(self.group.gather(own.of_clients()))
         return self._remember(self.results[split].scalars())
 
     def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:

@@ -200,6 +200,7 @@ class FederatedLoop(LightningModule):
                 client.trainer = self.trainer
                 self.clients[f"{prefix}{name}"] = client
         sites = {site.name for client in self.federation.clients.values() for site in client.spec.sites}
+        sites |= {*self.federation.scored} if self.federation.group.size > 1 else set()
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
@@ -375,7 +376,9 @@ class FederatedLoop(LightningModule):
         encoders = self.federation.data.encoder_states()
         specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
         personal = self.federation.personal.state_dict()
+        counts = {name: [len(own._optimizers), len(own._scheduler_configs)] for name, own in self.federation.items()}
         kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
+        kept["counts"] = counts
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

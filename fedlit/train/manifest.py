@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, FedlitError
 
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
@@ -149,16 +149,18 @@ def _plain(value: Any) -> Any:
 
 
 def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
-    """What a checkpoint says of itself, without reading its tensors.
+    """What a checkpoint says of itself, without reading its tensors; its parts are put together, if it has any.
 
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
-    import torch
+    from fedlit.train.shards import load
 
     try:
-        header: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        header = load(path)
         found = "no run of fedlit" if "fedlit" not in header else ""
+    except FedlitError:
+        raise
     except Exception as error:  # torch raises many kinds for a damaged file
         found = f"a file that cannot be read ({type(error).__name__})"
     if found:

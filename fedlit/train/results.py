@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,19 @@ class Results(Shown):
     unseen: dict[str, int]
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
+
+    def of_clients(self) -> dict[str, Any]:
+        """What there is of each client, as plain data."""
+        return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen}
+
+    def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
+        """With the clients of other processes, whose :meth:`of_clients` these are."""
+        if len(told) == 1:
+            return self
+        scores, rows, unseen = (
+            {name: value for own in told for name, value in own[key].items()} for key in ("scores", "rows", "unseen")
+        )
+        return replace(self, scores=scores, rows=rows, unseen=unseen)
 
     def scalars(self) -> dict[str, float]:
         """For logs: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient, main_score
+from fedlit.client.client import FederatedClient, HasScores, main_score
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -36,19 +36,23 @@ class Scoring:
     Args:
         clients: by name.
         split: the rows that will be scored.
+        scored: all that are judged together; the clients if None.
 
     Attributes:
         predictions: site → what its client made of each batch, in the order of its rows; (n, width) float, empty
             for a union of other sites.
     """
 
-    def __init__(self, clients: Mapping[str, FederatedClient], split: Split) -> None:
+    def __init__(
+        self, clients: Mapping[str, FederatedClient], split: Split, scored: Mapping[str, HasScores] | None = None
+    ) -> None:
         self.split: Split = split
+        scored = scored or clients
         self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
         self._sites_of = {name: [site.name for site in client.spec.sites] for name, client in clients.items()}
-        own = by_name(score for client in clients.values() for score in client.scores)
+        own = by_name(score for client in scored.values() for score in client.scores)
         self.scores = {**SCORES, **own}  # those of clients elsewhere, too
-        self.main = main_score(clients)
+        self.main = main_score(scored)
         self.metrics = {
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
@@ -135,6 +139,7 @@ class Scored(Protocol):
 
     data: FederatedData
     clients: dict[str, FederatedClient]
+    scored: Mapping[str, HasScores]
     seed: int
     step: int
     device: torch.device
@@ -159,7 +164,7 @@ class Evaluations:
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation.clients, split)
+        self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scored)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Have a batch of a site scored, at the latest when the split ends."""

@@ -16,6 +16,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +92,22 @@ class Source(ABC):
                 + did_you_mean(client, tables)
             )
         return tables[client]
+
+    def sizes(self) -> dict[str, int] | None:
+        """Client → the size of its table, by which clients are dealt to the processes of a cluster; None if it cannot
+        be said without reading all tables. Where it can, :meth:`some` reads no others.
+        """
+        return None
+
+    def some(self, clients: Sequence[str], seed: int, share: Share = all_here) -> list[ClientTable]:
+        """Some clients' tables; others read the rest.
+
+        Args:
+            clients: their names.
+            seed: see :meth:`tables`.
+            share: tells the others facts, where something is to be refused that fits no client at all.
+        """
+        return [self.table(client, seed) for client in clients]
 
 
 def check_client_name(name: object) -> None:

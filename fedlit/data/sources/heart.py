@@ -212,6 +212,10 @@ class Heart(Source):
         """Read one site's file alone."""
         return Heart(self.root, [client], self.test, self.validation).tables(seed)[0]
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each site's file."""
+        return {client: locate(_SITES[client].file, self.root).stat().st_size for client in self.clients}
+
     def _table(self, client: str, seed: int) -> ClientTable:
         from fedlit.data.sources.reading import read_csv
 

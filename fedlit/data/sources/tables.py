@@ -14,6 +14,7 @@ from fedlit.data.splitting import SplitSettings, check_split, same_rows, split_c
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,6 +151,21 @@ class Tables(Source):
         self._check_keys(list(places))
         place = places[client]
         return check_tables([self._table(client, self._read(place), place, seed)])[0]
+
+    def sizes(self) -> dict[str, int] | None:
+        """Bytes of each client's file; None where clients are in one file or in a database."""
+        places = places_of(self.given, self.read, self.root)
+        if self.client_column is not None or any(place.is_database for place in places):
+            return None
+        return {own.client: find_file(own.client, own.path, self.root).stat().st_size for own in places}
+
+    def some(self, clients: Sequence[str], seed: int, share: Share = all_here) -> list[ClientTable]:
+        """Some clients' tables; reads no others' files."""
+        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        self._check_keys(list(places))
+        raws = {client: self._read(places[client]) for client in clients}
+        self._check_columns(share("names of columns", {client: _names(raw) for client, raw in raws.items()}))
+        return check_tables([self._table(client, raws.pop(client), places[client], seed) for client in clients])
 
     # ------------------------------------------------------------------ reading
 

@@ -4,16 +4,16 @@ Decentralized Data").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.exchange.rule import Need, Round, Rule, Update
 from fedlit.sharing import State
 
-__all__ = ["Mean", "mean"]
+__all__ = ["Mean", "Sum", "mean"]
 
 
 @torch.no_grad()
@@ -41,39 +41,78 @@ def mean(
         >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
         {'w': tensor([1.])}
     """
-    if weights is not None and min(weights.values(), default=1) <= 0:
-        raise ValueError(f"expected positive weights, found {dict(weights)}")
-    owners: dict[str, tuple[str, ...]] = {}
+    total = Sum()
     for client in sorted(states):
-        for name in states[client]:
-            owners[name] = (*owners.get(name, ()), client)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, clients in owners.items():
-        groups.setdefault(clients, []).append(name)
-
-    result: dict[str, Tensor] = {}
-    for clients, names in groups.items():
-        first, *others = clients
-        weight = (
-            dict.fromkeys(clients, 1.0) if weights is None else {client: float(weights[client]) for client in clients}
-        )
-        total = torch._foreach_mul(_terms(states, first, names, finite), weight[first])
-        for client in others:
-            torch._foreach_add_(total, _terms(states, client, names, finite), alpha=weight[client])
-        if finite is None:
-            torch._foreach_div_(total, sum(weight.values()))
-        else:
-            torch._foreach_div_(total, torch.stack([finite[client] * weight[client] for client in clients]).sum())
-        result |= {name: value.to(states[first][name].dtype) for name, value in zip(names, total, strict=True)}
-    return result
+        weight = 1.0 if weights is None else float(weights[client])
+        total.add(client, states[client], weight, None if finite is None else finite[client])
+    return total.divided()
 
 
-def _terms(
-    states: Mapping[str, State], client: str, names: list[str], finite: Mapping[str, Tensor] | None
-) -> list[Tensor]:
-    own = [_at_least_single(states[client][name]) for name in names]
+class Sum:
+    """Σ w_k ω_k of each name, client after client: the mean on its way.
+
+    Attributes:
+        values: name → the sum so far, in float32 or better.
+        forms: name → the dtype of clients' tensors.
+        owners: name → who has added to it.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Tensor] = {}
+        self.forms: dict[str, torch.dtype] = {}
+        self.owners: dict[str, list[str]] = {}
+        self._weights: dict[str, float] = {}
+        self._finite: dict[str, Tensor] = {}
+
+    def count(self, client: str, names: Iterable[str], weight: float) -> None:
+        """Count a client, whose tensors may have been added elsewhere.
+
+        Raises:
+            ValueError: a weight that is not positive.
+        """
+        if weight <= 0:
+            raise ValueError(f"expected positive weights, found {weight} of {client!r}")
+        self._weights[client] = weight
+        for name in names:
+            self.owners.setdefault(name, []).append(client)
+
+    def add(self, client: str, state: State, weight: float, finite: Tensor | None = None) -> None:
+        """Add a client's tensors; it must come behind all whose names come before its own."""
+        self.count(client, state, weight)
+        if finite is not None:
+            self._finite[client] = finite
+        self.sum(state, weight, finite)
+
+    def sum(self, state: State, weight: float, finite: Tensor | None = None) -> None:
+        """Add tensors of a client that is counted."""
+        first = [name for name in state if name not in self.values]
+        others = [name for name in state if name in self.values]
+        if first:
+            self.values |= zip(first, torch._foreach_mul(_terms(state, first, finite), weight), strict=True)
+            self.forms |= {name: state[name].dtype for name in first}
+        if others:
+            total = [self.values[name] for name in others]
+            torch._foreach_add_(total, _terms(state, others, finite), alpha=weight)
+
+    def divided(self) -> dict[str, Tensor]:
+        """The mean."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for name, clients in self.owners.items():
+            groups.setdefault(tuple(clients), []).append(name)
+        for owners, names in groups.items():
+            total, weights = [self.values[name] for name in names], [self._weights[client] for client in owners]
+            if self._finite:
+                counted = [self._finite[client] * weight for client, weight in zip(owners, weights, strict=True)]
+                torch._foreach_div_(total, torch.stack(counted).sum())
+            else:
+                torch._foreach_div_(total, sum(weights))
+        return {name: value.to(self.forms[name]) for name, value in self.values.items()}
+
+
+def _terms(state: State, names: list[str], finite: Tensor | None) -> list[Tensor]:
+    own = [_at_least_single(state[name]) for name in names]
     # not a product: NaN times 0 is NaN
-    return own if finite is None else [torch.where(finite[client], value, 0.0) for value in own]
+    return own if finite is None else [torch.where(finite, value, 0.0) for value in own]
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
@@ -101,11 +140,18 @@ class Mean(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        updates = round.updates
-        rows = {client: float(update.rows) for client, update in updates.items()}
-        finite = {client: update.finite for client, update in updates.items() if update.finite is not None}
-        states = {client: update.state for client, update in updates.items()}
-        average = mean(states, rows if self.weights == "rows" else None, finite or None)
+        total = Sum()
+        for client, update in sorted(round.updates.items()):
+            total.add(client, update.state, self.weight(update), update.finite)
+        return self.spread(total.divided(), round)
+
+    def weight(self, update: Update) -> float:
+        """What a client counts."""
+        return float(update.rows) if self.weights == "rows" else 1.0
+
+    @staticmethod
+    def spread(average: State, round: Round) -> Mapping[str, State]:
+        """To each client what it has."""
         return {
             client: {name: average[name] for name in names if name in average}
             for client, names in round.receivers.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from lightning.pytorch import Callback, Trainer
 from fedlit.data.table import Split
 from fedlit.show.confusion import confusion_figure
 from fedlit.show.curves import MOST_LINES, Panel, curves_figure
-from fedlit.tasks.curves import largest, precision_recall, reliability, roc
+from fedlit.tasks.curves import Ranked, largest, precision_recall, reliability, roc
 from fedlit.tasks.metrics import SiteMetrics
 from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars
 from fedlit.train.loop import FederatedLoop
@@ -110,20 +110,34 @@ class Board(Callback):
         self._draw(trainer, pl_module, "test")
 
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
-        tag, scoring, step = TAGS[split], loop.federation.evaluations.scoring[split], loop.federation.step
-        for logger in boards(trainer):
-            most = logger.shown.confusion_matrices
-            matrices = {site: own for site, own in scoring.confusion().items() if logger.shows(site)} if most else {}
-            for site, (labels, matrix) in list(matrices.items())[:most]:
+        tag, federation = TAGS[split], loop.federation
+        scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
+        sites = list(dict.fromkeys([*scoring.sites, *(federation.scored if federation.group.size > 1 else ())]))
+        shown = [site for site in sites if any(logger.shows(site) for logger in loggers)]
+        most = max((logger.shown.confusion_matrices for logger in loggers), default=0)
+        curves = any(logger.shown.curves for logger in loggers)
+        # of several processes the first draws what all tell
+        shown, most, curves = federation.group.first([shown, most, curves])
+        own = {
+            "matrices": {
+                site: [*found] for site, found in (scoring.confusion() if most else {}).items() if site in shown
+            },
+            "lines": {
+                site: _lines(site, scoring.metrics[site]) for site in shown if curves and site in scoring.metrics
+            },
+        }
+        told = federation.group.gather(own)
+        matrices = [(site, found) for one in told for site, found in one["matrices"].items()]
+        lines = {site: found for one in told for site, found in one["lines"].items() if found}
+        for logger in loggers:
+            for site, (labels, matrix) in matrices[: logger.shown.confusion_matrices]:
                 figure = confusion_figure(site, labels, matrix)
                 logger.writer(site).add_figure(f"{tag}/confusion_matrix", figure, step)
-            for site, metrics in scoring.metrics.items() if logger.shown.curves else ():
-                # a client's own metric may have collected something else
-                if isinstance(metrics, SiteMetrics) and logger.shows(site):
-                    try:
-                        _write_curves(logger, site, metrics, tag, step)
-                    except Exception as error:  # no picture is worth a training
-                        _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
+            for site, found in lines.items() if logger.shown.curves else ():
+                try:
+                    _write_curves(logger, site, found, tag, step)
+                except Exception as error:  # no picture is worth a training
+                    _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
 
 
 def _mean(results: Results) -> float | None:
@@ -132,26 +146,41 @@ def _mean(results: Results) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _write_curves(logger: FederatedTensorBoardLogger, site: str, metrics: SiteMetrics, tag: str, step: int) -> None:
+def _lines(site: str, metrics: Any) -> dict[str, Any]:
+    """What curves of a site's predictions are drawn from, as tensors: they may be drawn elsewhere."""
+    if not isinstance(metrics, SiteMetrics):  # a client's own metric may have collected something else
+        return {}
+    try:
+        ranked, numbers = metrics.ranked(), metrics.numbers()
+        return {
+            "ranked": {label: [torch.from_numpy(own) for own in rows] for label, rows in ranked.items()},
+            "numbers": [] if numbers is None else [torch.as_tensor(own) for own in numbers],
+            "several": len(metrics.task.output_names) > 1,
+        }
+    except Exception as error:  # no picture is worth a training
+        _log.warning("%s: no curves: %s: %s", site, type(error).__name__, error)
+        return {}
+
+
+def _write_curves(logger: FederatedTensorBoardLogger, site: str, lines: Mapping[str, Any], tag: str, step: int) -> None:
     """One picture of a site's predictions; of a classifier also the curves of TensorBoard's own tab."""
     writer = logger.writer(site)
-    if panels := list(_panels(metrics)):
+    ranked = {label: (positive.numpy(), own.numpy()) for label, (positive, own) in lines["ranked"].items()}
+    if panels := list(_panels(ranked, [own.numpy() for own in lines["numbers"]])):
         writer.add_figure(f"{tag}/curves", curves_figure(site, panels), step)
-    ranked = metrics.ranked()
     for label, (positive, probability) in largest(ranked, MOST_LINES).items():
-        name = f"{tag}/pr/{label}" if len(metrics.task.output_names) > 1 else f"{tag}/pr"
+        name = f"{tag}/pr/{label}" if lines["several"] else f"{tag}/pr"
         writer.add_pr_curve(name, torch.from_numpy(positive), torch.from_numpy(probability), step)
 
 
-def _panels(metrics: SiteMetrics) -> Iterator[Panel]:
-    ranked = metrics.ranked()
+def _panels(ranked: Ranked, numbers: Sequence[Any]) -> Iterator[Panel]:
     if drawn := largest(ranked, MOST_LINES):
         some = f", {len(drawn)} of {len(ranked)} classes" if len(drawn) < len(ranked) else ""
         own = {name: {label: line(*rows) for label, rows in drawn.items()} for name, line in _LINES.items()}
         yield Panel(f"precision by recall{some}", "recall", "precision", own["pr"], diagonal=False)
         yield Panel("ROC", "false positive rate", "true positive rate", own["roc"])
         yield Panel("calibration", "predicted probability", "share of rows", own["calibration"], marker="o")
-    if (numbers := metrics.numbers()) is not None:
+    if numbers:
         true, found = numbers
         every = slice(None, None, max(1, -(-len(true) // DOTS)))
         some = f", {len(true[every])} of {len(true)} rows" if len(true) > DOTS else ""

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,12 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
-from fedlit.client.client import FederatedClient, main_score
+from fedlit.client.client import HasScores, main_score
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.exchange.transport import Group
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, by_name
+from fedlit.train import shards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST
 
@@ -86,9 +88,7 @@ class Checkpoints:
                 f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def watched(
-        self, clients: Mapping[str, FederatedClient], others: bool = False
-    ) -> tuple[str, Literal["min", "max"]]:
+    def watched(self, clients: Mapping[str, HasScores], others: bool = False) -> tuple[str, Literal["min", "max"]]:
         """The score that says which are best, and whether a small or a large one is good; see :func:`check_monitor`."""
         main = main_score(clients)
         if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
@@ -106,7 +106,7 @@ class Checkpoints:
             )
         return monitor, self.mode or mode
 
-    def callbacks(self, folder: Path, clients: Mapping[str, FederatedClient], others: bool = False) -> list[Checkpoint]:
+    def callbacks(self, folder: Path, clients: Mapping[str, HasScores], others: bool = False) -> list[Checkpoint]:
         """The Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
@@ -124,7 +124,7 @@ class Checkpoints:
         return [best, last]
 
 
-def check_monitor(key: str, monitor: str, clients: Mapping[str, FederatedClient], others: bool = False) -> None:
+def check_monitor(key: str, monitor: str, clients: Mapping[str, HasScores], others: bool = False) -> None:
     """Refuse, before the first step, a score that nobody will log.
 
     Args:
@@ -157,7 +157,7 @@ def check_monitor(key: str, monitor: str, clients: Mapping[str, FederatedClient]
     )
 
 
-def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, FederatedClient]) -> bool:
+def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, HasScores]) -> bool:
     """Refuse callbacks that wait for a score that nobody will log; whether one of them may log more itself.
 
     Raises:
@@ -177,15 +177,41 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     whole.
 
     (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
+
+    Args:
+        group: the processes that write a checkpoint together; one if None.
+        clients: whose parts are read; all if None.
     """
+
+    def __init__(self, group: Group | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
+        super().__init__()
+        self.group, self.clients = group or Group(), clients
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         """See the class."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        with partial.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
+        if self.group.size > 1:
+            shards.save(checkpoint, target, self.group, _write)
+        else:
+            _write(checkpoint, target)
+            shards.discard_parts(target)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """See :func:`fedlit.train.shards.load`."""
+        return shards.load(Path(path), None if self.clients is None else self.clients())
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """The head first: without it parts are nobody's."""
+        if self.group.rank == 0:
+            super().remove_checkpoint(path)
+            shards.discard_parts(Path(path))
+
+
+def _write(checkpoint: Any, target: Path) -> None:
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        torch.save(checkpoint, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, target)

@@ -6,8 +6,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
+from fedlit.exchange.transport import Group
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge, read_records
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
@@ -25,15 +27,16 @@ class Corrections(Callback):
         folder: of the run.
         every: epochs between two records, each with a picture; 0 for no pictures and one record, at the end of training
             (where there is always one).
+        group: the processes that the clients are dealt to; the first of them writes.
     """
 
-    def __init__(self, folder: Path, every: int) -> None:
-        self.path, self.every = folder / CORRECTIONS, every
+    def __init__(self, folder: Path, every: int, group: Group | None = None) -> None:
+        self.path, self.every, self.group = folder / CORRECTIONS, every, group or Group()
         self._last = -1
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Go on behind what a resumed run has written."""
-        if self.path.is_file():
+        if self.path.is_file() and self.group.rank == 0:
             before = read_records(self.path)
             before = before[before["epoch"] <= trainer.current_epoch]
             before.to_csv(self.path, index=False)
@@ -50,7 +53,10 @@ class Corrections(Callback):
 
     def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
         values = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
-        if not len(values) or self._last == epoch:
+        if self.group.size > 1:
+            told = self.group.gather(values.to_dict("list"))
+            values = pd.concat([pd.DataFrame(own, columns=values.columns) for own in told], ignore_index=True)
+        if self.group.rank or not len(values) or self._last == epoch:
             return
         self._last = epoch
         values.insert(0, "epoch", epoch)

@@ -11,6 +11,7 @@ import pandas as pd
 from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.transport import group_of
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.train.logger import FederatedTensorBoardLogger
@@ -40,7 +41,7 @@ class Memberships(Callback):
         self._round = self.exchange.rounds
         for name, read in ((CLUSTERS, read_clusters), (PAIRS, read_pairs)):
             path = self.folder / name
-            if path.is_file():
+            if path.is_file() and group_of(self.exchange.transport).rank == 0:
                 before = read(path)
                 before[before["round"] <= self._round].to_csv(path, index=False)
 
@@ -50,7 +51,7 @@ class Memberships(Callback):
         if found is None or number == self._round:
             return
         self._round = number
-        concept = {name: client.spec.concept for name, client in pl_module.federation.items()}
+        concept = pl_module.federation.data.concepts
         self._append(
             CLUSTERS,
             ("round", "epoch", "client", "cluster", "concept"),
@@ -75,7 +76,7 @@ class Memberships(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Draw."""
-        if not (self.folder / CLUSTERS).is_file():
+        if not (self.folder / CLUSTERS).is_file() or not trainer.loggers:
             return
         try:
             found = read_clusters(self.folder / CLUSTERS)

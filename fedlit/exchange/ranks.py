@@ -1,0 +1,407 @@
+"""The processes of a cluster's job, torchrun's or srun's: each has some of the clients, and one device.
+
+They talk over a process group of their own (gloo). Tensors travel by the CPU, whatever device they are on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import secrets
+import socket
+import struct
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
+from fedlit.exchange.alive import Alive, Forwarded, Place, find_place
+from fedlit.exchange.questions import Question
+from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules.mean import Mean, Sum
+from fedlit.exchange.transport import Answer, Group
+from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
+from fedlit.sharing import State
+from fedlit.show.shown import say_by
+
+# torch leaves these untyped
+_Gloo: Any = distributed_c10d.ProcessGroupGloo
+_PrefixStore: Any = distributed_c10d.PrefixStore
+_Store: Any = TCPStore
+
+__all__ = ["Ranks", "deal", "join", "joined"]
+
+_MEETING = 300.0
+"""Seconds until all ranks must have come."""
+_WORK = timedelta(days=365)
+"""What a rank may take between two messages: whether it lives is known otherwise."""
+
+
+def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
+    """Clients in blocks of neighbouring names, as even as such blocks are.
+
+    Args:
+        sizes: client → rows, or whatever says how long it takes.
+        ranks: how many blocks.
+
+    Raises:
+        ConfigError: there are fewer clients than ranks.
+
+    Example:
+        >>> deal({"ash": 10, "birch": 10, "cedar": 30, "elm": 5}, 2)
+        [['ash', 'birch'], ['cedar', 'elm']]
+    """
+    names, total = sorted(sizes), sum(sizes.values())
+    if len(names) < ranks:
+        raise ConfigError(
+            f"expected at least as many clients as ranks, found {len(names)} clients on {ranks} ranks; start at most "
+            f"{len(names)} processes"
+        )
+    blocks, done = list[list[str]](), 0
+    for rank in range(ranks):
+        block = [names.pop(0)]
+        done += sizes[block[0]]
+        until = total * (rank + 1) / ranks
+        # one more as long as the block then ends nearer to its share, and each later rank is left a client
+        while len(names) > ranks - rank - 1 and (rank + 1 == ranks or done + sizes[names[0]] / 2 <= until):
+            done += sizes[names[0]]
+            block.append(names.pop(0))
+        blocks.append(block)
+    return blocks
+
+
+class Ranks(Group, Others):
+    """A transport over the ranks of a job.
+
+    Clients are dealt in blocks of neighbouring names, so that a mean can be summed in the order of names by passing
+    the sum on from rank to rank: the bits are those of one process. Other rules are applied at rank 0, which gathers
+    what they need.
+
+    Args:
+        place: of this process.
+    """
+
+    everybody_here = False
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.rank, self.size, self.local = place, place.rank, place.size, place.local
+        self.clients: frozenset[str] = frozenset()
+        store = _meet(place)
+        host = _own_address(place, store)
+        self.alive = _line(place, store, host)
+        options = _Gloo._Options()
+        options._timeout = timedelta(seconds=_MEETING)
+        options._devices = [_Gloo.create_device(hostname=host)]
+        self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
+        self._group.set_timeout(_WORK)
+        self._store = store  # rank 0 may serve it to the others
+
+    # ------------------------------------------------------------------ messages
+
+    def _wait(self, work: Any) -> None:
+        try:
+            work().wait()
+        except RuntimeError:
+            self.alive.await_verdict()
+
+    def _post(self, rank: int, content: bytes) -> None:
+        self._send(rank, [torch.tensor([len(content)]), torch.frombuffer(bytearray(content), dtype=torch.uint8)])
+
+    def _send(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                self._wait(lambda tensor=tensor: self._group.send([tensor], rank, 0))
+
+    def _receive(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                self._wait(lambda tensor=tensor: self._group.recv([tensor], rank, 0))
+
+    def _broadcast(self, rank: int, tensor: Tensor) -> None:
+        if tensor.numel():
+            self._wait(lambda: self._group.broadcast(tensor, rank, _WORK))
+
+    def _fetch(self, rank: int) -> bytes:
+        size = torch.zeros(1, dtype=torch.long)
+        self._receive(rank, [size])
+        content = torch.empty(int(size), dtype=torch.uint8)
+        self._receive(rank, [content])
+        return content.numpy().tobytes()
+
+    def _to_all(self, content: bytes | None, rank: int = 0) -> bytes:
+        size = torch.tensor([0 if content is None else len(content)])
+        self._broadcast(rank, size)
+        whole = torch.empty(int(size), dtype=torch.uint8)
+        if content is not None:
+            whole = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        self._broadcast(rank, whole)
+        return whole.numpy().tobytes()
+
+    def gather(self, value: Any) -> list[Any]:
+        """See :class:`~fedlit.exchange.transport.Group`."""
+        own = pack({"": value})
+        if self.rank:
+            self._post(0, own)
+            whole = self._to_all(None)
+        else:
+            parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
+            whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
+        found, start = [], 0
+        for _ in range(self.size):
+            (length,) = struct.unpack(">Q", whole[start : start + 8])
+            found.append(unpack(whole[start + 8 : start + 8 + length])[""])
+            start += 8 + length
+        return found
+
+    # ------------------------------------------------------------------ a transport
+
+    def deal(self, sizes: Mapping[str, int]) -> list[str]:
+        """See :class:`~fedlit.exchange.transport.Group`."""
+        return deal(self.first(sizes), self.size)[self.rank]
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See :class:`~fedlit.exchange.transport.Transport`."""
+        facts: dict[str, Any] = {}
+        for told in self.gather(own):
+            if twice := sorted(facts.keys() & told.keys()):
+                raise RunError(
+                    f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration"
+                )
+            facts |= told
+        if topic == "clients":
+            self.clients = frozenset(own)
+            self.alive.introduce(sorted(own))
+        return dict(sorted(facts.items()))
+
+    def exchange(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        """See :class:`~fedlit.exchange.transport.Transport`."""
+        rule = aggregation.rule
+        if number != BEGIN and rule.streams and type(rule).__call__ is Mean.__call__:
+            return aggregation(number, updates, lambda questions: {}, measure=measure, others=self)
+        if self.rank:
+            return self._send_to_the_rule(rule, updates, answer)
+        return self._at_the_rule(aggregation, number, updates, answer, measure=measure)
+
+    # ------------------------------------------------------------------ a mean
+
+    def is_here(self, client: str) -> bool:
+        """See :class:`~fedlit.exchange.aggregation.Others`."""
+        return client in self.clients
+
+    def apply(self, rule: Rule, round: Round) -> Mapping[str, State]:
+        """The mean, by a sum that goes from rank to rank; see :class:`~fedlit.exchange.aggregation.Others`."""
+        assert isinstance(rule, Mean)
+        total = self._counted(rule, round)
+        if self.rank:
+            total.values = self._passed(self.rank - 1)
+        device = next((value.device for own in round.updates.values() for value in own.state.values()), "cpu")
+        total.values = {name: value.to(device) for name, value in total.values.items()}
+        for update in round.updates.values():
+            total.sum(update.state, rule.weight(update))
+        if self.rank < self.size - 1:
+            self._pass_on(self.rank + 1, total.values)
+        average = self._handed_out(total.divided() if self.rank == self.size - 1 else None)
+        return rule.spread({name: value.to(device) for name, value in average.items()}, round)
+
+    def _counted(self, rule: Mean, round: Round) -> Sum:
+        """Who adds to which tensors, everywhere."""
+        kinds: dict[tuple[str, ...], int] = {}
+        own = [
+            (name, kinds.setdefault(tuple(update.state), len(kinds)), rule.weight(update))
+            for name, update in round.updates.items()
+        ]
+        forms = {name: str(value.dtype) for update in round.updates.values() for name, value in update.state.items()}
+        total = Sum()
+        for told in self.gather({"clients": own, "kinds": [list(kind) for kind in kinds], "forms": forms}):
+            for client, kind, weight in told["clients"]:
+                total.count(client, told["kinds"][kind], weight)
+            total.forms |= {name: getattr(torch, form.removeprefix("torch.")) for name, form in told["forms"].items()}
+        return total
+
+    def _pass_on(self, rank: int, values: State) -> None:
+        head, buffer = _flat(values)
+        self._post(rank, head)
+        self._send(rank, [buffer])
+
+    def _passed(self, rank: int) -> dict[str, Tensor]:
+        manifest = json.loads(self._fetch(rank))
+        buffer = torch.empty(_weight(manifest), dtype=torch.uint8)
+        self._receive(rank, [buffer])
+        return _cut(manifest, buffer)
+
+    def _handed_out(self, values: State | None) -> dict[str, Tensor]:
+        """From the last rank to all."""
+        last = self.size - 1
+        if values is not None:
+            head, buffer = _flat(values)
+            self._to_all(head, last)
+            self._broadcast(last, buffer)
+            return dict(values)
+        manifest = json.loads(self._to_all(None, last))
+        buffer = torch.empty(_weight(manifest), dtype=torch.uint8)
+        self._broadcast(last, buffer)
+        return _cut(manifest, buffer)
+
+    # ------------------------------------------------------------------ any other rule
+
+    def _send_to_the_rule(self, rule: Rule, updates: Mapping[str, Update], answer: Answer) -> Outcome:
+        sent = {
+            name: {**update_to(update, rule.needs), "parameters": update.parameters} for name, update in updates.items()
+        }
+        self._post(0, pack(sent))
+        while "ask" in (heard := unpack(self._fetch(0))):
+            asked = {name: question_from(own) for name, own in heard["ask"].items()}
+            self._post(0, pack({name: answer(name, question) for name, question in asked.items()}))
+        return Outcome(heard["received"], tuple(heard["lost"]), heard["records"], heard["bytes"])
+
+    def _at_the_rule(
+        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+    ) -> Outcome:
+        homes, every = dict.fromkeys(self.clients, 0), dict(updates)
+        for rank in range(1, self.size):
+            for name, sent in unpack(self._fetch(rank)).items():
+                every[name] = update_from(sent, tuple(sent.pop("parameters")))
+        for rank, own in self.alive.about.items():
+            homes |= dict.fromkeys(own["clients"], rank)
+
+        def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
+            asked: dict[int, dict[str, Question]] = {}
+            for name, question in questions.items():
+                asked.setdefault(homes[name], {})[name] = question
+            elsewhere = [rank for rank in asked if rank]
+            for rank in elsewhere:  # all at once: they answer side by side
+                self._post(rank, pack({"ask": {name: question_to(own) for name, own in asked[rank].items()}}))
+            answers = {name: answer(name, question) for name, question in asked.get(0, {}).items()}
+            for rank in elsewhere:
+                answers |= unpack(self._fetch(rank))
+            return {name: answers[name] for name in questions}
+
+        outcome = aggregation(number, every, ask, measure=measure)
+        records = {key: float(value) for key, value in outcome.records.items()}
+        for rank in range(1, self.size):
+            mine = {name: own for name, own in outcome.received.items() if homes[name] == rank}
+            told = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
+            self._post(rank, pack(told))
+        here = {name: own for name, own in outcome.received.items() if name in self.clients}
+        return Outcome(here, outcome.lost, outcome.records, outcome.bytes, outcome.clustering)
+
+
+def _flat(values: State) -> tuple[bytes, Tensor]:
+    """A manifest, and all bytes as one vector."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in values.items()}
+    manifest = [[name, str(own.dtype).removeprefix("torch."), list(own.shape)] for name, own in tensors.items()]
+    parts = [own.flatten().view(torch.uint8) for own in tensors.values() if own.numel()]
+    return json.dumps(manifest).encode(), torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+
+
+def _weight(manifest: Sequence[Any]) -> int:
+    return sum(getattr(torch, dtype).itemsize * torch.Size(shape).numel() for _, dtype, shape in manifest)
+
+
+def _cut(manifest: Sequence[Any], buffer: Tensor) -> dict[str, Tensor]:
+    found, start = dict[str, Tensor](), 0
+    for name, dtype, shape in manifest:
+        kind = getattr(torch, dtype)
+        stop = start + kind.itemsize * torch.Size(shape).numel()
+        found[name] = buffer[start:stop].clone().view(kind).view(shape)  # aligned
+        start = stop
+    return found
+
+
+# ---------------------------------------------------------------------- how they meet
+
+
+_joined: list[Ranks | None] = []
+
+
+def joined() -> Ranks | None:
+    """This process's place among ranks, if it has joined them."""
+    return _joined[0] if _joined else None
+
+
+def join() -> Ranks | None:
+    """This process's place among the ranks of its job, once all have come; None where it is the only one."""
+    if _joined:
+        return _joined[0]
+    place = find_place()
+    ranks = None if place is None else Ranks(place)
+    _joined.append(ranks)
+    if ranks is not None:
+        log = logging.getLogger("fedlit")
+        log.addHandler(Forwarded(ranks.alive))
+        log.propagate = False
+        say_by(ranks.alive.warn)
+        warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
+        atexit.register(_leave, ranks)
+    return ranks
+
+
+def _leave(ranks: Ranks) -> None:
+    if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
+        ranks.alive.leave()
+
+
+def _meet(place: Place) -> Any:
+    """Where addresses are told."""
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
+    seconds = timedelta(seconds=_MEETING)
+    try:
+        store = _Store(
+            place.address,
+            place.port,
+            None if served else place.size,
+            is_master=not (place.rank or served),
+            timeout=seconds,
+            wait_for_workers=False,
+        )
+        run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
+        job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
+        job.set(f"come/{place.rank}", b"1")
+        job.wait([f"come/{rank}" for rank in range(place.size)], seconds)
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} "
+            f"seconds, found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see "
+            "that the port is free (MASTER_PORT) and can be reached from each machine"
+        ) from error
+    return job
+
+
+def _route(address: str, port: int) -> str:
+    """This machine's address on the way to another one."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, port))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def _own_address(place: Place, store: Any) -> str:
+    """Under which the others reach this machine."""
+    own = _route(place.address, place.port)
+    store.set(f"address/{place.rank}", own)
+    for rank in range(1, place.size) if not place.rank and own.startswith("127.") else ():
+        other = store.get(f"address/{rank}").decode()
+        if not other.startswith("127."):  # it came from another machine
+            return _route(other, place.port)
+    return own
+
+
+def _line(place: Place, store: Any, host: str) -> Alive:
+    if place.rank:
+        address, port, token = json.loads(store.get("alive"))
+        return Alive(place, socket.create_connection((address, port), timeout=None), token)
+    ear, token = socket.create_server(("", 0), backlog=place.size), secrets.token_hex(16)
+    store.set("alive", json.dumps([host, ear.getsockname()[1], token]))
+    return Alive(place, ear, token)

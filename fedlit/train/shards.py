@@ -1,0 +1,196 @@
+"""A checkpoint in parts: one file a client, which its process writes, and a head that names them.
+
+The head is written last: a run that is killed before leaves the previous one whole. Whoever reads a checkpoint does it
+by :func:`load`, which puts parts together, of as many clients as are asked for, so that a run can go on with another
+number of processes. A run of one process keeps one file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.transport import Group
+
+__all__ = ["SHARDED", "discard_parts", "join", "load", "save", "split"]
+
+SHARDED = 5
+"""The format of heads (see :data:`fedlit.train.manifest.FORMAT`)."""
+
+_LISTS = ("optimizer_states", "lr_schedulers")
+_BY_NAME = ("clients", "encoders", "specs")  # beside tensors, in what fedlit adds to a checkpoint
+
+
+def split(checkpoint: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What belongs to all, and client → what is its own.
+
+    Args:
+        checkpoint: as one process writes it, of some or all clients.
+
+    Raises:
+        ConfigError: a checkpoint of an earlier version, which does not say whose optimizers are whose.
+    """
+    saved = checkpoint["fedlit"]
+    names = sorted(saved["clients"])
+    counts = _counts(checkpoint, names)
+    parts: dict[str, dict[str, Any]] = {name: {"state_dict": {}} for name in names}
+    for key, value in checkpoint["state_dict"].items():
+        parts[key.split(".")[1]]["state_dict"][key] = value  # clients.<client>.<tensor>
+    for place, key in enumerate(_LISTS):
+        if key in checkpoint:
+            left = iter(checkpoint[key])
+            for name in names:
+                parts[name][key] = [next(left) for _ in range(counts[name][place])]
+    personal = saved.get("personal") or {}
+    loaders = _loaders(checkpoint)
+    for place, name in enumerate(names):
+        own = {key: saved[key][name] for key in _BY_NAME if name in saved.get(key, ())}
+        own["counts"] = counts[name]
+        if name in personal.get("own", ()):
+            own["personal"] = personal["own"][name]
+        parts[name]["fedlit"] = own
+        if loaders:
+            parts[name]["loader"] = loaders[place]
+    head = {key: value for key, value in checkpoint.items() if key not in (*_LISTS, "state_dict")}
+    head["fedlit"] = {key: value for key, value in saved.items() if key not in (*_BY_NAME, "counts")}
+    if personal:
+        head["fedlit"]["personal"] = {**personal, "own": {}}
+    return _with_loaders(head, []), parts
+
+
+def join(head: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The inverse of :func:`split`, of the clients whose parts are given."""
+    names = sorted(parts)
+    whole = {**head, "state_dict": {key: own for name in names for key, own in parts[name]["state_dict"].items()}}
+    for key in _LISTS:
+        if all(key in parts[name] for name in names):
+            whole[key] = [own for name in names for own in parts[name][key]]
+    saved = dict(head["fedlit"])
+    for key in _BY_NAME:
+        if found := {name: parts[name]["fedlit"][key] for name in names if key in parts[name]["fedlit"]}:
+            saved[key] = found
+    saved["counts"] = {name: parts[name]["fedlit"]["counts"] for name in names}
+    if saved.get("personal"):
+        kept = {name: parts[name]["fedlit"]["personal"] for name in names if "personal" in parts[name]["fedlit"]}
+        saved["personal"] = {**saved["personal"], "own": kept}
+    if saved.get("stacks"):
+        stacks = saved["stacks"]
+        saved["stacks"] = {
+            "clients": [name for name in stacks["clients"] if name in parts],
+            "stacks": [own for own in stacks["stacks"] if set(own) <= set(parts)],
+        }
+    whole["fedlit"] = saved
+    loaders = [parts[name]["loader"] for name in names if "loader" in parts[name]]
+    return _with_loaders(whole, loaders) if loaders else whole
+
+
+def _counts(checkpoint: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Client → how many optimizers and schedules it has."""
+    if known := checkpoint["fedlit"].get("counts"):
+        return dict(known)
+    lengths = [len(checkpoint.get(key, ())) for key in _LISTS]
+    if any(length not in (0, len(names)) for length in lengths):
+        raise ConfigError(
+            "checkpoint: expected one that says whose optimizers are whose, found one of an earlier version with "
+            f"{lengths[0]} optimizers of {len(names)} clients; resume it in one process"
+        )
+    return {name: [length // len(names) for length in lengths] for name in names}
+
+
+def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
+    """Where in an epoch each client's batches are; Lightning's name for it."""
+    found = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}).get("combined_loader", [])
+    return list(found)
+
+
+def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, Any]:
+    if "combined_loader" not in checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}):
+        return checkpoint
+    fit = checkpoint["loops"]["fit_loop"]
+    state = {**fit["state_dict"], "combined_loader": loaders}
+    return {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": {**fit, "state_dict": state}}}
+
+
+# ---------------------------------------------------------------------- files
+
+
+def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
+    """A checkpoint, whole, whoever wrote it. Tensors are read when they are used.
+
+    Args:
+        path: of a file, or of a head whose parts lie beside it.
+        clients: whose parts are wanted; all if None.
+
+    Raises:
+        ConfigError: a part is missing.
+    """
+    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    files = checkpoint.get("fedlit", {}).pop("shards", None)
+    if files is None:
+        if clients is None or "fedlit" not in checkpoint:
+            return checkpoint
+        head, parts = split(checkpoint)
+        return join(head, {name: part for name, part in parts.items() if name in clients})
+    checkpoint["fedlit"]["format"] = checkpoint["fedlit"].pop("format_of_parts")
+    parts = {}
+    for name, file in files.items():
+        if clients is None or name in clients:
+            try:
+                parts[name] = torch.load(path.parent / file, map_location="cpu", weights_only=True, mmap=True)
+            except Exception as error:  # torch raises many kinds for a damaged file
+                raise ConfigError(
+                    f"{path}: expected the part of client {name!r} in {path.parent / file}, found "
+                    f"{'none' if isinstance(error, FileNotFoundError) else 'a file that cannot be read'}; a checkpoint "
+                    f"of several processes is this file and the folder {_folder(path).name} beside it"
+                ) from error
+    return join(checkpoint, parts)
+
+
+def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callable[[Any, Path], None]) -> None:
+    """Write a checkpoint of several processes; all of them do so at once.
+
+    Args:
+        checkpoint: of the clients here.
+        path: of the head.
+        group: the processes.
+        write: writes one file, so that it stands whole or not at all.
+    """
+    head, parts = split(checkpoint)
+    token = group.first(f"{checkpoint['global_step']}-{time.time_ns():x}")
+    place = _folder(path) / token
+    place.mkdir(parents=True, exist_ok=True)
+    for name, part in parts.items():
+        write(part, place / f"{name}.pt")
+    stacks = head["fedlit"].get("stacks")
+    own = {"files": {name: f"{_folder(path).name}/{token}/{name}.pt" for name in parts}, "stacks": stacks}
+    told = group.gather(own)  # nobody goes on before all parts stand
+    if group.rank == 0:
+        saved = head["fedlit"]
+        saved["shards"] = {name: file for one in told for name, file in one["files"].items()}
+        saved["format_of_parts"], saved["format"] = saved["format"], SHARDED
+        if all(one["stacks"] for one in told):
+            saved["stacks"] = {
+                key: [value for one in told for value in one["stacks"][key]] for key in ("clients", "stacks")
+            }
+        write(head, path)
+        discard_parts(path, but=token)
+    group.gather(None)  # the head stands, and it is the new one everywhere
+
+
+def discard_parts(path: Path, but: str | None = None) -> None:
+    """Remove parts that a head does not name: those of earlier ones, and of writings that were cut short."""
+    for old in _folder(path).glob("*"):
+        if old.name != but:
+            shutil.rmtree(old, ignore_errors=True)
+    if but is None and _folder(path).is_dir():
+        shutil.rmtree(_folder(path), ignore_errors=True)
+
+
+def _folder(path: Path) -> Path:
+    return path.with_name(f"{path.name}.parts")

@@ -1,0 +1,120 @@
+"""Federations over the ranks of a job: what a rank does, and how a test starts several."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+TESTS = Path(__file__).parent
+DRAWN = {"federated": ["core"], "participation": 0.5}
+MORE: dict[str, dict[str, Any]] = {
+    "half take part, every 3 steps": {"exchange": {**DRAWN, "every": {"steps": 3}}},
+    "half take part, half the rate, by rows": {"exchange": {**DRAWN, "rate": 0.5, "rule": "rows"}},
+    "optimizers averaged, by rows": {"exchange": {"federated": ["core"], "optimizer_state": "average", "rule": "rows"}},
+    "reset every step": {"exchange": {"federated": ["core"], "optimizer_state": "reset", "every": "step"}},
+    "pooled scaling": {"exchange": {"federated": ["*"]}, "align": "both", "data": {"scaling": "pooled"}},
+    "one is not finite": {"exchange": {"federated": ["core"]}, "client": "explodes"},
+}
+
+
+def options(name: str, **more: Any) -> dict[str, Any]:
+    """What :func:`federations.make_run` is given."""
+    from contracts import ALL
+    from federations import Explodes
+
+    import fedlit
+
+    own = {**ALL, **MORE}[name]
+    if own.get("exchange", {}).get("rule") == "rows":
+        own = {**own, "exchange": {**own["exchange"], "rule": fedlit.Mean("rows")}}
+    if own.get("client") == "explodes":
+        own = {**own, "client": Explodes}
+    return {**own, "loop": {**own.get("loop", {}), "engine": "plain"}, "epochs": 3, **more}
+
+
+def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
+    """All that must be the same, however many ranks there are: in it nothing but what a checkpoint can hold."""
+    from federations import weights
+    from sites import history
+
+    results = run.loop.results["validation"]
+    return {
+        "weights": weights(run),
+        "scores": {name: repr(own) for name, own in results.scores.items()},
+        "summary": repr(results.summary),
+        "history": history(run)[-last:],
+        "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite],
+        "plan": plan,
+        "rows": dict(results.rows),
+    }
+
+
+def train(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    """A federation trained in ``folder``; several ranks each have the end of their clients."""
+    from federations import make_run
+
+    run = make_run(folder, **options(name, **more))
+    plan = repr(run.describe().to_dict())
+    run.fit(quiet=True)
+    return end_of(run, plan)
+
+
+def stop(folder: Path, name: str, step: int) -> None:
+    """Killed behind a step, with a checkpoint."""
+    from federations import Killed, StopAfter, make_run
+
+    run = make_run(folder, **options(name, callbacks=[StopAfter(step, folder / "middle.ckpt", Killed)]))
+    with contextlib.suppress(Killed):
+        run.fit(quiet=True)
+
+
+def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
+    """Goes on with what :func:`stop` left."""
+    from federations import make_run
+
+    run = make_run(folder, **options(name))
+    plan = repr(run.describe().to_dict())
+    run.fit(checkpoint, quiet=True)
+    return end_of(run, plan, 2)
+
+
+def on_ranks(number: int, *words: str | Path, module: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start this module, or another one, on so many ranks."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+    known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    known["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [known.get("PYTHONPATH")])])
+    what = ["-m", module] if module else [str(TESTS / "ranks.py")]
+    return subprocess.run(
+        [*start, *what, *map(str, words)], env=known, capture_output=True, text=True, timeout=550, check=False
+    )
+
+
+def main() -> None:
+    """``ranks.py FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or ``resume=NAME=CHECKPOINT``."""
+    torch.set_num_threads(1)
+    from fedlit.exchange.ranks import join
+
+    ranks = join()
+    assert ranks is not None
+    folder, ends = Path(sys.argv[1]), dict[str, Any]()
+    for number, job in enumerate(sys.argv[2:]):
+        what, name, *rest = job.split("=")
+        own = folder / f"{ranks.size}-ranks-{number}"
+        if ranks.rank == 0:
+            own.mkdir(parents=True)
+        ranks.gather(None)
+        if what == "stop":
+            stop(own, name, int(rest[0]))
+        else:
+            ends[job] = train(own, name) if what == "train" else resume(own, name, Path(rest[0]))
+    torch.save(ends, folder / f"{ranks.size}-{ranks.rank}.pt")
+
+
+if __name__ == "__main__":
+    main()

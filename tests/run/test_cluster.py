@@ -1,0 +1,137 @@
+"""The command line under torchrun: one run, one message, whatever happens to a rank."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from federations import TINY, different
+from ranks import on_ranks
+
+import fedlit
+from fedlit.errors import ConfigError
+from fedlit.exchange.transport import Group
+from fedlit.train import shards
+from fedlit.train.manifest import read_checkpoint
+
+EPOCHS = 5
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    text = TINY.format(epochs=EPOCHS).replace("fedlit.FederatedClient", "falling.Falls")
+    path.write_text(text.replace("threads: 1", "threads: 1\n  engine: plain") + "checkpoint: {seconds: 0}\n")
+    return path
+
+
+def fedlit_on(number: int, config: Path, command: str, *more: str, **environment: str) -> tuple[int, list[str], str]:
+    """Exit status, what fedlit said, and what it printed."""
+    words = [command, "--config", str(config), "--trainer.default_root_dir", str(config.parent / "runs"), *more]
+    ended = on_ranks(number, *words, module="fedlit", **environment)
+    # torchrun adds its own words
+    return ended.returncode, re.findall(r"^fedlit: .*$", ended.stderr, re.M), ended.stdout
+
+
+def whole(config: Path) -> dict[str, torch.Tensor]:
+    """What one process makes of it, undisturbed."""
+    run = fedlit.load(str(config), f"--trainer.default_root_dir={config.parent / 'whole'}")
+    run.fit(quiet=True)
+    return {key: value.clone() for key, value in run.loop.state_dict().items()}
+
+
+def end(config: Path) -> dict[str, torch.Tensor]:
+    path = config.parent / "runs" / "tiny" / "version_0" / "checkpoints" / "last.ckpt"
+    saved = read_checkpoint(path, resumable=True)
+    assert saved["epoch"] == EPOCHS - 1
+    return dict(saved["state_dict"])
+
+
+def test_a_killed_rank_is_named_and_the_run_goes_on_in_one_process(config: Path) -> None:
+    began = time.monotonic()
+    status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGKILL wine 10")
+    assert status != 0 and time.monotonic() - began < 60
+    assert len(said) == 1 and re.search(
+        r"rank 1 of 2 \(on \S+, process \d+; its clients: wine\) ended without a word: was it killed.*ckpt_path last",
+        said[0],
+    )
+    runs = f"--trainer.default_root_dir={config.parent / 'runs'}"
+    fedlit.load(str(config), runs).fit("last", quiet=True)
+    assert different(whole(config), end(config)) == []
+    folder = config.parent / "runs" / "tiny" / "version_0"
+    assert not list(folder.glob("checkpoints/*.parts"))  # one process keeps one file
+
+
+@pytest.mark.full
+def test_a_terminated_rank_ends_all_and_two_ranks_go_on(config: Path) -> None:
+    status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGTERM breast_cancer 10")
+    assert status != 0 and len(said) == 1 and "terminated (SIGTERM" in said[0] and "--ckpt_path last" in said[0]
+    assert fedlit_on(2, config, "fit", "--ckpt_path", "last")[:2] == (0, [])
+    assert different(whole(config), end(config)) == []
+
+
+@pytest.mark.full
+def test_what_is_wrong_at_one_rank_is_said_once(config: Path) -> None:
+    status, said, _ = fedlit_on(2, config, "fit", FALLS="error wine 10")
+    assert status != 0 and said == ["fedlit: error: client 'wine', step 11: ValueError: a broken row"]
+    status, said, _ = fedlit_on(3, config, "fit")
+    assert status != 0 and len(said) == 1 and "at least as many clients as ranks, found 2 clients on 3" in said[0]
+
+
+@pytest.mark.full
+def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) -> None:
+    assert fedlit_on(2, config, "fit")[0] == 0
+    folder = config.parent / "runs" / "tiny" / "version_0"
+    best = [path.name for path in folder.glob("checkpoints/best-*.ckpt")]
+    assert len(best) == 1 and len(list(folder.glob("checkpoints/*.parts"))) == 2
+    _, _, table = fedlit_on(2, config, "test")
+    two = (folder / "test.csv").read_text()
+    assert all(client in table for client in ("breast_cancer", "wine", "mean", "worst"))
+    fedlit_on(2, config, "predict")
+    files = {path.name: path.read_text() for path in folder.glob("predictions/test/*.csv")}
+    run = fedlit.load(str(config), f"--trainer.default_root_dir={config.parent / 'runs'}", command="test")
+    run.test(quiet=True)
+    run.predict(quiet=True)
+    assert (folder / "test.csv").read_text() == two
+    assert {path.name: path.read_text() for path in folder.glob("predictions/test/*.csv")} == files
+    assert run.client("wine") and run.test("best", quiet=True)
+    alone = fedlit.load(str(config), f"--trainer.default_root_dir={config.parent / 'whole'}")
+    alone.fit(quiet=True)
+    assert [path.name for path in alone.folder.glob("checkpoints/best-*.ckpt")] == best  # type: ignore[union-attr]
+
+
+@pytest.mark.full
+def test_what_one_process_does_is_refused_for_several(config: Path) -> None:
+    status, said, _ = fedlit_on(2, config, "compare")
+    assert status != 0 and len(said) == 1 and "expected one process for fedlit compare, found 2" in said[0]
+
+
+def test_several_devices_are_several_processes(config: Path) -> None:
+    with pytest.raises(ConfigError, match=r"torchrun --nproc-per-node 4 -m fedlit fit"):
+        fedlit.load(str(config), "--trainer.devices=4")
+
+
+def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
+    class Two(Group):  # its shape: a head with parts
+        size = 2
+
+    one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
+    one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
+    counts = {"a": [1, 0], "b": [2, 0]}
+    own = {name: {"state": {}} for name in counts}
+    one["fedlit"] = {"clients": own, "specs": dict(own), "encoders": dict(own), "counts": counts, "format": 4}
+    path = tmp_path / "last.ckpt"
+    for _ in range(2):
+        shards.save(one, path, Two(), lambda value, target: torch.save(value, target))
+    again = shards.load(path)
+    assert repr(again["optimizer_states"]) == repr(one["optimizer_states"]) and again["fedlit"] == one["fedlit"]
+    assert different(one["state_dict"], again["state_dict"]) == []  # type: ignore[arg-type]
+    assert shards.load(path, {"b"})["optimizer_states"] == [{"b": 2}, {"b": 3}]
+    assert len(list((tmp_path / "last.ckpt.parts").iterdir())) == 1  # those of the first are gone
+    shutil.rmtree(tmp_path / "last.ckpt.parts")
+    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder last.ckpt.parts beside it"):
+        shards.load(path)
