@@ -29,6 +29,7 @@ import torch
 import yaml
 
 import fedlit
+from fedlit.data.files import find
 from fedlit.errors import DataError
 from fedlit.run.config import find_config, read_yaml
 
@@ -71,6 +72,7 @@ class Federation:
             shutil.copy(own / "federation.yaml", folder / site)
             mine = read_yaml(folder / site / "site.yaml") | {"data": {"source": source}}
             (folder / site / "site.yaml").write_text(yaml.safe_dump(mine, sort_keys=False), encoding="utf-8")
+            _own_data(folder / site / "data", site, source)
             self.fedlit("site", "keys", site)
             self.fedlit("coordinate", "add", "coordinator", site, f"{site}/{site}.pub")
         self.hashes = {site: [self.hash(site)] for site in sources}
@@ -88,6 +90,15 @@ class Federation:
             raise SystemExit(f"fedlit {' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def tracer(self, name: str) -> list[str]:
+        """What a process is started under."""
+        if not self.traced or name == "coordinator":
+            return []
+        kinds = "trace=execve,open,openat,openat2,connect"
+        return ["strace", "-f", "-ff", "-qq", "-s", "400", "-e", kinds, "-o", str(self.folder / "traces" / name)]
+
+    traced = False
+
     def hash(self, site: str) -> str:
         """Of what would leave a site."""
         told = self.fedlit("site", "check", "--config", f"{site}/site.yaml")
@@ -100,10 +111,12 @@ class Federation:
         accepted = [word for own in self.hashes.get(name, ()) for word in ("--accept", own)]
         of_site = ["site", "join", "--config", f"{name}/site.yaml", *accepted]
         words = ["coordinate", "start", "coordinator"] if name == "coordinator" else of_site
+        data = self.folder / name / "data"
+        environment = {**self.environment, **({"FEDLIT_DATA": str(data)} if data.is_dir() else {})}
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "fedlit", *words],
-                cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*self.tracer(name), sys.executable, "-m", "fedlit", *words],
+                cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
 
@@ -165,6 +178,17 @@ class Federation:
         """What the coordinator wrote."""
         found: dict[str, Any] = json.loads((self.folder / "coordinator" / "state" / "result.json").read_text())
         return found
+
+
+def _own_data(folder: Path, site: str, source: Mapping[str, Any]) -> None:
+    """A site's own file and no other, where its source reads files."""
+    if source["class_path"] != "fedlit.Heart":
+        return
+    for file in fedlit.Heart.files():
+        found = find(file)
+        if Path(file.path).stem == site and found is not None:
+            (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(found, folder / file.path)
 
 
 def deep(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

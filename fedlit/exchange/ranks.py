@@ -183,6 +183,10 @@ class Ranks(Group, Others):
             self.alive.introduce(sorted(own))
         return dict(sorted(facts.items()))
 
+    def takes_part(self, number: int) -> bool:
+        """See :class:`~fedlit.exchange.transport.Transport`: all ranks go together."""
+        return True
+
     def exchange(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
