@@ -85,6 +85,9 @@ def _join(argv: Sequence[str]) -> int:
         )
     site, results = take_part(settings, asked.accept, _show)
     print(for_terminal(results))
+    if site.spent is not None and site.privacy.client_level is not None:
+        delta = site.privacy.client_level.delta
+        print(for_terminal(f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"))
     print(for_terminal(f"Run folder: {site.run.folder}"))
     return 0
 

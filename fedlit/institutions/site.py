@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,8 +17,9 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.alone import Alone
+from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
-from fedlit.institutions.federation import plain_federation, privacy_of
+from fedlit.institutions.federation import plain_federation, privacy_of, privacy_settings
 from fedlit.institutions.guarded import guarded, protected
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
@@ -38,10 +40,14 @@ class Site:
 
     Args:
         settings: its own file's.
+
+    Attributes:
+        spent: ε that was spent, at δ of the settings, where noise was asked for.
     """
 
     def __init__(self, settings: SiteSettings) -> None:
         self.settings = settings
+        self.spent: float | None = None
         self.privacy = privacy_of(settings.federation)
         self.run = self._make()
         _refuse(self.run)
@@ -79,7 +85,7 @@ class Site:
         asks = bool({"answers"} & rule.needs)
         return Terms(
             name,
-            {"address": own.coordinator, "fingerprint": own.fingerprint or "not said"},
+            {"address": own.coordinator, "fingerprint": _fingerprint(own)},
             alone.told,
             {key: sharing.forms[key] for key in sharing.names[name]},
             published,
@@ -100,6 +106,14 @@ class Site:
                 f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; name "
                 f"it so (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
             )
+
+
+def _fingerprint(own: SiteSettings) -> str:
+    if own.fingerprint:
+        return own.fingerprint
+    if own.certificate.is_file():
+        return f"{fingerprint(own.certificate)} (of {own.certificate.name}; compare it by telephone)"
+    return "not known, for there is no certificate yet"
 
 
 def _named(run: Run) -> list[str]:
@@ -189,6 +203,10 @@ def join(
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
     transport.end(_scores(run) if told else None)
+    if transport.guard is not None and (spent := transport.guard.epsilon) is not None and run.folder is not None:
+        site.spent = spent
+        told_of = {"epsilon": spent, **privacy_settings(site.privacy)}
+        (run.folder / "privacy.json").write_text(json.dumps(told_of, indent=1), encoding="utf-8")
     return results
 
 
