@@ -131,7 +131,7 @@ def consent(site: Site, terms: Terms, hashes: list[str], show: Callable[[list[st
 def _speaking(settings: SiteSettings) -> Iterator[SocketLine]:
     path = Path(settings.socket) if settings.socket else settings.folder.absolute() / "site.sock"
     speaking = _Speaking(settings, path)
-    line = SocketLine(path, settings.most, speaking.watch)
+    line = SocketLine(path, settings.most, speaking.watch, settings.user)
     try:
         speaking.start()
         yield line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -22,10 +23,13 @@ class SocketLine:
     Args:
         path: of the socket; whatever was there goes.
         most: bytes of a question.
+        user: who speaks, where that is another than this process's; needs root.
         watch: is called about every second while nothing is heard; raises where nothing will be.
     """
 
-    def __init__(self, path: Path, most: int = MOST, watch: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, path: Path, most: int = MOST, watch: Callable[[], None] = lambda: None, user: str | None = None
+    ) -> None:
         if len(str(path).encode()) > LONGEST_PATH:
             raise ConfigError(
                 f"{path}: expected a path of at most {LONGEST_PATH} bytes, which is all that a Unix socket may have; "
@@ -40,6 +44,8 @@ class SocketLine:
             self._server.bind(str(path))
         finally:
             os.umask(before)
+        if user is not None:
+            _give(path, user)
         self._server.listen()
         self._line: socket.socket | None = None
 
@@ -93,3 +99,14 @@ class SocketLine:
         self._hang_up()
         self._server.close()
         self.path.unlink(missing_ok=True)
+
+
+def _give(path: Path, user: str) -> None:
+    try:
+        shutil.chown(path, user)
+    except (LookupError, OSError) as error:
+        path.unlink()
+        raise ConfigError(
+            f"user: expected a user of this machine, and root to start this, found {user!r} ({error}); leave user out, "
+            "and this process's own user speaks"
+        ) from error
