@@ -28,6 +28,7 @@ def settings(**changes: Any) -> dict[str, Any]:
     content = read_yaml(ROOT / "configs" / "quickstart.yaml")
     del content["data"]["source"]
     content["trainer"]["max_epochs"] = 4
+    content["trainer"]["enable_progress_bar"] = False
     content["model"]["engine"] = "plain"
     content["checkpoint"] = {"seconds": 0, "best": 0}
     for group, own in changes.items():
@@ -98,7 +99,7 @@ def test_sites_have_the_bits_of_one_process(tmp_path: Path, whole: Run) -> None:
     assert result["scores"] == {}  # nobody agreed to tell any
 
 
-@pytest.mark.parametrize("epoch", [0, 1, 3])
+@pytest.mark.parametrize("epoch", [pytest.param(0, marks=pytest.mark.full), 2, pytest.param(3, marks=pytest.mark.full)])
 def test_a_killed_site_goes_on_with_the_same_bits(tmp_path: Path, whole: Run, epoch: int) -> None:
     _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, before=dying("digits", epoch), attempts=2)
     assert not errors
@@ -168,14 +169,17 @@ def test_another_setting_at_one_site_is_refused_for_all(tmp_path: Path) -> None:
     ("wrong", "said"),
     [
         (lambda message: {**message, "site": "digits"}, "the key of wine speaks for 'digits'"),
-        (lambda message: b"garbage" * 9, "bytes that are none"),
-        (
+        pytest.param(lambda message: b"garbage" * 9, "bytes that are none", marks=pytest.mark.full),
+        pytest.param(
             lambda message: {**message, "updates": {"digits": message["updates"]["wine"]}},
             "expected an update of wine alone",
+            marks=pytest.mark.full,
         ),
         (lambda message: _with(message, {"head.weight": torch.zeros(3)}), "expected only tensors of the plan"),
-        (lambda message: _with(message, {"core.0.weight": torch.zeros(3)}), "of shape"),
-        (lambda message: _without(message), "is missing"),
+        pytest.param(
+            lambda message: _with(message, {"core.0.weight": torch.zeros(3)}), "of shape", marks=pytest.mark.full
+        ),
+        pytest.param(lambda message: _without(message), "is missing", marks=pytest.mark.full),
     ],
 )
 def test_what_does_not_fit_is_refused_and_the_others_go_on(tmp_path: Path, wrong: Any, said: str) -> None:

@@ -1,0 +1,128 @@
+"""What a coordinator remembers, what a site is asked to agree to, and what messages are believed."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import BEGIN
+from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.coordinator import minimum_of
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.messages import MOST, pack, read, round_of
+
+SITES = ["east", "north", "south"]
+
+
+def closed(journal: Journal, took: list[str]) -> None:
+    number = float(journal.number)
+    replies = {
+        site: {"received": {"w": torch.tensor([number])}, "lost": [], "records": {}, "bytes": 0} for site in SITES
+    }
+    journal.close(took, replies, {"momentum": torch.tensor([number])})
+
+
+def test_a_journal_goes_on_where_it_was(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SITES, BEGIN)
+    journal.tell("columns", {site: {site: {"columns": {"age": "numbers"}}} for site in SITES})
+    for took in (SITES, SITES, ["east", "north"], ["east", "north"], SITES):
+        closed(journal, took)
+    again = Journal(tmp_path, SITES, BEGIN)
+    assert (again.name, again.number, again.told, again.took) == (
+        journal.name, journal.number, journal.told, journal.took
+    )  # fmt: skip
+    assert again.number == 4 and torch.equal(again.rule["momentum"], torch.tensor([3.0]))
+    # south was away in rounds 1 and 2: behind 0 it goes on with 3, from what came of 2
+    assert [again.after(number, "south") for number in (BEGIN, 0, 1, 2, 3)] == [0, 3, 3, 3, 4]
+    assert torch.equal(again.read(2, "south")["received"]["w"], torch.tensor([2.0]))
+    with pytest.raises(ConfigError, match="gone"):
+        again.read(1, "south")  # of what it missed the newest alone is kept
+
+
+def test_replies_go_once_nobody_can_need_them(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SITES, 0)
+    for _ in range(6):
+        closed(journal, SITES)
+    for site in SITES:
+        journal.saved(site, 4)
+    left = sorted(int(path.parent.name) for path in tmp_path.glob("rounds/*/east.pt"))
+    assert left == [4, 5]
+    journal.saved("east", 10**6)  # says more than can be: the newest stays
+    assert journal.read(5, "east")["received"]["w"] == 5.0
+
+
+def test_a_journal_of_other_sites_is_refused(tmp_path: Path) -> None:
+    Journal(tmp_path, SITES, 0).tell("settings", {})
+    with pytest.raises(ConfigError, match="expected a federation of east, west, found one of east, north, south"):
+        Journal(tmp_path, ["east", "west"], 0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short",
+        struct.pack(">Q", 2**63) + b"x" * 20,
+        struct.pack(">Q", 10) + b"{}",
+        b"\0" * 64,
+        pack({"a": 1})[:-3],
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(content: bytes) -> None:
+    with pytest.raises(RunError, match="none"):
+        read(content, MOST)
+
+
+def test_a_message_that_is_too_long_is_refused_unread() -> None:
+    content = pack({"state": {"w": torch.zeros(1000)}})
+    assert torch.equal(read(content, len(content))["state"]["w"], torch.zeros(1000))
+    with pytest.raises(RunError, match="at most"):
+        read(content, len(content) - 1)
+
+
+def test_keys_are_what_they_are() -> None:
+    assert [round_of(key) for key in ("round:-1", "round:12", "round:x", "round:", "at:3", "round:1e3")] == [
+        -1, 12, None, None, None, None
+    ]  # fmt: skip
+
+
+def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
+    terms = Terms("north", {"address": "a:1"}, {"columns": {"columns": {"age": "numbers"}}}, {"w": ("float32", (2,))})
+    path = tmp_path / "accepted.json"
+    assert not accepted(path, terms)
+    keep(path, terms)
+    assert accepted(path, terms)
+    changed = [
+        Terms("north", {"address": "b:1"}, terms.facts, terms.tensors),
+        Terms("north", terms.coordinator, {}, terms.tensors),
+        Terms("north", terms.coordinator, terms.facts, {"w": ("float32", (3,))}),
+        Terms("north", terms.coordinator, terms.facts, terms.tensors, rows=5),
+        Terms("north", terms.coordinator, terms.facts, terms.tensors, scores=True),
+    ]
+    assert not any(accepted(path, own) for own in changed)
+    assert len({own.hash for own in (terms, *changed)}) == 6
+
+
+def test_nothing_is_told_that_was_not_agreed_to() -> None:
+    facts = {"columns": {"age": "numbers"}, "categories": {"town": ["Aachen", "Bonn"]}}
+    consent = Consent(Terms("north", {}, {"values": facts}, {"w": ("float32", (2,))}))
+    consent.check("values", {"categories": {"town": ["Aachen", "Bonn"]}})  # a part of it
+    for more in ({"categories": {"town": ["Aachen", "Celle"]}}, {"moments": {"age": [1, 2, 3]}}):
+        with pytest.raises(RunError, match="nothing of it was sent"):
+            consent.check("values", more)
+    with pytest.raises(RunError, match="nothing of it was sent"):
+        consent.check("rows", {"train": 5})
+    consent.check_update({"w": ("float32", (2,)), "w@exp_avg": ("float32", (2,))}, {})
+    with pytest.raises(RunError, match="head"):
+        consent.check_update({"head": ("float32", (2,))}, {})
+
+
+def test_a_minimum_is_a_number_or_a_share() -> None:
+    assert [minimum_of(own, 5) for own in (1, 5, 0.5, 0.6, 1.0)] == [1, 5, 3, 3, 5]
+    for wrong in (0, 6, 1.5, -1):
+        with pytest.raises(ConfigError, match="minimum"):
+            minimum_of(wrong, 5)
