@@ -155,6 +155,11 @@ def take_part(
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.
     """
     site = Site(settings)
+    if (over := site.finished()) is not None:
+        raise ConfigError(
+            f"{over.parent.parent}: expected a training to take part in, found that it is over; score it by fedlit test "
+            f"--config {over.parent.parent / 'config.yaml'}, or move the folder away to begin anew"
+        )
     terms = site.terms()
     consent(site, terms, hashes, show)
     with _speaking(settings) as line:

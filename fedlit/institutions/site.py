@@ -27,7 +27,7 @@ from fedlit.run.arguments import Asked
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
-from fedlit.train.manifest import LAST
+from fedlit.train.manifest import LAST, read_checkpoint
 from fedlit.train.results import Results
 
 __all__ = ["Site", "check", "join"]
@@ -98,6 +98,16 @@ class Site:
             protection,
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
         )
+
+    def finished(self) -> Path | None:
+        """The checkpoint of a training that is over, if it is."""
+        newest = _newest(self.settings)
+        if newest is None:
+            return None
+        header = read_checkpoint(newest, resumable=False)
+        epochs = int(self.run.trainer_options.get("max_epochs") or 0)
+        done = header.get("fedlit", {}).get("personal", {}).get("done") or header["epoch"] + 1 >= epochs > 0
+        return newest if done else None
 
     def _only_own(self, run: Run) -> None:
         found, own = sorted(run.loop.federation), self.settings.site
@@ -226,8 +236,6 @@ def _newest(own: SiteSettings) -> Path | None:
 
 def _rounds_of(checkpoint: Path) -> int:
     """Exchanges before a checkpoint."""
-    from fedlit.train.manifest import read_checkpoint
-
     states = read_checkpoint(checkpoint, resumable=False).get("callbacks", {})
     return next((int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN)
 
