@@ -157,8 +157,8 @@ def take_part(
     site = Site(settings)
     if (over := site.finished()) is not None:
         raise ConfigError(
-            f"{over.parent.parent}: expected a training to take part in, found that it is over; score it by fedlit test "
-            f"--config {over.parent.parent / 'config.yaml'}, or move the folder away to begin anew"
+            f"{over.parent.parent}: expected a training to take part in, found that it is over; score it by fedlit "
+            f"test --config {over.parent.parent / 'config.yaml'}, or move the folder away to begin anew"
         )
     terms = site.terms()
     consent(site, terms, hashes, show)
