@@ -17,7 +17,7 @@ from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import CFL, IFCA, FedAvgM, GrowForest, Newton
 from fedlit.exchange.wire import pack, question_to, unpack
-from fedlit.privacy.coordinator import Gathering
+from fedlit.privacy.coordinator import SUM, Gathering
 from fedlit.privacy.refusals import layout_of, refuse
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.site import Guard, Received
@@ -156,6 +156,46 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
     assert again.before(2)["b"] == 1
     with pytest.raises(RunError, match=r"exchange 2: expected .*received-0\.safetensors"):
         again.before(1)
+
+
+def test_a_coordinator_that_was_killed_in_a_round_goes_on_where_it_was(tmp_path: Path) -> None:
+    sharing, rule = _wide(), fedlit.Mean()
+    sites, begun = Sites(guards(tmp_path, rule, sharing=sharing)), []
+    for site, guard in sites.guards.items():
+        guard.send(0, states(sharing=sharing)[site])
+    sites.away = lambda site, question: site == "dune"
+
+    def killed(questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        told = sites(questions)
+        if any(own.get("open") for own in questions.values()):
+            raise KeyboardInterrupt
+        return told
+
+    gathering = Gathering(MASKED.masked, rule, sharing)
+    with pytest.raises(KeyboardInterrupt):
+        gathering.gather(0, SITES, killed, begin=lambda attempt, left: begun.append((attempt, list(left))))
+    assert begun == [(0, list(SITES)), (1, list(SITES[:3]))]
+    attempt, left = begun[-1]
+    again = gathering.gather(0, left, sites, attempt)
+    exact = torch.stack([states(sharing=sharing)[site].state["w"].double() for site in left]).mean(0)
+    assert again.took == SITES[:3] and torch.allclose(again.updates[SUM].state["w"].double(), exact, atol=1e-7)
+
+
+def test_a_question_that_is_put_again_is_answered_once(tmp_path: Path) -> None:
+    guard, asked = guards(tmp_path, Newton(of="all"), sharing=_wide())["ash"], []
+
+    def answer(question: Own) -> dict[str, Tensor]:
+        asked.append(question)
+        return {"value": torch.tensor(float(len(asked)))}
+
+    own = question_to(Own("curvature", {"at": torch.ones(1)}))
+    question = {"attempt": 0, "sites": list(SITES), "n": 0, "question": own}
+    first, second = guard.answer(0, question, answer), guard.answer(0, question, answer)
+    assert torch.equal(first["state"]["value"], second["state"]["value"]) and len(asked) == 1
+    guard.answer(0, {**question, "open": True})
+    other = question_to(Own("curvature", {"at": torch.zeros(1)}))
+    with pytest.raises(RunError, match="round 1, question 1: 'ash': expected no attempt 0"):
+        guard.answer(0, {**question, "question": other}, answer)
 
 
 @pytest.mark.parametrize(
