@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.wire import question_from
@@ -186,7 +187,8 @@ class Guard:
         if self._noised is not None:
             before = self._received.before(number)
             known = {name: own for name, own in before.items() if name in update.state}
-            state = self._noised.answer(number, update.state, known)
+            # before training there is nothing to learn, and all know what clients start from
+            state = known if number == BEGIN else self._noised.answer(number, update.state, known)
             update = replace(update, state=state)
         if self.privacy.masked is None:
             return update

@@ -247,6 +247,12 @@ def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path)
         guard.answer(0, {"attempt": 0, "sites": list(SITES), "n": 0, "question": question}, lambda own: {})
 
 
+def test_before_training_what_all_know_is_sent_and_nothing_is_counted(tmp_path: Path) -> None:
+    guard = guards(tmp_path, FedAvgM(0.6), Privacy(client_level=ClientLevel(1.0, 1.0)))["ash"]
+    sent = guard.send(-1, states()["ash"]).state
+    assert all(torch.equal(sent[name], STARTS[name]) for name in ("w", "b")) and guard.epsilon == 0
+
+
 def test_settings_that_differ_are_refused(tmp_path: Path) -> None:
     guard = Guard("ash", MASKED, fedlit.Mean(), tmp_path, "made")
     other = Guard("birch", Privacy(Masked(bits=30)), fedlit.Mean(), tmp_path / "b", "made")
