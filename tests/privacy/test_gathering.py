@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -369,6 +371,26 @@ def test_tensors_that_noise_would_break_are_refused() -> None:
     buffers = Sharing(NAMES, {site: ("w",) for site in SITES}, SHARING.forms)
     with pytest.raises(ConfigError, match="found the buffer b: with noise a variance can fall below 0"):
         refuse(level, fedlit.Mean(), buffers, 4)
+
+
+def test_settings_and_refusals_need_no_extra_and_say_when_it_is_missing() -> None:
+    code = """
+import sys
+for name in ("cryptography", "dp_accounting"):
+    sys.modules[name] = None
+from fedlit.errors import ConfigError
+from fedlit.exchange.rules.mean import Mean
+from fedlit.privacy.refusals import refuse
+from fedlit.privacy.settings import Masked, Privacy
+from fedlit.sharing import Sharing
+names = {site: ("w",) for site in "abc"}
+try:
+    refuse(Privacy(Masked()), Mean(), Sharing(names, names, {"w": ("float32", (3,))}), 3)
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "cryptography and dp_accounting are missing; run: pip install 'fedlit[privacy]'" in done.stdout, done.stderr
 
 
 def test_a_tensor_of_too_few_sites_is_refused_by_name() -> None:
