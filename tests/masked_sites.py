@@ -80,6 +80,7 @@ class Gatherer(Hub):
         self.heard: list[tuple[int, str, dict[str, Any]]] = []
         self.spoil = lambda number, site, message: message
         self.took: dict[int, tuple[str, ...]] = {}
+        self.received: dict[str, Any] = {}
 
     def _round(self, channels: Mapping[str, Channel], said: Any, number: int, measure: bool) -> Outcome:
         sent = {name: own for told in said.values() for name, own in told["updates"].items()}
@@ -108,7 +109,8 @@ class Gatherer(Hub):
             ask = partial(self._ask, channels)
         aggregation = Aggregation(self.rule, self.seed, 1, self.sharing, self._blueprint, torch.device("cpu"))
         outcome = aggregation(number, updates, ask, measure=False)
-        return Outcome(outcome.received, lost, outcome.records, outcome.bytes)
+        self.received = {site: own for site, own in outcome.received.items() if site in channels}
+        return Outcome(self.received, lost, outcome.records, outcome.bytes)
 
 
 def over_guards(

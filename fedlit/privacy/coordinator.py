@@ -20,9 +20,12 @@ from fedlit.privacy.refusals import layout_of
 from fedlit.privacy.settings import Masked
 from fedlit.sharing import Sharing, all_finite
 
-__all__ = ["Gathered", "Gathering"]
+__all__ = ["SUM", "Gathered", "Gathering"]
 
 _log = logging.getLogger(__name__)
+
+SUM = "sum/"
+"""Under which name a rule is given the mean. It is nobody's, so that nobody receives what it does not have."""
 
 Put = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Mapping[str, Any] | None]]
 """Asks sites, all at once: site → question, to site → answer; None of one that has left."""
@@ -33,8 +36,9 @@ class Gathered:
     """What came of a round.
 
     Attributes:
-        updates: what a rule is given in place of updates: the mean, as that of one client; or, where the rule only
-            adds answers, the names of what each client federates, with zeros.
+        updates: what a rule is given in place of updates: the mean, as that of one client of the name :data:`SUM`; or,
+            where the rule only adds answers, the names of what each client federates, with zeros. It is aggregated
+            with ``minimum`` 1 and without measuring drift, which nobody can.
         took: sites whose updates are in the sum.
         bytes: of tensors that travelled.
     """
@@ -56,7 +60,14 @@ class Gathering:
     def __init__(self, masked: Masked, rule: Rule, sharing: Sharing) -> None:
         self.masked, self.rule, self.sharing = masked, rule, sharing
 
-    def gather(self, number: int, sites: Sequence[str], put: Put) -> Gathered:
+    def gather(
+        self,
+        number: int,
+        sites: Sequence[str],
+        put: Put,
+        attempt: int = 0,
+        begin: Callable[[int, Sequence[str]], None] = lambda attempt, sites: None,
+    ) -> Gathered:
         """One round's updates.
 
         Args:
@@ -64,6 +75,9 @@ class Gathering:
             sites: that take part, and said that their update is fit.
             put: asks them. A site that is asked to open has to come back, however long that takes: it can do so as
                 soon as it is there again, and without the others, who have opened, there is no other sum.
+            attempt: 0; of a coordinator that was killed within the round the last one that it began, with its sites:
+                they answer with the same bytes.
+            begin: is told of each attempt and its sites before anybody is asked, so that it can be written down.
 
         Raises:
             RunError: too few are left, a message of another form, masks that do not cancel.
@@ -71,14 +85,12 @@ class Gathering:
         if not self.rule.by_mean:
             known = {site: self.sharing.names[site] for site in sites}
             return Gathered({site: self._blank(site) for site in sorted(known)}, tuple(sorted(known)), 0)
-        total, took, weight = self._sum(
-            number, sites, put, lambda left: layout_of(self.sharing, left, self.rule, self.masked.least), {}
-        )
+        total, took, weight = self._sum(number, sites, put, self._layout, {}, attempt, begin)
         state = total.mean(self.sharing.forms)
         if not all(bool(own) for own in all_finite({"sum": state}).values()):
             raise RunError(f"masked sums, round {number + 1}: expected finite means, found some that are not")
         parameters = tuple(name for name in state if any(name in own for own in self.sharing.parameters.values()))
-        return Gathered({took[0]: Update(state, rows=1, parameters=parameters)}, took, weight)
+        return Gathered({SUM: Update(state, rows=1, parameters=parameters)}, took, weight)
 
     def _layout(self, sites: Sequence[str]) -> Layout:
         return layout_of(self.sharing, sites, self.rule, self.masked.least)
@@ -104,7 +116,7 @@ class Gathering:
             place, questions = questions, questions + 1
             self._refuse_others(number, sites, asked)
             question = {"n": place, "question": question_to(next(iter(asked.values())))}
-            total, took, _ = self._sum(number, sites, put, None, question)
+            total, took, _ = self._sum(number, sites, put, None, question, 0, lambda attempt, sites: None)
             first, *others = took
             zeros = {name: torch.zeros_like(own) for name, own in total.sums.items()}
             return {first: total.sums, **dict.fromkeys(others, zeros)}
@@ -136,14 +148,17 @@ class Gathering:
         put: Put,
         layout_over: Callable[[Sequence[str]], Layout] | None,
         question: Mapping[str, Any],
+        attempt: int,
+        begin: Callable[[int, Sequence[str]], None],
     ) -> tuple[Total, tuple[str, ...], int]:
-        left, weight, attempt = sorted(sites), 0, 0
+        left, weight = sorted(sites), 0
         while True:
             if len(left) < self.masked.least:
                 raise RunError(
                     f"masked sums, round {number + 1}: expected at least {self.masked.least} sites, found "
                     f"{', '.join(left) or 'none'} left; wait until the others are back"
                 )
+            begin(attempt, left)
             asked = {"attempt": attempt, "sites": left, **question}
             answers = put(dict.fromkeys(left, asked))
             wanted = ("state", "forms") if question else ("state",)

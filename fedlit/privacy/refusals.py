@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from fedlit.errors import ConfigError
@@ -62,6 +63,11 @@ def refuse(
     if not privacy.on:
         return
     name, problems = type(rule).__name__, list[str]()
+    if missing := [own for own in ("cryptography", "dp_accounting") if find_spec(own) is None]:
+        problems.append(
+            f"exchange.privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} are "
+            "missing; run: pip install 'fedlit[privacy]'"
+        )
     what = "masked sums" if privacy.masked else "client-level privacy"
     if published:
         problems.append(

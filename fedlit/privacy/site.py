@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.wire import question_from
@@ -23,6 +24,7 @@ from fedlit.privacy.layout import Layout
 from fedlit.privacy.masking import Masker
 from fedlit.privacy.refusals import layout_of
 from fedlit.privacy.settings import Privacy
+from fedlit.privacy.streams import digest_of
 from fedlit.sharing import Sharing, State, form_of
 
 __all__ = ["Guard", "Received"]
@@ -110,6 +112,7 @@ class Guard:
         self._key = mask_key(folder / "mask.key") if privacy.masked else None
         self._noised = Noised(folder, privacy.client_level) if privacy.client_level else None
         self._held: tuple[int, Update] | None = None
+        self._told: dict[tuple[int, int, int, str], dict[str, Any]] = {}
         self.notes: list[str] = []
 
     # ------------------------------------------------------------------ before training
@@ -184,7 +187,8 @@ class Guard:
         if self._noised is not None:
             before = self._received.before(number)
             known = {name: own for name, own in before.items() if name in update.state}
-            state = self._noised.answer(number, update.state, known)
+            # before training there is nothing to learn, and all know what clients start from
+            state = known if number == BEGIN else self._noised.answer(number, update.state, known)
             update = replace(update, state=state)
         if self.privacy.masked is None:
             return update
@@ -260,10 +264,18 @@ class Guard:
             raise RunError(
                 f"masked sums, round {number + 1}: expected no question of {type(self.rule).__name__}, found one"
             )
-        found: State = answer(question)
+        said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
+        key = number, place, attempt, digest_of(said, said)
+        if key not in self._told:  # what answers may count on having been asked once
+            self._told = {own: told for own, told in self._told.items() if own[0] == number}
+            self._told[key] = self._masked(number, attempt, sites, place, answer(question), said)
+        return self._told[key]
+
+    def _masked(
+        self, number: int, attempt: int, sites: list[str], place: int, found: State, said: State
+    ) -> dict[str, Any]:
         forms = {name: form_of(value) for name, value in found.items()}
         layout = Layout(dict.fromkeys(forms, tuple(sorted(sites))), forms, least=self._least)
-        said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
         return {
             "state": self._masker.mask(number, attempt, layout, found, question=place, received=said),
             "forms": {name: [dtype, list(shape)] for name, (dtype, shape) in forms.items()},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import CFL, IFCA, FedAvgM, GrowForest, Newton
 from fedlit.exchange.wire import pack, question_to, unpack
-from fedlit.privacy.coordinator import Gathering
+from fedlit.privacy.coordinator import SUM, Gathering
 from fedlit.privacy.refusals import layout_of, refuse
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.site import Guard, Received
@@ -158,6 +160,46 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
         again.before(1)
 
 
+def test_a_coordinator_that_was_killed_in_a_round_goes_on_where_it_was(tmp_path: Path) -> None:
+    sharing, rule = _wide(), fedlit.Mean()
+    sites, begun = Sites(guards(tmp_path, rule, sharing=sharing)), []
+    for site, guard in sites.guards.items():
+        guard.send(0, states(sharing=sharing)[site])
+    sites.away = lambda site, question: site == "dune"
+
+    def killed(questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        told = sites(questions)
+        if any(own.get("open") for own in questions.values()):
+            raise KeyboardInterrupt
+        return told
+
+    gathering = Gathering(MASKED.masked, rule, sharing)
+    with pytest.raises(KeyboardInterrupt):
+        gathering.gather(0, SITES, killed, begin=lambda attempt, left: begun.append((attempt, list(left))))
+    assert begun == [(0, list(SITES)), (1, list(SITES[:3]))]
+    attempt, left = begun[-1]
+    again = gathering.gather(0, left, sites, attempt)
+    exact = torch.stack([states(sharing=sharing)[site].state["w"].double() for site in left]).mean(0)
+    assert again.took == SITES[:3] and torch.allclose(again.updates[SUM].state["w"].double(), exact, atol=1e-7)
+
+
+def test_a_question_that_is_put_again_is_answered_once(tmp_path: Path) -> None:
+    guard, asked = guards(tmp_path, Newton(of="all"), sharing=_wide())["ash"], []
+
+    def answer(question: Own) -> dict[str, Tensor]:
+        asked.append(question)
+        return {"value": torch.tensor(float(len(asked)))}
+
+    own = question_to(Own("curvature", {"at": torch.ones(1)}))
+    question = {"attempt": 0, "sites": list(SITES), "n": 0, "question": own}
+    first, second = guard.answer(0, question, answer), guard.answer(0, question, answer)
+    assert torch.equal(first["state"]["value"], second["state"]["value"]) and len(asked) == 1
+    guard.answer(0, {**question, "open": True})
+    other = question_to(Own("curvature", {"at": torch.zeros(1)}))
+    with pytest.raises(RunError, match="round 1, question 1: 'ash': expected no attempt 0"):
+        guard.answer(0, {**question, "question": other}, answer)
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -205,6 +247,12 @@ def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path)
     question = question_to(Own("another", {}))
     with pytest.raises(RunError, match="expected no question of Newton, found one"):
         guard.answer(0, {"attempt": 0, "sites": list(SITES), "n": 0, "question": question}, lambda own: {})
+
+
+def test_before_training_what_all_know_is_sent_and_nothing_is_counted(tmp_path: Path) -> None:
+    guard = guards(tmp_path, FedAvgM(0.6), Privacy(client_level=ClientLevel(1.0, 1.0)))["ash"]
+    sent = guard.send(-1, states()["ash"]).state
+    assert all(torch.equal(sent[name], STARTS[name]) for name in ("w", "b")) and guard.epsilon == 0
 
 
 def test_settings_that_differ_are_refused(tmp_path: Path) -> None:
@@ -323,6 +371,26 @@ def test_tensors_that_noise_would_break_are_refused() -> None:
     buffers = Sharing(NAMES, {site: ("w",) for site in SITES}, SHARING.forms)
     with pytest.raises(ConfigError, match="found the buffer b: with noise a variance can fall below 0"):
         refuse(level, fedlit.Mean(), buffers, 4)
+
+
+def test_settings_and_refusals_need_no_extra_and_say_when_it_is_missing() -> None:
+    code = """
+import sys
+for name in ("cryptography", "dp_accounting"):
+    sys.modules[name] = None
+from fedlit.errors import ConfigError
+from fedlit.exchange.rules.mean import Mean
+from fedlit.privacy.refusals import refuse
+from fedlit.privacy.settings import Masked, Privacy
+from fedlit.sharing import Sharing
+names = {site: ("w",) for site in "abc"}
+try:
+    refuse(Privacy(Masked()), Mean(), Sharing(names, names, {"w": ("float32", (3,))}), 3)
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "cryptography and dp_accounting are missing; run: pip install 'fedlit[privacy]'" in done.stdout, done.stderr
 
 
 def test_a_tensor_of_too_few_sites_is_refused_by_name() -> None:

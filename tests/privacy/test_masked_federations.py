@@ -16,7 +16,7 @@ from sites import joint
 from torch import Tensor
 
 import fedlit
-from fedlit.errors import RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules import FedAvgM, Newton
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
@@ -55,6 +55,26 @@ def test_weights_are_those_without_masks_to_the_tolerance(exchange: dict[str, An
     assert 0 < furthest(weights(whole), joint(runs)) < 2e-6
     assert all(took == SITES for took in hub.took.values()) and len(hub.took) >= 3
     assert all(run.exchange.rounds == whole.exchange.rounds for run in runs.values())
+
+
+def test_a_tensor_of_some_sites_is_summed_over_these_and_received_by_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks that are shared by names: one column, then, is a column that birch has not."""
+    options = plain("by name, momentum at the server")
+    options["exchange"] = {**options["exchange"], "rule": fedlit.Mean}
+    with pytest.raises(ConfigError, match="expected at least 3 sites that have it and take part, found"):
+        over_guards(tmp_path / "a", MASKED, **options)
+    monkeypatch.setitem(SHAPES, "birch", (4, 3, 70))
+    monkeypatch.setitem(SHAPES, "cedar", (5, 3, 120))
+    whole = make_run(tmp_path / "whole", **options)
+    whole.fit(quiet=True)
+    runs, hub, _ = over_guards(tmp_path / "b", MASKED, **options)
+    names = whole.exchange.sharing.names
+    assert len(names["ash"]) == len(names["birch"]) + 1
+    assert furthest(weights(whole), joint(runs)) < 2e-6
+    for site, received in hub.received.items():
+        assert set(received) == set(names[site])
 
 
 def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fedlit.trees.grow import Way, asking, grow
 from fedlit.trees.nodes import Grown, find_leaves, keys_of
 from fedlit.trees.party import SCALE, Party
 
+LACKS = ((1,), (), (0, 2))
 Tables = list[tuple[NDArray[np.float32], NDArray]]
 
 
@@ -57,6 +58,33 @@ def made() -> Tables:
         x = rng.normal(size=(rows, 4)).astype(np.float32).round(1)
         tables.append((x, np.clip((x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0) + (x[:, 2] > 1), 0, 2).astype(int)))
     return tables
+
+
+@pytest.mark.parametrize("classes", [3, 5, 0], ids=["classes", "two that nobody has", "numbers"])
+@pytest.mark.parametrize("minimum", [1, 5])
+def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, classes: int, minimum: int) -> None:
+    tables = [(x, y if classes else (y + x[:, 1]).astype(np.float32)) for x, y in made]
+    parties = [
+        Party(x, y, classes, lacks, minimum, everywhere=True) for (x, y), lacks in zip(tables, LACKS, strict=True)
+    ]
+    keys, way = drawn.roots(8, 5), Way(classes, 4, 4, summed=True)
+    forms: dict[str, set[Any]] = {}
+
+    def ask(topic: str, told: Any) -> list[Any]:
+        answers = [getattr(party, topic)(told[0]) for party in parties]
+        forms.setdefault(topic, set()).update((own["left"].dtype, own["left"].shape[:3]) for own in answers)
+        assert len({own["left"].shape for own in answers}) == 1
+        return [{"left": np.sum([own["left"] for own in answers], 0)}]
+
+    starts = [party.start(keys) for party in parties]
+    start = {
+        "totals": np.sum([own["totals"] for own in starts], 0),
+        "low": np.min([own["low"] for own in starts], 0),
+        "high": np.max([own["high"] for own in starts], 0),
+    }
+    grown = grow(ask, [start], keys, way)
+    assert len(grown.feature) > 20 and len(forms["counts"]) == 1  # the same at all parties and levels
+    assert same(grown, grown_by(tables, classes, 5, lacks=LACKS, minimum=minimum))
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"tried": 2, "thresholds": 1}, {"thresholds": 4}], ids=str)

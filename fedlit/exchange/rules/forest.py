@@ -116,6 +116,8 @@ class GrowForest(Rule):
         )
         if self.exact:
             told += "; also the least and the largest value of each column in each node"
+        if self.summed:
+            told += "; of all nodes and classes, so that sums over clients do"
         few = (
             f"no number of rows from 1 to {self.minimum - 1} is told"
             if self.minimum > 1
