@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
+from fedlit.exchange.rule import Rule
 from fedlit.institutions.settings import SiteSettings
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Guard
+from fedlit.privacy.words import lines
 from fedlit.sharing import Sharing
 from fedlit.show.shown import say
 
@@ -18,33 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["guarded", "protected"]
 
 
-def protected(privacy: Privacy, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
+def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
     """What is done to updates, in words for the terms; ε before anything is spent among them."""
-    lines = []
-    if privacy.masked is not None:
-        bound = "" if privacy.masked.norm is None else f"; none longer than {privacy.masked.norm:g} is sent"
-        lines.append(
-            f"masked: the coordinator learns sums over at least {privacy.masked.least} sites, no single update{bound}"
-        )
-    if privacy.client_level is not None:
-        from fedlit.privacy.client_level import told
-
-        own = privacy.client_level
-        values = sum(_numel(sharing.forms[name][1]) for name in sharing.names[site])
-        found = told(own, rounds, len(sharing.names), values)
-        lines.append(
-            f"noised: clipped to {own.clip:g}, noise of {own.noise:g} x {own.clip:g} on each number; epsilon "
-            f"{found['epsilon']:.3g} at delta {own.delta:g} over all rounds, for the whole of this site's updates"
-        )
-        lines += [f"  not covered: {words}" for words in found["not_covered"]]
-    return tuple(lines)
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+    if not privacy.on:
+        return ()
+    values = sum(prod(sharing.forms[name][1]) for name in sharing.names[site])
+    return tuple(lines(privacy, rule, rounds, privacy.masked.least if privacy.masked else 1, values))
 
 
 def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteTransport) -> Guard:

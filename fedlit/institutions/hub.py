@@ -367,7 +367,7 @@ class SitesHub:
         replies = {site: self._reply(site, outcome, records) for site in self.sites}
         self.journal.close(took, replies, self.hub.rule.state_dict())
         for name in outcome.lost:
-            why = present[name].get("unfit") or "its update was not finite"
+            why = "it sits out" if present[name].get("unfit") else "its update was not finite"
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
         if number >= 0:
             seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in took]
@@ -391,7 +391,8 @@ class SitesHub:
             outcome = self.hub.aggregate(number, self.hub.updates_of(sent), self._ask, measure=True)
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
         gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing)
-        gathered = gathering.gather(number, list(sent), self._put_masked)
+        attempt, fit = self.journal.attempt_of(number, list(sent))
+        gathered = gathering.gather(number, fit, self._put_masked, attempt, self.journal.attempts)
         left = [site for site in present if site not in sent or site in gathered.took]
         ask = gathering.asking(number, list(gathered.took), self._put_masked, self._ask)
         outcome = self.hub.aggregate(number, gathered.updates, ask, measure=False, minimum=1)

@@ -56,6 +56,7 @@ class Journal:
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
         self.name = secrets.token_hex(16)
+        self._attempt: dict[str, Any] = {}
         self._saved = dict.fromkeys(self.sites, BEGIN)
         if self._head.is_file():
             self._load()
@@ -74,10 +75,11 @@ class Journal:
             )
         for key in ("name", "number", "rule", "told", "took"):
             setattr(self, key, known[key])
+        self._attempt = known["attempt"]
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took")}
-        write(self._head, {"format": FORMAT, **own})
+        write(self._head, {"format": FORMAT, "attempt": self._attempt, **own})
 
     @property
     def begun(self) -> bool:
@@ -88,6 +90,18 @@ class Journal:
         """Keep what all sites said of a topic."""
         self.told[topic] = dict(said)
         self._write()
+
+    def attempts(self, attempt: int, sites: Sequence[str]) -> None:
+        """Keep that a masked sum of the open round is begun: whoever is started again has to end it."""
+        self._attempt = {"number": self.number, "attempt": attempt, "sites": list(sites)}
+        self._write()
+
+    def attempt_of(self, number: int, sites: Sequence[str]) -> tuple[int, list[str]]:
+        """The attempt at a round's masked sum that was begun, and its sites; the first, of these sites, if none was."""
+        known = self._attempt
+        if known.get("number") != number:
+            return 0, list(sites)
+        return int(known["attempt"]), list(known["sites"])
 
     def _reply(self, number: int, site: str) -> Path:
         return self.folder / "rounds" / str(number) / f"{site}.pt"

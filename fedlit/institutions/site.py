@@ -81,7 +81,7 @@ class Site:
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
-        protection = protected(self.privacy, sharing, name, _rounds(run))
+        protection = protected(self.privacy, rule, sharing, name, _rounds(run))
         asks = bool({"answers"} & rule.needs)
         return Terms(
             name,

@@ -173,8 +173,8 @@ class SiteTransport:
         self.consent.check_question(asked)
         return answer(self.site, asked)
 
-    def _guarded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, str]]:
-        """What is sent in place of updates, and why nothing is."""
+    def _guarded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, bool]]:
+        """What is sent in place of updates, and whether the site sits out."""
         if self.guard is None:
             return dict(updates), {}
         if self.saved > 0:
@@ -183,7 +183,7 @@ class SiteTransport:
         for name, update in updates.items():
             if why := self.guard.unfit(number, update):
                 _log.warning("round %d: nothing is sent: %s", number + 1, why)
-                return {}, {"unfit": why}
+                return {}, {"unfit": True}  # why is for this site alone
             sent[name] = self.guard.send(number, update)
         return sent, {}
 
@@ -236,7 +236,7 @@ class SiteTransport:
         """One round; of one that the others had without this site, what came of the last."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
-            if self.guard is not None:
+            if self.guard is not None and received:
                 self.guard.receive(number, received)
             return Outcome({self.site: received} if received else {})
         updates, unfit = self._guarded(number, updates)
@@ -247,7 +247,8 @@ class SiteTransport:
         heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
         self._go_on(heard)
         if self.guard is not None:
-            self.guard.receive(number, self._newest if self._next == max(number + 1, 0) else {})
+            if self._next == max(number + 1, 0):
+                self.guard.receive(number, self._newest)
         if self._next is not None and self._next > number + 1 and number >= 0:
             _log.warning(
                 "the others have gone on without this site: it goes on with round %d, from what is newest",

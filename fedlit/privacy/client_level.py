@@ -145,7 +145,7 @@ class Noised:
         if self.settings.answers is not None and len(self.journal.entries) >= self.settings.answers:
             raise RunError(
                 f"exchange {number + 1}: expected at most {self.settings.answers} noised answers of this site "
-                "(exchange.privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
+                "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
                 "more than the ε that was agreed"
             )
         noise = gaussian(sum(own.numel() for own in update.values()), self.settings.noise * self.settings.clip)

@@ -65,7 +65,7 @@ def refuse(
     name, problems = type(rule).__name__, list[str]()
     if missing := [own for own in ("cryptography", "dp_accounting") if find_spec(own) is None]:
         problems.append(
-            f"exchange.privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} are "
+            f"privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} are "
             "missing; run: pip install 'fedlit[privacy]'"
         )
     what = "masked sums" if privacy.masked else "client-level privacy"

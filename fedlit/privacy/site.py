@@ -140,7 +140,7 @@ class Guard:
         for site, told in offers.items():
             if told.get("settings") != mine:
                 raise ConfigError(
-                    f"exchange.privacy: expected the same at all sites, found {mine} at {self.site} and "
+                    f"privacy: expected the same at all sites, found {mine} at {self.site} and "
                     f"{told.get('settings')} at {site}"
                 )
         self._sharing, self._received = sharing, Received(self.folder, start)
@@ -170,7 +170,7 @@ class Guard:
             return "its update is not finite"
         most = self.privacy.masked.norm if self.privacy.masked else None
         if most is not None and long > most:
-            return f"its update is {long:.4g} long, the bound is {most:g} (exchange.privacy.masked.norm)"
+            return f"its update is {long:.4g} long, the bound is {most:g} (privacy.masked.norm)"
         return ""
 
     def send(self, number: int, update: Update) -> Update:

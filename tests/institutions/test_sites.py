@@ -256,4 +256,4 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     noisy = written(tmp_path / "noisy", model=model, privacy={"client_level": {"clip": 0.1, "noise": 0.5}})
     _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
     assert not errors, errors
-    assert any("epsilon" in own for own in Site(sites["wine"].settings).terms().protection)
+    assert any("ε = " in own for own in Site(sites["wine"].settings).terms().protection)
