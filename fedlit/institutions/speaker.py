@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,15 @@ EXITS = {"settings": 2, "key": 3, "expired": 4, "authority": 5, "unreachable": 6
 
 _UNKNOWN_KEY = "2004"
 _BEAT = 10.0
+_MODULES = (  # before it becomes a user who may not be able to read them
+    "flwr.app",
+    "flwr.common.serde",
+    "flwr.proto.fleet_pb2",
+    "flwr.proto.heartbeat_pb2",
+    "flwr.supercore.inflatable.inflatable_utils",
+    "flwr.supernode.fleet_http_client",
+    "fedlit.institutions.pieces",
+)
 _SLOW, _FAST = 1.0, 0.1
 
 
@@ -381,12 +391,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         certificate, key = _read(arguments.certificate, "--certificate"), _read(arguments.key, "--key")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        courier = Courier(Path(arguments.socket), answers, arguments.most)
         with needs_flower():
-            import flwr.supernode.fleet_http_client  # noqa: F401
+            for module in _MODULES:
+                import_module(module)
+        speaker = Speaker(arguments.address, certificate, key, courier, arguments.most)
         if arguments.user:
             _become(arguments.user)
-        courier = Courier(Path(arguments.socket), answers, arguments.most)
-        speaker = Speaker(arguments.address, certificate, key, courier, arguments.most)
         try:
             speak(speaker, answers, ended, arguments.patience)
         finally:

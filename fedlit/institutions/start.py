@@ -123,13 +123,14 @@ class _Coordinator:
         self._app = self._link = None
 
     def _once(self) -> int | None:
-        if self._link is None:
-            self._link = self._start_link()
-        run = self._link.ask({"do": "begin"})
         settings = self.settings
         most = str(settings.most)
         arguments = ["--folder", str(settings.folder), "--serve", self._serve, "--most", most]
+        # first, for it imports while the SuperLink does
         self._app = _Child("fedlit.institutions.serverapp", arguments, settings, None)
+        if self._link is None:
+            self._link = self._start_link()
+        run = self._link.ask({"do": "begin"})
         with suppress(_Gone):  # it may have died already
             self._app.tell({**self._address, **run})
         while not self._stop.wait(0.1):
@@ -200,7 +201,7 @@ class _Coordinator:
                 "again to go on"
             )
         say(f"{what} {how}; started again")
-        self._stop.wait(1.0)
+        self._stop.wait(0.1 * 2 ** len(self._deaths))
 
 
 @contextmanager
