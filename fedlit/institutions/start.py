@@ -173,6 +173,7 @@ class _Coordinator:
         """The exit status that is true: the ServerApp's own, Flower's status of the run and the folder must agree."""
         with suppress(_Gone):
             status = self._close("failed" if code else "completed", f"exit status {code}")
+            say(f"Flower carried {status['sent']:,} bytes to the sites and {status['received']:,} from them")
             if code:
                 return code
             if (status["status"], status["sub_status"]) != ("finished", "completed"):

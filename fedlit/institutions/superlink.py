@@ -200,7 +200,14 @@ class _State:
         """End the run; what Flower says of it."""
         self._state.finish_task(self._task, kind, details)
         status = self._state.get_run_status({self._run})[self._run]
-        return {"status": status.status, "sub_status": status.sub_status, "details": status.details}
+        (run,) = self._state.get_run_info(run_ids=[self._run])
+        return {
+            "status": status.status,
+            "sub_status": status.sub_status,
+            "details": status.details,
+            "sent": run.bytes_sent,
+            "received": run.bytes_recv,
+        }
 
     def _beat(self) -> None:
         """The parent knows whether the ServerApp lives."""
