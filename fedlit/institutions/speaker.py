@@ -274,6 +274,7 @@ class Speaker:
         from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
         if self._node is not None:
+            self._client._client.timeout = 2.0  # whoever ends this process waits
             try:
                 self._say(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
             except (Lost, Refusal):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import socket
 import ssl
@@ -221,6 +222,24 @@ def test_what_speaks_knows_neither_tables_nor_models() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "", told.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_as_root_it_becomes_another_user_who_must_be_able_to_connect(world: World) -> None:
+    speaker = world.speaker("north", "--user", "nobody")
+
+    def users() -> set[str]:
+        tasks = Path(f"/proc/{speaker.pid}/task").iterdir()
+        return {line for own in tasks for line in (own / "status").read_text().splitlines() if line[:4] == "Uid:"}
+
+    number = pwd.getpwnam("nobody").pw_uid
+    world.wait(lambda: users() == {"Uid:" + f"\t{number}" * 4})
+    home = Site(world.folder / "north.sock", named("north"))
+    world.folder.chmod(0o700)
+    world.coordinator("rounds")
+    told = speaker.communicate(timeout=60)[0]
+    assert speaker.returncode == EXITS["site"] and "expected that this user may connect" in told, told
+    home.end()
 
 
 def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
