@@ -116,7 +116,8 @@ def by_flower(folder: Path, config: str, rounds: int) -> dict[str, Any]:
             own.terminate()
         for own in started:
             own.wait(30)
-    return {"whole": whole, "run": run, "ends": json.loads(out.read_text())}
+    carried = int(run["network-traffic"]["total-bytes"])
+    return {"whole": whole, "bytes": carried, "ends": json.loads(out.read_text())}
 
 
 def main() -> None:
@@ -134,8 +135,8 @@ def main() -> None:
         found = measure(folder / name.split()[0], asked.config, asked.rounds)
         first, *later = found["ends"][1:]  # what the first round takes is mostly imports
         mean = (later[-1] - first) / len(later)
-        told = found.get("bytes", found.get("run"))
-        print(f"{name:<14} {mean:.2f} s a round (whole: {found['whole']:.0f} s)  {told}", flush=True)
+        carried = f"{found['bytes'] // asked.rounds:,} bytes a round, all sites, both ways"
+        print(f"{name:<13} {mean:6.2f} s a round (whole: {found['whole']:.0f} s), {carried}", flush=True)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class _Child:
 
     def __init__(self, module: str, arguments: list[str], settings: CoordinatorSettings, log: IO[str] | None) -> None:
         # Flower keeps a folder of its own, else in the home of whoever starts it
-        environment = {**os.environ, **QUIET, "FLWR_HOME": str(settings.state / "flower")}
+        environment = {**os.environ, **QUIET, "FLWR_HOME": str(settings.state / "flower"), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
