@@ -82,7 +82,7 @@ class World:
         path = self.folder / "state" / "rounds.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
-    def wait(self, condition: Callable[[], object], seconds: float = 60) -> None:
+    def wait(self, condition: Callable[[], object], seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
@@ -181,9 +181,9 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     stranger = world.speaker("north", key=world.folder / "stranger" / "site.key")
     make_authority(world.folder / "stranger", "another")
     misled = world.speaker("north", certificate=world.folder / "stranger" / "ca.crt")
-    told = stranger.communicate(timeout=60)[0]
+    told = stranger.communicate(timeout=120)[0]
     assert stranger.returncode == EXITS["key"] and "does not know this site's key" in told and "\n" not in told.strip()
-    told = misled.communicate(timeout=60)[0]
+    told = misled.communicate(timeout=120)[0]
     assert misled.returncode == EXITS["authority"] and "signed by the authority of ca.crt, found another" in told
 
     # kill one of each kind, while rounds go on
@@ -196,7 +196,7 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     os.kill(children(coordinator.pid)["superlink"], signal.SIGKILL)
     world.wait(lambda: len(world.noted()) >= 10)
     coordinator.terminate()
-    told = coordinator.communicate(timeout=60)[0]
+    told = coordinator.communicate(timeout=120)[0]
     assert coordinator.returncode == 143 and "goes on where it was" in told, told
     assert "ServerApp was killed by signal 9" in told and "SuperLink was killed by signal 9" in told
     coordinator = world.coordinator("rounds")
@@ -205,7 +205,7 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
     coordinator.kill()
     world.wait(lambda: not any(Path(f"/proc/{process}").exists() for process in orphans.values()), 20)
     coordinator = world.coordinator("rounds")
-    told = coordinator.communicate(timeout=60)[0]
+    told = coordinator.communicate(timeout=120)[0]
     assert coordinator.returncode == 0, told
     assert [own["round"] for own in world.noted()] == list(range(16))
     assert len({own["pid"] for own in world.noted()}) >= 4
@@ -237,7 +237,7 @@ def test_as_root_it_becomes_another_user_who_must_be_able_to_connect(world: Worl
     home = Site(world.folder / "north.sock", named("north"))
     world.folder.chmod(0o700)
     world.coordinator("rounds")
-    told = speaker.communicate(timeout=60)[0]
+    told = speaker.communicate(timeout=120)[0]
     assert speaker.returncode == EXITS["site"] and "expected that this user may connect" in told, told
     home.end()
 
@@ -268,15 +268,15 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
 
 def test_a_failure_is_one_message_and_an_exit_status_that_is_true(world: World) -> None:
     failed = world.coordinator("refuses")
-    told = failed.communicate(timeout=60)[0]
+    told = failed.communicate(timeout=120)[0]
     assert failed.returncode == 1 and "fedlit: error: north: exchange.rate: expected 1.0, found 0.5" in told, told
     assert "Traceback" not in told
     forgot = world.coordinator("forgets")
-    told = forgot.communicate(timeout=60)[0]
+    told = forgot.communicate(timeout=120)[0]
     assert forgot.returncode == 1 and "expected the federation to have finished, found 'nothing'" in told, told
     with socket.create_server(("", world.port)):
         taken = world.coordinator("rounds")
-        told = taken.communicate(timeout=60)[0]
+        told = taken.communicate(timeout=120)[0]
     assert taken.returncode == 2 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
 
 
@@ -294,11 +294,11 @@ def test_a_site_is_told_why_it_cannot_speak(world: World) -> None:
         late = world.speaker("north", address=f"localhost:{server.getsockname()[1]}")
         with suppress(ssl.SSLError):
             serving.wrap_socket(server.accept()[0], server_side=True)
-        told = late.communicate(timeout=60)[0]
+        told = late.communicate(timeout=120)[0]
     assert late.returncode == EXITS["expired"] and "found one that is not; the coordinator makes a new one" in told
-    told = unreachable.communicate(timeout=60)[0]
+    told = unreachable.communicate(timeout=120)[0]
     assert unreachable.returncode == EXITS["unreachable"] and "expected the coordinator to answer, found:" in told
-    told = keyless.communicate(timeout=60)[0]
+    told = keyless.communicate(timeout=120)[0]
     assert keyless.returncode == EXITS["key"] and "expected a key made by fedlit site keys" in told
-    told = nowhere.communicate(timeout=60)[0]
+    told = nowhere.communicate(timeout=120)[0]
     assert nowhere.returncode == EXITS["settings"] and "nothing.crt: expected a file, found: No such file" in told
