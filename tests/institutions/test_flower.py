@@ -23,10 +23,10 @@ from carrying import Site
 
 from fedlit.institutions.certificates import make_authority, make_server, make_site_keys
 from fedlit.institutions.folder import add, init
+from fedlit.institutions.gate import acceptable
 from fedlit.institutions.pieces import LARGEST
 from fedlit.institutions.settings import read_coordinator
 from fedlit.institutions.speaker import EXITS
-from fedlit.institutions.superlink import acceptable
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 TESTS = Path(__file__).parents[1]
