@@ -14,7 +14,7 @@ from pathlib import Path
 from fedlit.errors import RunError
 from fedlit.institutions.line import Line
 
-ROUNDS = 30
+ROUNDS = 16
 
 
 class Site:

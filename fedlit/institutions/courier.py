@@ -85,7 +85,8 @@ class Courier:
 
     Args:
         path: of the site's Unix socket.
-        answers: where (token, answer) are put; or (token, error) where an answer is too long.
+        answers: where (token, answer) are put; or (token, error) where an answer is too long, or the socket is not for
+            this user.
         most: bytes of an answer.
     """
 
@@ -118,7 +119,7 @@ class Courier:
         with self._changed:
             if self._asked is not None:
                 return self._line is not None
-        with suppress(OSError):
+        with suppress(OSError, RunError):
             self._connect().close()
             return True
         return False
@@ -139,6 +140,12 @@ class Courier:
         line = socket.socket(socket.AF_UNIX)
         try:
             line.connect(str(self.path))
+        except PermissionError as error:
+            line.close()
+            raise RunError(
+                f"{self.path}: expected that this user may connect, found that it may not; choose a socket in a folder "
+                "that both users may enter"
+            ) from error
         except OSError:
             line.close()
             raise

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowerLine"]
 
-_POLL = 0.1
+_FAST, _SLOW = 0.02, 0.5
 _AGAIN = 2.0
 _LIFE = 6 * 3600.0
 
@@ -54,14 +54,17 @@ class FlowerLine:
         Raises:
             RunError: a site's answer is longer than allowed, or none of fedlit.
         """
-        end = time.monotonic() + timeout
+        end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
         while True:
-            self._push(self._nodes())
+            if time.monotonic() - looked > _SLOW:
+                self._push(self._nodes())
+                looked = time.monotonic()
             found = self._pull()
             left = end - time.monotonic()
             if found or left <= 0:
                 return found
-            time.sleep(min(_POLL, left))
+            time.sleep(min(wait, left))
+            wait = min(wait * 1.2, _SLOW)
 
     def _push(self, nodes: dict[str, tuple[int, str]]) -> None:
         """Send what is due to the nodes that are there; again where a node has come back, for it has forgotten."""
@@ -76,8 +79,7 @@ class FlowerLine:
             if self._due.get(site, 0.0) > time.monotonic():
                 continue
             message = Message(packed(content), node, "query", ttl=_LIFE)
-            (name,) = self._grid.push_messages([message]) or [None]
-            if name:
+            for name in filter(None, self._grid.push_messages([message])):
                 self._sent[site] = name, since
             self._due[site] = time.monotonic() + _AGAIN
 

@@ -15,6 +15,7 @@ from fedlit.institutions.certificates import (
     read_public_key,
     write_new,
 )
+from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.settings import (
     CoordinatorSettings,
     check_address,
@@ -95,7 +96,8 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
     Raises:
         ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
     """
-    names = check_sites(sites)
+    with needs_flower():
+        names = check_sites(sites)
     check_address(address, port)
     if (folder / "coordinator.yaml").exists():
         raise ConfigError(

@@ -32,7 +32,7 @@ def unpacked(record: RecordDict) -> bytes:
         RunError: this is another message.
     """
     try:
-        array: Any = record[_KIND][_KIND]  # type: ignore[index]
+        array: Any = record[_KIND][_KIND]
         return bytes(array.data)
     except (KeyError, AttributeError, TypeError) as error:
         raise RunError("expected a message of fedlit, found another; do all run the same version?") from error

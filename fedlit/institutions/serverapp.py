@@ -48,7 +48,7 @@ def main() -> int:
     TaskIdentity.run_id, TaskIdentity.node_id = given["run"], 1
     TaskIdentity.task_id = 0
     # an answer is announced before its pieces are there: Flower would wait a second in each round
-    http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[assignment]
+    http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
     grid = HttpGrid(given["runtime"], insecure=True, token=given["token"])
     grid.set_run(Run.create_empty(given["run"]))
     settings = {"folder": arguments.folder, "most": arguments.most, "serve": arguments.serve}

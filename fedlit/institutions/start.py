@@ -40,7 +40,7 @@ class _Child:
 
     def __init__(self, module: str, arguments: list[str], settings: CoordinatorSettings, log: IO[str] | None) -> None:
         # Flower keeps a folder of its own, else in the home of whoever starts it
-        environment = {**os.environ, **QUIET, "FLWR_HOME": str(settings.state / "flower")}
+        environment = {**os.environ, **QUIET, "FLWR_HOME": str(settings.state / "flower"), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
@@ -123,13 +123,14 @@ class _Coordinator:
         self._app = self._link = None
 
     def _once(self) -> int | None:
-        if self._link is None:
-            self._link = self._start_link()
-        run = self._link.ask({"do": "begin"})
         settings = self.settings
         most = str(settings.most)
         arguments = ["--folder", str(settings.folder), "--serve", self._serve, "--most", most]
+        # first, for it imports while the SuperLink does
         self._app = _Child("fedlit.institutions.serverapp", arguments, settings, None)
+        if self._link is None:
+            self._link = self._start_link()
+        run = self._link.ask({"do": "begin"})
         with suppress(_Gone):  # it may have died already
             self._app.tell({**self._address, **run})
         while not self._stop.wait(0.1):
@@ -172,6 +173,7 @@ class _Coordinator:
         """The exit status that is true: the ServerApp's own, Flower's status of the run and the folder must agree."""
         with suppress(_Gone):
             status = self._close("failed" if code else "completed", f"exit status {code}")
+            say(f"Flower carried {status['sent']:,} bytes to the sites and {status['received']:,} from them")
             if code:
                 return code
             if (status["status"], status["sub_status"]) != ("finished", "completed"):
@@ -200,7 +202,7 @@ class _Coordinator:
                 "again to go on"
             )
         say(f"{what} {how}; started again")
-        self._stop.wait(1.0)
+        self._stop.wait(0.1 * 2 ** len(self._deaths))
 
 
 @contextmanager

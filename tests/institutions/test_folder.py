@@ -31,7 +31,7 @@ def keys(folder: Path, site: str) -> Path:
 def test_what_init_writes_can_be_read_and_is_handed_out(folder: Path) -> None:
     settings = read_coordinator(folder)
     assert (settings.address, settings.port, settings.sites) == ("fl.example.org", 9443, ("north", "south"))
-    assert (settings.minimum, settings.patience, settings.tell, settings.most) == (1.0, 600, "nothing", 2**30)
+    assert (settings.minimum, settings.patience, settings.most) == (1.0, 600, 2**30)
     site = read_site(folder / "invitations" / "north" / "site.yaml")
     assert (site.site, site.coordinator) == ("north", "fl.example.org:9443")
     assert site.fingerprint == fingerprint(site.certificate)
@@ -96,7 +96,6 @@ def test_a_renewed_certificate_has_the_same_authority(folder: Path) -> None:
         ("[south, north]", "[south, south]", "sites: expected names of .*none of them twice, found"),
         ("minimum: 1.0", "minimum: 3", "minimum: expected at most the number of sites, 2, found 3"),
         ("minimum: 1.0", "minimum: 1.5", "minimum: expected a number of sites such as 2, or a share"),
-        ("tell: nothing", "tell: all", "tell: expected nothing, or scores, found 'all'"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(folder: Path, old: str, new: str, told: str) -> None:
@@ -110,7 +109,7 @@ def test_settings_that_do_not_fit_are_named(folder: Path, old: str, new: str, to
 def test_a_site_names_its_own_table_and_nothing_else(folder: Path) -> None:
     path = folder / "invitations" / "north" / "site.yaml"
     text = path.read_text()
-    path.write_text(text + "  batches: 3\n")
+    path.write_text(text.replace("  source:\n", "  batches: 3\n  source:\n"))
     with pytest.raises(ConfigError, match=r"data: expected source: …, this site's own table, and nothing else"):
         read_site(path)
     path.write_text(text.replace(":9443", ""))

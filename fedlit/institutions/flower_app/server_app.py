@@ -1,23 +1,23 @@
-"""Flower's ServerApp: the coordinator of a folder, at the end of a line of Flower's."""
+"""Flower's ServerApp: the coordinator of a folder, at the end of a line of Flower's. ``app`` is made when asked for."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
+from typing import TYPE_CHECKING, Any
 
 from fedlit.institutions.courier import MOST
+from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.flower_line import FlowerLine
 
-__all__ = ["app"]
+if TYPE_CHECKING:
+    from flwr.app import Context
+    from flwr.serverapp import Grid
 
-app = ServerApp()
+__all__ = ["coordinate"]
 
 
-@app.main()
-def main(grid: Grid, context: Context) -> None:
+def coordinate(grid: Grid, context: Context) -> None:
     """Coordinate until the federation has finished.
 
     Args:
@@ -29,3 +29,15 @@ def main(grid: Grid, context: Context) -> None:
     module, _, name = str(settings.get("serve", "fedlit.institutions.coordinator:serve")).partition(":")
     serve = getattr(import_module(module), name)
     serve(Path(str(settings["folder"])), FlowerLine(grid, int(settings.get("most", MOST))))
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(name)
+    with needs_flower():
+        from flwr.serverapp import ServerApp
+
+    made = ServerApp()
+    made.main()(coordinate)
+    globals()["app"] = made
+    return made
