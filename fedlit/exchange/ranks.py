@@ -17,13 +17,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
 from fedlit.exchange.alive import Alive, Forwarded, Place, find_place
 from fedlit.exchange.questions import Question
@@ -36,6 +37,7 @@ from fedlit.show.shown import say_by
 
 # torch leaves these untyped
 _Gloo: Any = distributed_c10d.ProcessGroupGloo
+_BroadcastOptions: Any = distributed_c10d.BroadcastOptions
 _PrefixStore: Any = distributed_c10d.PrefixStore
 _Store: Any = TCPStore
 
@@ -96,14 +98,14 @@ class Ranks(Group, Others):
     def __init__(self, place: Place) -> None:
         self.place, self.rank, self.size, self.local = place, place.rank, place.size, place.local
         self.clients: frozenset[str] = frozenset()
+        self.homes: dict[str, int] = {}
         store = _meet(place)
         host = _own_address(place, store)
         self.alive = _line(place, store, host)
         options = _Gloo._Options()
-        options._timeout = timedelta(seconds=_MEETING)
+        options._timeout = _WORK
         options._devices = [_Gloo.create_device(hostname=host)]
         self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
-        self._group.set_timeout(_WORK)
         self._store = store  # rank 0 may serve it to the others
 
     # ------------------------------------------------------------------ messages
@@ -128,8 +130,10 @@ class Ranks(Group, Others):
                 self._wait(lambda tensor=tensor: self._group.recv([tensor], rank, 0))
 
     def _broadcast(self, rank: int, tensor: Tensor) -> None:
+        options = _BroadcastOptions()
+        options.rootRank, options.rootTensor, options.timeout = rank, 0, _WORK
         if tensor.numel():
-            self._wait(lambda: self._group.broadcast(tensor, rank, _WORK))
+            self._wait(lambda: self._group.broadcast([tensor], options))
 
     def _fetch(self, rank: int) -> bytes:
         size = torch.zeros(1, dtype=torch.long)
@@ -149,7 +153,10 @@ class Ranks(Group, Others):
 
     def gather(self, value: Any) -> list[Any]:
         """See :class:`~fedlit.exchange.transport.Group`."""
-        own = pack({"": value})
+        return self._gather("", value)
+
+    def _gather(self, topic: str, value: Any) -> list[Any]:
+        own = pack({"topic": topic, "value": value})
         if self.rank:
             self._post(0, own)
             whole = self._to_all(None)
@@ -157,10 +164,16 @@ class Ranks(Group, Others):
             parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
             whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
         found, start = [], 0
-        for _ in range(self.size):
+        for rank in range(self.size):
             (length,) = struct.unpack(">Q", whole[start : start + 8])
-            found.append(unpack(whole[start + 8 : start + 8 + length])[""])
+            told = unpack(whole[start + 8 : start + 8 + length])
             start += 8 + length
+            if told.get("topic") != topic:
+                raise RunError(
+                    f"expected all ranks to be at the same point, found rank {self.rank} at {topic!r} and rank {rank} "
+                    f"at {told.get('topic')!r}; does a callback end training at one of them alone?"
+                )
+            found.append(told["value"])
         return found
 
     # ------------------------------------------------------------------ a transport
@@ -172,13 +185,15 @@ class Ranks(Group, Others):
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         facts: dict[str, Any] = {}
-        for told in self.gather(own):
+        everybody = self._gather(topic, own)
+        for told in everybody:
             if twice := sorted(facts.keys() & told.keys()):
                 raise RunError(
                     f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration"
                 )
             facts |= told
         if topic == "clients":
+            self.homes = {name: rank for rank, told in enumerate(everybody) for name in told}
             self.clients = frozenset(own)
             self.alive.introduce(sorted(own))
         return dict(sorted(facts.items()))
@@ -269,12 +284,10 @@ class Ranks(Group, Others):
     def _at_the_rule(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        homes, every = dict.fromkeys(self.clients, 0), dict(updates)
+        homes, every = self.homes, dict(updates)
         for rank in range(1, self.size):
             for name, sent in unpack(self._fetch(rank)).items():
                 every[name] = update_from(sent, tuple(sent.pop("parameters")))
-        for rank, own in self.alive.about.items():
-            homes |= dict.fromkeys(own["clients"], rank)
 
         def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
             asked: dict[int, dict[str, Question]] = {}
@@ -345,12 +358,22 @@ def join() -> Ranks | None:
         say_by(ranks.alive.warn)
         warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
         atexit.register(_leave, ranks)
+        sys.excepthook = partial(_failed, ranks)
     return ranks
 
 
 def _leave(ranks: Ranks) -> None:
     if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
         ranks.alive.leave()
+
+
+def _failed(ranks: Ranks, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What nobody caught, in a script of the user's, ends all."""
+    if not isinstance(error, FedlitError | KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        error = RunError(f"rank {ranks.rank}: {kind.__name__}: {error}")
+    text, status = (f"error: {error}", error.exit_status) if isinstance(error, FedlitError) else ("interrupted", 130)
+    ranks.alive.fail(f"fedlit: {text}", status, by_signal=status == 130)
 
 
 def _meet(place: Place) -> Any:

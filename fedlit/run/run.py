@@ -436,6 +436,10 @@ class Run(Shown):
             "log_every_n_steps": 1,
         }
         if self.group.size > 1:
+            if options.get("max_time"):
+                raise ConfigError(
+                    "trainer.max_time: ranks have clocks of their own; set trainer.max_epochs or max_steps"
+                )
             self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
             options.pop("devices", None)
@@ -461,7 +465,7 @@ class Run(Shown):
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
         self.folder = self._one_folder(folder)
-        if not quiet and self.group.rank == 0:
+        if not quiet:
             say(used(checkpoint))
         return checkpoint
 
