@@ -262,8 +262,8 @@ class Run(Shown):
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
-        told = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
-        places = told if self.group.size > 1 else []
+        whose = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        places = whose if self.group.size > 1 else []
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
             trial = bool(self.trainer_options.get("fast_dev_run"))

@@ -25,7 +25,7 @@ class Processes:
     """Two, as threads, that tell each other facts."""
 
     def __init__(self) -> None:
-        self.meeting, self.told = threading.Barrier(2, timeout=30), dict[int, Mapping[str, Any]]()
+        self.meeting, self.told = threading.Barrier(2, timeout=300), dict[int, Mapping[str, Any]]()
 
     def share(self, number: int) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
         def tell(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
