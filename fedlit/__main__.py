@@ -170,7 +170,8 @@ def _execute(command: str, rest: list[str]) -> int:
     if find_place() is not None:  # before anything goes wrong at one of them
         from fedlit.exchange.ranks import join
 
-        join()
+        if (ranks := join()) is not None and ranks.rank:
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the first prints
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
         say(f"Reading {', '.join(map(str, asked.configs))}")

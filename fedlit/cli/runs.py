@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from fedlit.data.sources import Tables
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
@@ -65,22 +64,9 @@ def _curves(run: Run) -> list[str]:
     return lines
 
 
-def _help(run: Run, config: Any, command: str) -> None:
-    """What another process than the first of several does, which prints."""
-    if command == "describe":
-        run.describe()
-    elif command == "predict":
-        run.predict(config.ckpt_path, format=config.format or "csv")
-    else:
-        getattr(run, command)(config.ckpt_path)
-
-
 def execute(asked: Asked) -> None:
     """Run one command and print what it has to say."""
     run, config = parse(asked)
-    if run.group.rank:
-        _help(run, config, asked.command)
-        return
     command = asked.command
     if command == "describe":
         plan = run.describe()

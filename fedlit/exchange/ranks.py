@@ -8,43 +8,28 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import os
-import secrets
-import socket
-import struct
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
-from fedlit.exchange.alive import Alive, Forwarded, Place, find_place
+from fedlit.exchange.alive import Forwarded, Place, find_place
+from fedlit.exchange.messages import Messages
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.mean import Mean, Sum
-from fedlit.exchange.transport import Answer, Group
+from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.sharing import State
 from fedlit.show.shown import say_by
 
-# torch leaves these untyped
-_Gloo: Any = distributed_c10d.ProcessGroupGloo
-_PrefixStore: Any = distributed_c10d.PrefixStore
-_Store: Any = TCPStore
-
 __all__ = ["Ranks", "deal", "join", "joined"]
-
-_MEETING = 300.0
-"""Seconds until all ranks must have come."""
-_WORK = timedelta(days=365)
-"""What a rank may take between two messages: whether it lives is known otherwise."""
 
 
 def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
@@ -80,7 +65,7 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
     return blocks
 
 
-class Ranks(Group, Others):
+class Ranks(Messages, Others):
     """A transport over the ranks of a job.
 
     Clients are dealt in blocks of neighbouring names, so that a mean can be summed in the order of names by passing
@@ -94,76 +79,9 @@ class Ranks(Group, Others):
     everybody_here = False
 
     def __init__(self, place: Place) -> None:
-        self.place, self.rank, self.size, self.local = place, place.rank, place.size, place.local
+        super().__init__(place)
         self.clients: frozenset[str] = frozenset()
-        store = _meet(place)
-        host = _own_address(place, store)
-        self.alive = _line(place, store, host)
-        options = _Gloo._Options()
-        options._timeout = timedelta(seconds=_MEETING)
-        options._devices = [_Gloo.create_device(hostname=host)]
-        self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
-        self._group.set_timeout(_WORK)
-        self._store = store  # rank 0 may serve it to the others
-
-    # ------------------------------------------------------------------ messages
-
-    def _wait(self, work: Any) -> None:
-        try:
-            work().wait()
-        except RuntimeError:
-            self.alive.await_verdict()
-
-    def _post(self, rank: int, content: bytes) -> None:
-        self._send(rank, [torch.tensor([len(content)]), torch.frombuffer(bytearray(content), dtype=torch.uint8)])
-
-    def _send(self, rank: int, tensors: Sequence[Tensor]) -> None:
-        for tensor in tensors:
-            if tensor.numel():
-                self._wait(lambda tensor=tensor: self._group.send([tensor], rank, 0))
-
-    def _receive(self, rank: int, tensors: Sequence[Tensor]) -> None:
-        for tensor in tensors:
-            if tensor.numel():
-                self._wait(lambda tensor=tensor: self._group.recv([tensor], rank, 0))
-
-    def _broadcast(self, rank: int, tensor: Tensor) -> None:
-        if tensor.numel():
-            self._wait(lambda: self._group.broadcast(tensor, rank, _WORK))
-
-    def _fetch(self, rank: int) -> bytes:
-        size = torch.zeros(1, dtype=torch.long)
-        self._receive(rank, [size])
-        content = torch.empty(int(size), dtype=torch.uint8)
-        self._receive(rank, [content])
-        return content.numpy().tobytes()
-
-    def _to_all(self, content: bytes | None, rank: int = 0) -> bytes:
-        size = torch.tensor([0 if content is None else len(content)])
-        self._broadcast(rank, size)
-        whole = torch.empty(int(size), dtype=torch.uint8)
-        if content is not None:
-            whole = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        self._broadcast(rank, whole)
-        return whole.numpy().tobytes()
-
-    def gather(self, value: Any) -> list[Any]:
-        """See :class:`~fedlit.exchange.transport.Group`."""
-        own = pack({"": value})
-        if self.rank:
-            self._post(0, own)
-            whole = self._to_all(None)
-        else:
-            parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
-            whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
-        found, start = [], 0
-        for _ in range(self.size):
-            (length,) = struct.unpack(">Q", whole[start : start + 8])
-            found.append(unpack(whole[start + 8 : start + 8 + length])[""])
-            start += 8 + length
-        return found
-
-    # ------------------------------------------------------------------ a transport
+        self.homes: dict[str, int] = {}
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
         """See :class:`~fedlit.exchange.transport.Group`."""
@@ -172,13 +90,15 @@ class Ranks(Group, Others):
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         facts: dict[str, Any] = {}
-        for told in self.gather(own):
+        everybody = self._gather(topic, own)
+        for told in everybody:
             if twice := sorted(facts.keys() & told.keys()):
                 raise RunError(
                     f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration"
                 )
             facts |= told
         if topic == "clients":
+            self.homes = {name: rank for rank, told in enumerate(everybody) for name in told}
             self.clients = frozenset(own)
             self.alive.introduce(sorted(own))
         return dict(sorted(facts.items()))
@@ -273,12 +193,10 @@ class Ranks(Group, Others):
     def _at_the_rule(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        homes, every = dict.fromkeys(self.clients, 0), dict(updates)
+        homes, every = self.homes, dict(updates)
         for rank in range(1, self.size):
             for name, sent in unpack(self._fetch(rank)).items():
                 every[name] = update_from(sent, tuple(sent.pop("parameters")))
-        for rank, own in self.alive.about.items():
-            homes |= dict.fromkeys(own["clients"], rank)
 
         def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
             asked: dict[int, dict[str, Question]] = {}
@@ -324,9 +242,6 @@ def _cut(manifest: Sequence[Any], buffer: Tensor) -> dict[str, Tensor]:
     return found
 
 
-# ---------------------------------------------------------------------- how they meet
-
-
 _joined: list[Ranks | None] = []
 
 
@@ -349,6 +264,7 @@ def join() -> Ranks | None:
         say_by(ranks.alive.warn)
         warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
         atexit.register(_leave, ranks)
+        sys.excepthook = partial(_failed, ranks)
     return ranks
 
 
@@ -357,55 +273,10 @@ def _leave(ranks: Ranks) -> None:
         ranks.alive.leave()
 
 
-def _meet(place: Place) -> Any:
-    """Where addresses are told."""
-    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
-    seconds = timedelta(seconds=_MEETING)
-    try:
-        store = _Store(
-            place.address,
-            place.port,
-            None if served else place.size,
-            is_master=not (place.rank or served),
-            timeout=seconds,
-            wait_for_workers=False,
-        )
-        run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
-        job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
-        job.set(f"come/{place.rank}", b"1")
-        job.wait([f"come/{rank}" for rank in range(place.size)], seconds)
-    except (RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} "
-            f"seconds, found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see "
-            "that the port is free (MASTER_PORT) and can be reached from each machine"
-        ) from error
-    return job
-
-
-def _route(address: str, port: int) -> str:
-    """This machine's address on the way to another one."""
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, port))
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
-
-
-def _own_address(place: Place, store: Any) -> str:
-    """Under which the others reach this machine."""
-    own = _route(place.address, place.port)
-    store.set(f"address/{place.rank}", own)
-    for rank in range(1, place.size) if not place.rank and own.startswith("127.") else ():
-        other = store.get(f"address/{rank}").decode()
-        if not other.startswith("127."):  # it came from another machine
-            return _route(other, place.port)
-    return own
-
-
-def _line(place: Place, store: Any, host: str) -> Alive:
-    if place.rank:
-        address, port, token = json.loads(store.get("alive"))
-        return Alive(place, socket.create_connection((address, port), timeout=None), token)
-    ear, token = socket.create_server(("", 0), backlog=place.size), secrets.token_hex(16)
-    store.set("alive", json.dumps([host, ear.getsockname()[1], token]))
-    return Alive(place, ear, token)
+def _failed(ranks: Ranks, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """What nobody caught, in a script of the user's, ends all."""
+    if not isinstance(error, FedlitError | KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        error = RunError(f"rank {ranks.rank}: {kind.__name__}: {error}")
+    text, status = (f"error: {error}", error.exit_status) if isinstance(error, FedlitError) else ("interrupted", 130)
+    ranks.alive.fail(f"fedlit: {text}", status, by_signal=status == 130)

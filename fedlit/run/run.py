@@ -262,8 +262,8 @@ class Run(Shown):
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
-        told = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
-        places = told if self.group.size > 1 else []
+        whose = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        places = whose if self.group.size > 1 else []
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
             trial = bool(self.trainer_options.get("fast_dev_run"))
@@ -436,6 +436,10 @@ class Run(Shown):
             "log_every_n_steps": 1,
         }
         if self.group.size > 1:
+            if options.get("max_time"):
+                raise ConfigError(
+                    "trainer.max_time: ranks have clocks of their own; set trainer.max_epochs or max_steps"
+                )
             self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
             options.pop("devices", None)
@@ -461,7 +465,7 @@ class Run(Shown):
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
         self.folder = self._one_folder(folder)
-        if not quiet and self.group.rank == 0:
+        if not quiet:
             say(used(checkpoint))
         return checkpoint
 

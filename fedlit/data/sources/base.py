@@ -16,10 +16,11 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
-from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedlit.sharing import Share
 
 __all__ = [
     "Source",
@@ -99,13 +100,14 @@ class Source(ABC):
         """
         return None
 
-    def some(self, clients: Sequence[str], seed: int, share: Share = all_here) -> list[ClientTable]:
+    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Some clients' tables; others read the rest.
 
         Args:
             clients: their names.
             seed: see :meth:`tables`.
-            share: tells the others facts, where something is to be refused that fits no client at all.
+            share: tells the others facts, where something is to be refused that fits no client at all; None where
+                nobody else reads.
         """
         return [self.table(client, seed) for client in clients]
 

@@ -14,12 +14,12 @@ from fedlit.data.splitting import SplitSettings, check_split, same_rows, split_c
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
-from fedlit.sharing import Share, all_here
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedlit.data.schema.schema import Schema
+    from fedlit.sharing import Share
 
 __all__ = ["Tables"]
 
@@ -159,12 +159,13 @@ class Tables(Source):
             return None
         return {own.client: find_file(own.client, own.path, self.root).stat().st_size for own in places}
 
-    def some(self, clients: Sequence[str], seed: int, share: Share = all_here) -> list[ClientTable]:
+    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Some clients' tables; reads no others' files."""
         places = {place.client: place for place in places_of(self.given, self.read, self.root)}
         self._check_keys(list(places))
         raws = {client: self._read(places[client]) for client in clients}
-        self._check_columns(share("names of columns", {client: _names(raw) for client, raw in raws.items()}))
+        columns = {client: _names(raw) for client, raw in raws.items()}
+        self._check_columns(columns if share is None else share("names of columns", columns))
         return check_tables([self._table(client, raws.pop(client), places[client], seed) for client in clients])
 
     # ------------------------------------------------------------------ reading

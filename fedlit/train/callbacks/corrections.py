@@ -54,8 +54,8 @@ class Corrections(Callback):
     def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
         values = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
         if self.group.size > 1:
-            told = self.group.gather(values.to_dict("list"))
-            values = pd.concat([pd.DataFrame(own, columns=values.columns) for own in told], ignore_index=True)
+            told = [pd.DataFrame(own, columns=values.columns) for own in self.group.gather(values.to_dict("list"))]
+            values = pd.concat([own for own in told if len(own)] or [values], ignore_index=True)
         if self.group.rank or not len(values) or self._last == epoch:
             return
         self._last = epoch

@@ -1,0 +1,174 @@
+"""Messages between the processes of a job that torchrun or srun started, over a process group of their own (gloo)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import TCPStore, distributed_c10d  # type: ignore[attr-defined]
+
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.alive import Alive, Place
+from fedlit.exchange.transport import Group
+from fedlit.exchange.wire import pack, unpack
+
+__all__ = ["Messages"]
+
+# torch leaves these untyped
+_Gloo: Any = distributed_c10d.ProcessGroupGloo
+_BroadcastOptions: Any = distributed_c10d.BroadcastOptions
+_PrefixStore: Any = distributed_c10d.PrefixStore
+_Store: Any = TCPStore
+
+_MEETING = 300.0
+"""Seconds until all ranks must have come."""
+_WORK = timedelta(days=365)
+"""What a rank may take between two messages: whether it lives is known otherwise."""
+
+
+class Messages(Group):
+    """Sends, gathers and hands out bytes.
+
+    Args:
+        place: of this process.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.rank, self.size, self.local = place, place.rank, place.size, place.local
+        store = _meet(place)
+        host = _own_address(place, store)
+        self.alive = _line(place, store, host)
+        options = _Gloo._Options()
+        options._timeout = _WORK
+        options._devices = [_Gloo.create_device(hostname=host)]
+        self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
+        self._store = store  # rank 0 may serve it to the others
+
+    def _wait(self, work: Any) -> None:
+        try:
+            work().wait()
+        except RuntimeError:
+            self.alive.await_verdict()
+
+    def _post(self, rank: int, content: bytes) -> None:
+        self._send(rank, [torch.tensor([len(content)]), torch.frombuffer(bytearray(content), dtype=torch.uint8)])
+
+    def _send(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                self._wait(lambda tensor=tensor: self._group.send([tensor], rank, 0))
+
+    def _receive(self, rank: int, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.numel():
+                self._wait(lambda tensor=tensor: self._group.recv([tensor], rank, 0))
+
+    def _broadcast(self, rank: int, tensor: Tensor) -> None:
+        options = _BroadcastOptions()
+        options.rootRank, options.rootTensor, options.timeout = rank, 0, _WORK
+        if tensor.numel():
+            self._wait(lambda: self._group.broadcast([tensor], options))
+
+    def _fetch(self, rank: int) -> bytes:
+        size = torch.zeros(1, dtype=torch.long)
+        self._receive(rank, [size])
+        content = torch.empty(int(size), dtype=torch.uint8)
+        self._receive(rank, [content])
+        return content.numpy().tobytes()
+
+    def _to_all(self, content: bytes | None, rank: int = 0) -> bytes:
+        size = torch.tensor([0 if content is None else len(content)])
+        self._broadcast(rank, size)
+        whole = torch.empty(int(size), dtype=torch.uint8)
+        if content is not None:
+            whole = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        self._broadcast(rank, whole)
+        return whole.numpy().tobytes()
+
+    def gather(self, value: Any) -> list[Any]:
+        """See :class:`~fedlit.exchange.transport.Group`."""
+        return self._gather("", value)
+
+    def _gather(self, topic: str, value: Any) -> list[Any]:
+        own = pack({"topic": topic, "value": value})
+        if self.rank:
+            self._post(0, own)
+            whole = self._to_all(None)
+        else:
+            parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
+            whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
+        found, start = [], 0
+        for rank in range(self.size):
+            (length,) = struct.unpack(">Q", whole[start : start + 8])
+            told = unpack(whole[start + 8 : start + 8 + length])
+            start += 8 + length
+            if told.get("topic") != topic:
+                raise RunError(
+                    f"expected all ranks to be at the same point, found rank {self.rank} at {topic!r} and rank {rank} "
+                    f"at {told.get('topic')!r}; does a callback end training at one of them alone?"
+                )
+            found.append(told["value"])
+        return found
+
+
+def _meet(place: Place) -> Any:
+    """Where addresses are told."""
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
+    seconds = timedelta(seconds=_MEETING)
+    try:
+        store = _Store(
+            place.address,
+            place.port,
+            None if served else place.size,
+            is_master=not (place.rank or served),
+            timeout=seconds,
+            wait_for_workers=False,
+        )
+        run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
+        job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
+        job.set(f"come/{place.rank}", b"1")
+        job.wait([f"come/{rank}" for rank in range(place.size)], seconds)
+    except (RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} "
+            f"seconds, found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see "
+            "that the port is free (MASTER_PORT) and can be reached from each machine"
+        ) from error
+    return job
+
+
+def _route(address: str, port: int) -> str:
+    """This machine's address on the way to another one."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, port))
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def _own_address(place: Place, store: Any) -> str:
+    """Under which the others reach this machine."""
+    own = _route(place.address, place.port)
+    store.set(f"address/{place.rank}", own)
+    for rank in range(1, place.size) if not place.rank and own.startswith("127.") else ():
+        other = store.get(f"address/{rank}").decode()
+        if not other.startswith("127."):  # it came from another machine
+            return _route(other, place.port)
+    return own
+
+
+def _line(place: Place, store: Any, host: str) -> Alive:
+    if place.rank:
+        address, port, token = json.loads(store.get("alive"))
+        return Alive(place, socket.create_connection((address, port), timeout=None), token)
+    ear, token = socket.create_server(("", 0), backlog=place.size), secrets.token_hex(16)
+    store.set("alive", json.dumps([host, ear.getsockname()[1], token]))
+    return Alive(place, ear, token)
