@@ -246,9 +246,8 @@ class SiteTransport:
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
         heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
         self._go_on(heard)
-        if self.guard is not None:
-            if self._next == max(number + 1, 0):
-                self.guard.receive(number, self._newest)
+        if self.guard is not None and self._next == max(number + 1, 0):
+            self.guard.receive(number, self._newest)
         if self._next is not None and self._next > number + 1 and number >= 0:
             _log.warning(
                 "the others have gone on without this site: it goes on with round %d, from what is newest",
