@@ -63,9 +63,8 @@ def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Ev
                 begun = time.monotonic()
                 speaker.courier.ask(question[0], question[1])
         except Lost as error:
-            kept = (
-                None  # a node that comes back is asked again; what it kept may be for a run that nobody knows any more
-            )
+            # a node that comes back is asked again; what it kept may be for a run that nobody knows any more
+            kept = None
             since, connected, last = since or time.monotonic(), False, str(error)
             if patience is not None and time.monotonic() - since > patience:
                 why, told = _told(speaker.address, last)
