@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedlit.exchange.rule import Rule
 from fedlit.institutions.settings import SiteSettings
+from fedlit.privacy.keys import advert, fingerprint, mask_key, registered_key
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Guard
@@ -47,11 +48,11 @@ def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteT
     refuse(privacy, exchange.rule, sharing, len(sharing.names), exchange.optimizer_state, exchange.published[name])
     registered = None
     if privacy.masked is not None and settings.key.is_file():
-        from fedlit.privacy.keys import registered_key
-
         registered = registered_key(settings.key)
     folder = settings.folder / "privacy" / transport.federation
     peers = dict(settings.peers) or None
+    if peers is not None and registered is not None:
+        peers[name] = fingerprint(advert(name, "", mask_key(folder / "mask.key"), registered)["key"])
     guard = Guard(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
     offers = transport.share("privacy", {name: guard.offer()})
     guard.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
