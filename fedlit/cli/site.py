@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.institutions.extra import needs_flower
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
@@ -52,7 +53,8 @@ def _check(argv: Sequence[str]) -> int:
     _config(parser)
     asked = parser.parse_args(argv)
     settings = _settings(asked.config)
-    from fedlit.institutions.site import Site, is_accepted
+    with needs_flower():
+        from fedlit.institutions.site import Site, is_accepted
 
     site = Site(settings)
     terms = site.terms()
@@ -74,8 +76,9 @@ def _join(argv: Sequence[str]) -> int:
         if not path.is_file():
             how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
             raise ConfigError(f"{settings.file}: {what}: expected a file, found no {path}; {how}")
-    from fedlit.institutions.certificates import fingerprint
-    from fedlit.institutions.joining import take_part
+    with needs_flower():
+        from fedlit.institutions.certificates import fingerprint
+        from fedlit.institutions.joining import take_part
 
     found = fingerprint(settings.certificate)
     if settings.fingerprint and found != settings.fingerprint:

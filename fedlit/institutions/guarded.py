@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from cryptography.hazmat.primitives import serialization
+
 from fedlit.exchange.rule import Rule
 from fedlit.institutions.settings import SiteSettings
-from fedlit.privacy.keys import advert, fingerprint, mask_key, registered_key
+from fedlit.privacy.keys import fingerprint, registered_key
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Guard
@@ -52,7 +54,8 @@ def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteT
     folder = settings.folder / "privacy" / transport.federation
     peers = dict(settings.peers) or None
     if peers is not None and registered is not None:
-        peers[name] = fingerprint(advert(name, "", mask_key(folder / "mask.key"), registered)["key"])
+        form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        peers[name] = fingerprint(registered.public_key().public_bytes(*form).decode())
     guard = Guard(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
     offers = transport.share("privacy", {name: guard.offer()})
     guard.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
