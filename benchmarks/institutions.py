@@ -333,7 +333,7 @@ def kills(folder: Path, times: int, seed: int) -> int:
             federation.start(name)
         ended = False
         while left > 0 and not ended:
-            time.sleep(drawn.uniform(2, 12))
+            time.sleep(drawn.uniform(6, 20))
             ended = all(process.poll() is not None for process in federation.processes.values())
             what = drawn.choice(["site", "coordinator", "speaker", "serverapp", "superlink"])
             site = drawn.choice(list(sources))

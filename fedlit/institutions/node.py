@@ -78,7 +78,10 @@ class Speaker:
         """No answer is read that is longer than a piece can be."""
         from fedlit.institutions.pieces import LARGEST
 
-        if int(response.headers.get("content-length", LARGEST + 1)) > LARGEST:
+        length = response.headers.get("content-length", "")
+        if not length.isdecimal():
+            raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read
+        if int(length) > LARGEST:
             raise Refusal("limit", f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
 
     def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
