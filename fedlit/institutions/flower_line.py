@@ -48,12 +48,8 @@ class FlowerLine:
         self._due[site] = 0.0
         self._push(self._nodes())
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes]]:
-        """See :class:`~fedlit.institutions.line.Line`.
-
-        Raises:
-            RunError: a site's answer is longer than allowed, or none of fedlit.
-        """
+    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        """See :class:`~fedlit.institutions.line.Line`."""
         end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
         while True:
             if time.monotonic() - looked > _SLOW:
@@ -83,9 +79,9 @@ class FlowerLine:
                 self._sent[site] = name, since
             self._due[site] = time.monotonic() + _AGAIN
 
-    def _pull(self) -> list[tuple[str, bytes]]:
+    def _pull(self) -> list[tuple[str, bytes | RunError]]:
         waiting: dict[str, str] = {message: site for site, (message, _) in self._sent.items()}
-        found: list[tuple[str, bytes]] = []
+        found: list[tuple[str, bytes | RunError]] = []
         for reply in self._grid.pull_messages(list(waiting)) if waiting else ():
             site = waiting.get(reply.metadata.reply_to_message_id)
             if site is None:
@@ -94,9 +90,12 @@ class FlowerLine:
             if reply.has_error():  # its node is away, or the question's time is over: it is asked again
                 self._due[site] = time.monotonic() + _AGAIN
                 continue
-            answer = unpacked(reply.content)
-            if len(answer) > self._most:
-                raise RunError(f"{site}: expected an answer of at most {self._most} bytes, found {len(answer)}")
             self._asked.pop(site)
-            found.append((site, answer))
+            try:
+                answer = unpacked(reply.content)
+            except RunError as error:
+                found.append((site, error))
+                continue
+            too_long = RunError(f"expected an answer of at most {self._most} bytes, found {len(answer)}")
+            found.append((site, answer if len(answer) <= self._most else too_long))
         return found

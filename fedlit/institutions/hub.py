@@ -151,7 +151,10 @@ class SitesHub:
 
     # ------------------------------------------------------------------ what sites say
 
-    def _take(self, site: str, content: bytes) -> None:
+    def _take(self, site: str, content: bytes | RunError) -> None:
+        if isinstance(content, RunError):
+            self._refuse(site, str(content))
+            return
         self.bytes += len(content)
         try:
             message = self._checked(site, content)

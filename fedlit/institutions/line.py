@@ -29,14 +29,15 @@ class Line(Protocol):
             content: the question.
         """
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes]]:
+    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
         """The answers that came.
 
         Args:
             timeout: seconds to wait for the first.
 
         Returns:
-            (site, answer) in the order in which they came.
+            (site, answer) in the order in which they came; in place of an answer that is longer than allowed, or none
+            of fedlit, what is wrong with it.
         """
 
 
@@ -60,20 +61,14 @@ class LocalLine:
         """See :class:`Line`."""
         self._couriers[site].ask(site, content)
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes]]:
-        """See :class:`Line`.
-
-        Raises:
-            RunError: a site's answer is longer than allowed.
-        """
-        found: list[tuple[str, bytes]] = []
+    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        """See :class:`Line`."""
+        found: list[tuple[str, bytes | RunError]] = []
         while True:
             try:
                 site, answer = self._answers.get(timeout=0 if found else timeout)
             except queue.Empty:
                 return found
-            if isinstance(answer, RunError):
-                raise RunError(f"{site}: {answer}") from answer
             found.append((site, answer))
 
     def close(self) -> None:
