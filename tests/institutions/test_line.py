@@ -68,8 +68,8 @@ def test_limits(folder: Path) -> None:
     site = Site(folder / "n", lambda asked: b"x" * 11)
     line = LocalLine({"north": folder / "n"}, most=10)
     line.ask("north", b"?")
-    ((site, wrong),) = until(line, 1)
-    assert site == "north" and "expected a message of at most 10 bytes, found one of 11" in str(wrong)
+    ((name, wrong),) = until(line, 1)
+    assert name == "north" and "expected a message of at most 10 bytes, found one of 11" in str(wrong)
     site.end()
     with pytest.raises(ConfigError, match="at most 107 bytes for a Unix socket, found"):
         LocalLine({"north": folder / ("x" * 100) / "n"})
