@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.institutions.extra import needs_flower
-from fedlit.show.shown import for_terminal
+from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
 
 if TYPE_CHECKING:
@@ -54,10 +54,15 @@ def _check(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     settings = _settings(asked.config)
     with needs_flower():
-        from fedlit.institutions.site import Site, is_accepted
+        from fedlit.institutions.certificates import fingerprint
+        from fedlit.institutions.site import Site, is_accepted, write_terms
 
+    _compare(settings, fingerprint)
+    if not settings.key.is_file():
+        say(f"Note: there is no {settings.key.name} yet, which join needs: fedlit site keys {settings.folder}")
     site = Site(settings)
     terms = site.terms()
+    write_terms(site, terms)
     _show([*terms.lines(), ""])
     known = "accepted before" if is_accepted(site, terms) else "not accepted yet"
     _show([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
@@ -80,12 +85,7 @@ def _join(argv: Sequence[str]) -> int:
         from fedlit.institutions.certificates import fingerprint
         from fedlit.institutions.joining import take_part
 
-    found = fingerprint(settings.certificate)
-    if settings.fingerprint and found != settings.fingerprint:
-        raise ConfigError(
-            f"{settings.certificate}: expected the fingerprint {settings.fingerprint}, as {settings.file} says, found "
-            f"{found}; ask the coordinator by telephone which is right"
-        )
+    _compare(settings, fingerprint)
     site, results = take_part(settings, asked.accept, _show)
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
@@ -93,6 +93,17 @@ def _join(argv: Sequence[str]) -> int:
         print(for_terminal(f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"))
     print(for_terminal(f"Run folder: {site.run.folder}"))
     return 0
+
+
+def _compare(settings: SiteSettings, fingerprint: Callable[[Path], str]) -> None:
+    if not (settings.fingerprint and settings.certificate.is_file()):
+        return
+    found = fingerprint(settings.certificate)
+    if found != settings.fingerprint:
+        raise ConfigError(
+            f"{settings.certificate}: expected the fingerprint {settings.fingerprint}, as {settings.file} says, found "
+            f"{found}; ask the coordinator by telephone which is right"
+        )
 
 
 def _config(parser: Parser) -> None:

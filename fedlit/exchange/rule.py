@@ -120,6 +120,19 @@ class Rule(ABC):
         return ""
 
     @property
+    def questions(self) -> frozenset[str]:
+        """Kinds of what it asks: ``losses``, ``input_range``, or topics of :class:`~fedlit.exchange.questions.Own`. A
+        site answers no other. ``*`` where a rule does not say.
+        """
+        return frozenset({"*"} if "answers" in self.needs else ())
+
+    def would_ask(self, question: Question) -> bool:
+        """Whether a question is as this rule would put it, as far as its settings say: asked by a site before it
+        answers. Kinds are looked at before.
+        """
+        return True
+
+    @property
     def sends(self) -> str:
         """What it sends to each client under names of :data:`DOWN`, in words for the plan; empty for nothing."""
         return ""

@@ -53,20 +53,23 @@ def unpack(content: bytes) -> dict[str, Any]:
     try:
         (length,) = struct.unpack(">Q", content[:8])
         tensors = load(content[8 + length :])
-        message = json.loads(content[8 : 8 + length])
-    except Exception as error:  # safetensors raises kinds of its own
+        found: dict[str, Any] = _whole(json.loads(content[8 : 8 + length]), tensors)
+        if not isinstance(found, dict):
+            raise ValueError
+    except (Exception, RecursionError) as error:  # safetensors raises kinds of its own
         raise RunError(
             f"expected a message of fedlit, found {len(content)} bytes that are none ({type(error).__name__}); do all "
             "sites run the same version?"
         ) from error
-
-    def whole(value: Any) -> Any:
-        if isinstance(value, dict):
-            return tensors[value[_PLACE]] if set(value) == {_PLACE} else {key: whole(own) for key, own in value.items()}
-        return [whole(own) for own in value] if isinstance(value, list) else value
-
-    found: dict[str, Any] = whole(message)
     return found
+
+
+def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {_PLACE}:
+            return tensors[value[_PLACE]]
+        return {key: _whole(own, tensors) for key, own in value.items()}
+    return [_whole(own, tensors) for own in value] if isinstance(value, list) else value
 
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
@@ -93,8 +96,11 @@ def question_from(message: Mapping[str, Any]) -> Question:
         RunError: there is no such question.
     """
     own = dict(message)
-    name = own.pop("question")
+    name = own.pop("question", None)
     if name not in QUESTIONS:
         raise RunError(f"expected a question among {', '.join(QUESTIONS)}, found {name!r}; update fedlit")
-    question: Question = QUESTIONS[name](**own)
+    try:
+        question: Question = QUESTIONS[name](**own)
+    except TypeError as error:
+        raise RunError(f"expected what {name} takes, found {', '.join(own) or 'nothing'}; update fedlit") from error
     return question

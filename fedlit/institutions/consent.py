@@ -12,6 +12,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import Own, Question
+from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms
 from fedlit.show.text import shorten
 
@@ -20,7 +21,7 @@ __all__ = ["Consent", "Terms", "accepted", "keep"]
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 
 _TOPICS = {
-    "settings": "the settings of the federation, as federation.yaml has them, and versions",
+    "settings": "the settings of the federation, as federation.yaml has them, and versions (all in terms.json)",
     "clients": "the site's name",
     "columns": "names and kinds of columns, and of the target what is common",
     "values": "of columns that others have too",
@@ -45,7 +46,10 @@ class Terms:
         published: of what is sent beside it.
         rows: the number of training rows, where the rule needs it.
         asks: what the rule asks in a round, in words.
-        questions: kinds of questions that are answered.
+        questions: kinds and topics of questions that are answered.
+        optimizer: whether the optimizer's state of these tensors is sent, too.
+        sends: what comes back beside tensors, in words.
+        peers: site → fingerprint of its key, as this site knows it.
         scores: whether scores are told.
         every: when there is a round.
         rounds: how many there are, at most.
@@ -66,6 +70,9 @@ class Terms:
     rounds: int = 0
     protection: tuple[str, ...] = ()
     aligned: bool = False
+    optimizer: bool = False
+    sends: str = ""
+    peers: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -93,14 +100,17 @@ class Terms:
         told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
         lines = [
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
-            f"  whose authority has the fingerprint {self.coordinator.get('fingerprint', '?')}",
+            "  whose authority has the fingerprint",
+            *_halves(self.coordinator.get("fingerprint", "?")),
             "",
             "What leaves this site once:",
             *(told or ["  nothing"]),
             "",
             f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
             f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
+            + (" (and their optimizer's state, up to twice as much)" if self.optimizer else "")
             + (" and as many come back" if self.tensors else ""),
+            "  their names, the round, and which round the site's newest checkpoint is at: some 2,000 bytes",
             *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
             *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
         ]
@@ -110,6 +120,14 @@ class Terms:
             lines.append(f"  the number of its training rows: {self.rows:,}")
         if self.asks:
             lines.append(f"  answers to what the rule asks: {self.asks}")
+        if self.questions:
+            kinds = "whatever the rule asks" if "*" in self.questions else ", ".join(self.questions)
+            lines.append(f"  answered are: {kinds}")
+        if self.sends:
+            lines.append(f"  what comes back: {self.sends}")
+        if self.peers:
+            lines.append("  keys of other sites, as this one knows them:")
+            lines += [f"    {name} {key}" for name, key in self.peers.items()]
         lines += [f"  {line}" for line in self.protection]
         lines += [
             f"  scores on validation rows: {'yes' if self.scores else 'no'}",
@@ -164,15 +182,25 @@ class Consent:
         Raises:
             RunError: names them.
         """
-        known, beside = set(self.terms.tensors), set(self.terms.published)
-        strange = [name for name in state if name.partition("@")[0] not in known]
-        strange = [name for name in strange if not (masked and self._of_sums(name))]
-        strange += [name for name in published if name not in beside]
+        beside = set(self.terms.published)
+        strange = [name for name, form in state.items() if not self._fits(name, form, masked=masked)]
+        strange += [
+            name
+            for name, form in published.items()
+            if name not in beside or not _alike(form, self.terms.published[name])
+        ]
         if strange:
             raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
 
-    def _of_sums(self, name: str) -> bool:
-        return name.startswith("sum/") or bool(self.terms.questions)
+    def _fits(self, name: str, form: tuple[str, tuple[int, ...]], *, masked: bool) -> bool:
+        own, _, of_optimizer = name.partition("@")
+        if masked and name.startswith("sum/"):
+            return len(form[1]) <= 1
+        planned = self.terms.tensors.get(own)
+        if planned is None or (of_optimizer and not self.terms.optimizer):
+            return False
+        dtype = "int64" if masked else form[0] if of_optimizer else planned[0]
+        return _alike(form, (dtype, planned[1]))
 
     def check_question(self, question: Question) -> None:
         """Refuse a question of a kind that was not agreed to.
@@ -180,10 +208,11 @@ class Consent:
         Raises:
             RunError: names it.
         """
-        kind = f"own:{question.topic}" if isinstance(question, Own) else type(question).__name__
-        if not self.terms.questions:
+        kind = question.topic if isinstance(question, Own) else question_to(question)["question"]
+        if kind not in self.terms.questions and "*" not in self.terms.questions:
             raise RunError(
-                f"the coordinator asks {kind}, expected no question of a rule that asks none: nothing was answered"
+                f"the coordinator asks for {kind!r}, expected {', '.join(self.terms.questions) or 'no question'}, as "
+                "was agreed to: nothing was answered"
             )
 
 
@@ -196,6 +225,10 @@ def _within(told: Any, agreed: Any) -> bool:
     if isinstance(told, dict) and isinstance(agreed, dict):
         return all(key in agreed and _within(own, agreed[key]) for key, own in told.items())
     return bool(told == agreed)
+
+
+def _alike(found: tuple[str, Sequence[int]], planned: tuple[str, Sequence[int]]) -> bool:
+    return found[0] == planned[0] and tuple(found[1]) == tuple(planned[1])
 
 
 def accepted(path: Path, terms: Terms) -> bool:
@@ -229,6 +262,14 @@ def _kept(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _halves(text: str) -> list[str]:
+    """A fingerprint in lines of 16 bytes."""
+    own, _, rest = text.partition(" ")
+    parts = own.split(":")
+    lines = [":".join(parts[:16]), *([":".join(parts[16:])] if len(parts) > 16 else [])]
+    return [f"    {line}" for line in lines] + ([f"    {rest}"] if rest else [])
+
+
 def _numel(form: tuple[str, Sequence[int]]) -> int:
     count = 1
     for size in form[1]:
@@ -243,10 +284,12 @@ def _when(every: Any) -> str:
 def _told(topic: str, facts: Any) -> list[str]:
     """A line for each fact, with its values."""
     what = _TOPICS.get(topic, topic)
-    if topic in ("settings", "clients", "federated", "manifest", "meaning", "keys") or not isinstance(facts, Mapping):
+    if topic in ("settings", "clients", "federated", "manifest", "keys") or not isinstance(facts, Mapping):
         return [f"  {what}"]
     lines = [f"  {what}:"]
     for key, own in facts.items():
+        if own in (None, "", {}, [], 0) or (topic == "values" and key in ("columns", "target")):
+            continue  # said with the columns
         if isinstance(own, Mapping):
             lines += [
                 f"    {key}: {name}: {json.dumps(value, default=str, ensure_ascii=False)}"

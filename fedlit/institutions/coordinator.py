@@ -15,7 +15,7 @@ from typing import Any
 from fedlit.client.build import build_client
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.loopback import Hub
 from fedlit.exchange.rule import Rule
@@ -119,8 +119,12 @@ def coordinate(
         _log.info("goes on with round %d", journal.number + 1)
     least = minimum_of(minimum, len(sites))
     limit = Patience(patience, max(least, privacy.masked.least) if privacy.masked else least, repeat)
-    own = SitesHub(hub, line, journal, settings, limit, partial(_report, _Progress(state, _epochs(run))), privacy)
+    report, planned = partial(_report, _Progress(state, _epochs(run))), _planned(run)
+    own = SitesHub(hub, line, journal, settings, limit, report, privacy, planned)
     own.run()
+    if journal.number < planned:
+        found = max(journal.number, 0)
+        raise RunError(f"expected {planned} rounds, found that all sites ended after {found}; look at their messages")
     result = {
         "rounds": max(journal.number, 0),
         "sites": sites,
@@ -146,6 +150,10 @@ def serve(folder: Path, line: Line) -> None:
         FedlitError: it cannot go on.
     """
     own = read_coordinator(folder)
+    if _progress(own.state).get("state") == "finished":
+        where = own.state / "result.json"
+        print(f"This federation has finished ({where}). Move {own.state} away to begin anew", flush=True)
+        return
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("fedlit").setLevel(logging.INFO)
     try:
@@ -161,6 +169,17 @@ def _progress(state: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         known = {}
     return known
+
+
+def _planned(run: Run) -> int:
+    """Rounds that there will be, where epochs alone say so; 0 where that is not known."""
+    every, tune = run.exchange.every, run.loop.federation.training.tune
+    if any(run.trainer_options.get(key) not in (None, -1) for key in ("max_steps", "max_time")):
+        return 0
+    epochs = _epochs(run) - (tune.epochs if tune is not None else 0)
+    if every == "epoch":
+        return max(epochs, 0)
+    return max(epochs, 0) // every["epochs"] if isinstance(every, dict) and "epochs" in every else 0
 
 
 def _epochs(run: Run) -> int:

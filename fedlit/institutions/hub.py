@@ -21,12 +21,15 @@ from fedlit.institutions.line import Line
 from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
+from fedlit.sharing import sharing_of
 
 __all__ = ["Patience", "SitesHub"]
 
 _log = logging.getLogger(__name__)
 
 POLL = 0.5
+TOPICS = ("settings", "clients", "columns", "values", "steps", "federated", "model", "manifest", "meaning", "privacy")
+"""What sites tell before training."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class SitesHub:
         patience: when a round goes on without a site.
         report: is told how far the federation is.
         privacy: what protects sites.
+        rounds: how many there will be, where that is known; 0 where not.
 
     Attributes:
         refused: site → why its last message was not taken.
@@ -80,9 +84,10 @@ class SitesHub:
         patience: Patience,
         report: Callable[[SitesHub], None] = lambda hub: None,
         privacy: Privacy | None = None,
+        rounds: int = 0,
     ) -> None:
         self.hub, self.line, self.journal, self.settings = hub, line, journal, settings
-        self.patience, self._report, self.privacy = patience, report, privacy or Privacy()
+        self.patience, self._report, self.privacy, self.rounds = patience, report, privacy or Privacy(), rounds
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
         self.away: set[str] = set()
@@ -123,6 +128,9 @@ class SitesHub:
         except FedlitError as error:
             self._fail(str(error))
             raise
+        except Exception as error:
+            self._fail("the coordinator failed; look at its messages, and let it start again")
+            raise RunError(f"the coordinator failed: {type(error).__name__}: {error}") from error
 
     def _repeat(self) -> None:
         now = time.monotonic()
@@ -137,11 +145,10 @@ class SitesHub:
 
     def _over(self) -> bool:
         here = self.line.sites()
-        if not self.done:
-            return False
         left = [site for site in self.sites if site not in self.done]
         late = time.monotonic() - self._since > self.patience.seconds
-        return not left or (late and not any(site in here for site in left))
+        ended = bool(self.done) or 0 < self.rounds <= self.journal.number
+        return not left or (ended and late and not self.waiting and not any(site in here for site in left))
 
     def _send(self, site: str, message: Mapping[str, Any]) -> None:
         content = pack(message)
@@ -158,8 +165,11 @@ class SitesHub:
         self.bytes += len(content)
         try:
             message = self._checked(site, content)
-        except RunError as error:
+        except FedlitError as error:
             self._refuse(site, str(error))
+            return
+        except Exception as error:  # whatever a message that nobody would send makes of code that believes it
+            self._refuse(site, f"expected a message of a site, found one that cannot be one ({type(error).__name__})")
             return
         if "answers" in message:
             self._answered(site, message)
@@ -174,6 +184,7 @@ class SitesHub:
             self.journal.saved(site, message["saved"])
         if key == "done":
             self.done.add(site)
+            self.waiting.pop(site, None)
             self._since = time.monotonic()
             self._send(site, {"to": key, "reply": {}})
         elif key.startswith("at:"):
@@ -198,11 +209,22 @@ class SitesHub:
             key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
         ):
             raise RunError(f"expected a key of this protocol, found {key!r}; do both sides run one version?")
-        if topic_of(key) is not None:
+        if (topic := topic_of(key)) is not None:
+            if topic not in TOPICS or (topic not in self.journal.told and self.journal.took):
+                raise RunError(f"expected facts that belong before training, found {topic!r}; do all run one version?")
             facts = message.get("facts")
             if not isinstance(facts, dict) or set(facts) != {site}:
-                raise RunError(f"expected facts of {site}, found those of {sorted(facts or ())}")
-        if round_of(key) is not None and "answers" not in message:
+                raise RunError(f"expected facts of {site}, found others")
+            _check_facts(topic, facts)
+        number = round_of(key)
+        if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
+            raise RunError(
+                f"it is at round {number + 1}, the others at {self.journal.number + 1} or before training; do all have "
+                "the same federation.yaml, and the folders that they began with?"
+            )
+        if key == "done" and not self.journal.took:
+            raise RunError("it says that training is over before the first round; is trainer.max_epochs 0 there?")
+        if number is not None and "answers" not in message:
             manifest = self.journal.told.get("manifest", {}).get(site, {})
             check_update(message, site, self.hub.sharing, manifest, masked=self.privacy.masked is not None)
         return message
@@ -463,7 +485,12 @@ class SitesHub:
 
     def _answered(self, site: str, message: Mapping[str, Any]) -> None:
         own = self._asking.get(site) if self._asking is not None else None
-        if own is None or message["key"] != round_key(self.journal.number) or message.get("n") != own.at:
+        if (
+            own is None
+            or message["key"] != round_key(self.journal.number)
+            or message.get("n") != own.at
+            or own.at >= len(own.questions)
+        ):
             return  # it answers again what it has answered before
         answer, asked = message["answers"], own.questions[own.at]
         if not _is_answer(answer, masked="masked" in asked):
@@ -479,6 +506,14 @@ class SitesHub:
         if site in self._asking:
             self._asking[site].at = 0
             self._put(site)
+
+
+def _check_facts(topic: str, facts: Mapping[str, Any]) -> None:
+    """Let facts pass that the coordinator itself builds on; what they mean, sites check."""
+    if topic == "federated":
+        sharing_of(facts)
+    if topic == "model" and any([type(own) for own in told] != [int, int] for told in facts.values()):
+        raise RunError("expected numbers of inputs and outputs, found something else")
 
 
 def _is_answer(answer: Any, *, masked: bool) -> bool:

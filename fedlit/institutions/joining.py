@@ -14,7 +14,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.consent import Terms
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
-from fedlit.institutions.site import Site, accept, is_accepted, join
+from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
 from fedlit.institutions.socket_line import SocketLine
 from fedlit.show.shown import say
 from fedlit.train.results import Results
@@ -96,7 +96,9 @@ class _Speaking:
         self._process.wait()
 
 
-def consent(site: Site, terms: Terms, hashes: list[str], show: Callable[[list[str]], None]) -> None:
+def consent(
+    site: Site, terms: Terms, hashes: list[str], show: Callable[[list[str]], None], *, again: bool = False
+) -> None:
     """Ask whether what would leave may leave, unless these very terms were accepted before.
 
     Args:
@@ -104,26 +106,32 @@ def consent(site: Site, terms: Terms, hashes: list[str], show: Callable[[list[st
         terms: what would leave.
         hashes: of terms that are accepted without being asked.
         show: prints lines.
+        again: whether the first terms were agreed to, and facts told.
 
     Raises:
         ConfigError: nobody agreed. Nothing was sent of what these terms are about.
     """
+    sent = "no tensor was sent; the facts that were agreed to before are told" if again else "nothing was sent"
+    write_terms(site, terms)
     show([*terms.lines(), ""])
+    if again:
+        show(["All sites have told what they have. These are the tensors that follow from it.", ""])
     if is_accepted(site, terms):
         show([f"Accepted before (hash {terms.hash})."])
         return
     if terms.hash not in hashes:
         if not sys.stdin.isatty():
             raise ConfigError(
-                f"expected somebody to agree to the above, found no terminal and no --accept {terms.hash}; nothing was "
-                f"sent. Read it, then: fedlit site join --config {site.settings.file} --accept {terms.hash}"
+                f"expected somebody to agree to the above, found no terminal and no --accept {terms.hash}; {sent}. "
+                f"Read it, then: fedlit site join --config {site.settings.file} "
+                + " ".join(f"--accept {own}" for own in [*hashes, terms.hash])
             )
         try:
             word = input(f"Take part on these terms (hash {terms.hash})? [yes/no] ").strip()
         except EOFError:
             word = ""
         if word != "yes":
-            raise ConfigError(f"expected yes, found {word!r}; nothing was sent")
+            raise ConfigError(f"expected yes, found {word!r}; {sent}")
     accept(site, terms)
 
 
@@ -154,6 +162,30 @@ def take_part(
     Raises:
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.
     """
+    with _alone(settings):
+        return _take_part(settings, hashes, show, quiet=quiet)
+
+
+@contextmanager
+def _alone(settings: SiteSettings) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(settings.folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{settings.folder}: expected no site to take part from this folder, found one that does; end it first"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _take_part(
+    settings: SiteSettings, hashes: list[str], show: Callable[[list[str]], None], *, quiet: bool
+) -> tuple[Site, Results]:
     site = Site(settings)
     if (over := site.finished()) is not None:
         raise ConfigError(
@@ -163,5 +195,5 @@ def take_part(
     terms = site.terms()
     consent(site, terms, hashes, show)
     with _speaking(settings) as line:
-        results = join(site, line, terms, renew=lambda new: consent(site, new, hashes, show), quiet=quiet)
+        results = join(site, line, terms, renew=lambda new: consent(site, new, hashes, show, again=True), quiet=quiet)
     return site, results

@@ -32,6 +32,9 @@ from fedlit.train.results import Results
 
 __all__ = ["Site", "check", "join"]
 
+DONE = "federation-is-over"
+"""The file in a run's folder that says that the coordinator knows that training is over."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +85,6 @@ class Site:
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
         protection = protected(self.privacy, rule, sharing, name, _rounds(run))
-        asks = bool({"answers"} & rule.needs)
         return Terms(
             name,
             {"address": own.coordinator, "fingerprint": _fingerprint(own)},
@@ -91,12 +93,15 @@ class Site:
             published,
             run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
             rule.asks,
-            ("asked",) if asks else (),
+            tuple(sorted(rule.questions)),
             own.tell == "scores",
             exchange.every,
             _rounds(run),
             protection,
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
+            exchange.optimizer_state == "average",
+            rule.sends,
+            dict(own.peers),
         )
 
     def finished(self) -> Path | None:
@@ -107,7 +112,7 @@ class Site:
         header = read_checkpoint(newest, resumable=False)
         epochs = int(self.run.trainer_options.get("max_epochs") or 0)
         done = header.get("fedlit", {}).get("personal", {}).get("done") or header["epoch"] + 1 >= epochs > 0
-        return newest if done else None
+        return newest if done and (newest.parent.parent / DONE).is_file() else None
 
     def _only_own(self, run: Run) -> None:
         found, own = sorted(run.loop.federation), self.settings.site
@@ -213,6 +218,8 @@ def join(
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
     transport.end(_scores(run) if told else None)
+    if run.folder is not None:
+        (run.folder / DONE).touch()
     if transport.guard is not None and (spent := transport.guard.epsilon) is not None and run.folder is not None:
         site.spent = spent
         told_of = {"epsilon": spent, **privacy_settings(site.privacy)}
@@ -257,6 +264,12 @@ def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
 def check(site: Site) -> Terms:
     """Set everything up and say what would leave; tells nobody."""
     return site.terms()
+
+
+def write_terms(site: Site, terms: Terms) -> None:
+    """All of the terms, with every value, into the site's folder."""
+    path = site.settings.folder / "terms.json"
+    path.write_text(json.dumps(terms.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def is_accepted(site: Site, terms: Terms) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import shutil
@@ -15,6 +16,11 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.courier import LONGEST_PATH, MOST, receive, send
 
 __all__ = ["SocketLine"]
+
+QUIET = 120.0
+"""Seconds of silence after which a site says so, and again after as many."""
+
+_log = logging.getLogger(__name__)
 
 
 class SocketLine:
@@ -62,7 +68,14 @@ class SocketLine:
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             self._hang_up()
+            since, told = time.monotonic(), 0.0
             while not select.select([self._server], [], [], 1.0)[0]:
+                if (waited := time.monotonic() - since) > told + QUIET:
+                    told = waited
+                    _log.warning(
+                        "hears nothing of the coordinator for %.0f seconds: it waits for other sites, or is away",
+                        waited,
+                    )
                 if until is not None and time.monotonic() > until:
                     raise TimeoutError
                 self._watch()

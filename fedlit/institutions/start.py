@@ -265,7 +265,10 @@ def start(folder: Path, serve: str = SERVE, stop: threading.Event | None = None)
         say(warning)
     settings.state.mkdir(exist_ok=True)
     if changed := invite(settings):
-        say(f"Invitations written anew for {', '.join(changed)}: hand them out again")
+        say(
+            f"Invitations written anew for {', '.join(changed)}, for federation.yaml, ca.crt or the address has "
+            "changed: hand them out again"
+        )
     stop = stop or threading.Event()
     with _alone(settings), _signals(stop) as came:
         coordinator = _Coordinator(settings, serve, stop)

@@ -10,10 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedlit.errors import ConfigError, RunError
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.aggregation import Aggregation, Outcome
 from fedlit.exchange.questions import Question
-from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
@@ -129,14 +132,17 @@ class SiteTransport:
                 self._waited_for = False
             question = self._hear(seconds if noted else None)
             if "failed" in question:
-                raise RunError(f"the coordinator says: {question['failed']}")
+                raise RunError(f"the coordinator says: {str(question['failed'])[:2000]}")
             if question.get("to") != key:
                 continue
             if isinstance(question.get("reply"), dict):
                 reply: dict[str, Any] = question["reply"]
                 return reply
             if {"ask", "masked"} & set(question) and answer is not None:
-                self._answer(key, question, answers, answer)
+                if type(question.get("n")) is not int:
+                    raise RunError("expected a numbered question of the coordinator, found another; refused")
+                with told_as(_odd):
+                    self._answer(key, question, answers, answer)
 
     def _hear(self, seconds: float | None) -> dict[str, Any]:
         content = self.line.hear(seconds)
@@ -162,7 +168,8 @@ class SiteTransport:
             if self.guard is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
             found = self.guard.answer(number, question["masked"], lambda asked: self._single(asked, answer))
-            self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
+            if "question" not in question["masked"]:
+                self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
             return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
         asked = question_from(question["ask"])
         if self.guard is not None:
@@ -171,6 +178,11 @@ class SiteTransport:
 
     def _single(self, asked: Question, answer: Answer) -> Any:
         self.consent.check_question(asked)
+        if not self.rule.would_ask(asked):
+            raise RunError(
+                f"the coordinator asks what {type(self.rule).__name__} of this site's federation.yaml would not: its "
+                "limits are others than those agreed to; nothing was answered"
+            )
         return answer(self.site, asked)
 
     def _guarded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, bool]]:
@@ -203,6 +215,8 @@ class SiteTransport:
         heard = self._say(share_key(topic), {"facts": told})
         self.federation = str(heard.get("federation", ""))
         facts: dict[str, Any] = heard.get("facts", {})
+        if not isinstance(facts, dict):
+            raise RunError(f"expected what all said of {topic} from the coordinator, found something else; refused")
         if facts.get(self.site) != json.loads(json.dumps(told[self.site])):
             raise RunError(f"expected the coordinator to repeat what {self.site} said of {topic}, found something else")
         if topic == "federated":
@@ -216,19 +230,27 @@ class SiteTransport:
     def takes_part(self, number: int) -> bool:
         """Whether the others have not gone on without this site."""
         if self._next is None:
-            self._go_on(self._say(f"at:{number}", {}))
+            self._go_on(number, self._say(f"at:{number}", {}))
         return number >= (self._next or 0)
 
-    def _go_on(self, heard: Mapping[str, Any]) -> None:
-        self._next = int(heard["next"])
-        self._newest = self._received(heard)
+    def _go_on(self, number: int, heard: Mapping[str, Any]) -> None:
+        """Believe what came of a round, or of those before one, if it can be meant."""
+        after = heard.get("next")
+        if type(after) is not int or not max(number, 0) <= after < 10**9:
+            raise RunError(
+                f"expected the next round behind {number + 1} from the coordinator, found {after!r}; refused"
+            )
+        self._newest, self._next = self._received(heard.get("received", {})), after
 
-    def _received(self, heard: Mapping[str, Any]) -> State:
-        received = heard.get("received", {})
-        down = {name: value for name, value in received.items() if name.startswith("down/")}
+    def _received(self, received: Any) -> State:
+        if not isinstance(received, dict):
+            raise RunError("expected named tensors from the coordinator, found something else; refused")
+        down = {name for name in received if str(name).startswith(DOWN)} if self.rule.sends else set()
         check_state({name: value for name, value in received.items() if name not in down}, self._forms, "received")
-        state: State = received
-        return state
+        for name, value in received.items():
+            if not isinstance(value, Tensor) or not bool(torch.isfinite(value).all()):
+                raise RunError(f"received: {name}: expected finite values from the coordinator, found others; refused")
+        return received
 
     def exchange(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
@@ -245,7 +267,7 @@ class SiteTransport:
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
         heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
-        self._go_on(heard)
+        self._go_on(number + 1, heard)
         if self.guard is not None and self._next == max(number + 1, 0):
             self.guard.receive(number, self._newest)
         if self._next is not None and self._next > number + 1 and number >= 0:
@@ -265,6 +287,14 @@ class SiteTransport:
         """Say that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
             self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
+
+
+def _odd(error: Exception) -> RunError:
+    """What a question that nobody would put makes of code that believes it."""
+    return RunError(
+        f"expected a question that can be answered from the coordinator, found one at which this site failed "
+        f"({type(error).__name__}: {error}); nothing was answered"
+    )
 
 
 def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:

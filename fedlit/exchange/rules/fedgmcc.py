@@ -224,6 +224,11 @@ class FedGMCC(Clustered):
         return "least and largest value of each input of its federated part" if self.inputs == "range" else ""
 
     @property
+    def questions(self) -> frozenset[str]:
+        """The range, if inputs are drawn from it."""
+        return frozenset({"input_range"} if self.inputs == "range" else ())
+
+    @property
     def needs(self) -> frozenset[Need]:
         """The model; answers, if inputs are drawn from the range that clients tell."""
         own: set[Need] = {"model", "answers"} if self.inputs == "range" else {"model"}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.questions import Blueprint, Own, Question
 from fedlit.exchange.rule import DOWN, Need, Round, Rule
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
@@ -125,6 +125,22 @@ class GrowForest(Rule):
         )
         noise = f"; each is told with noise of scale {self.noise:g}, which is no guarantee" if self.noise else ""
         return f"{told}; {few}{noise}"
+
+    @property
+    def questions(self) -> frozenset[str]:
+        """Topics of what a forest asks."""
+        kinds = {"start": True, "counts": True, "totals": self.summed, "ranges": self.exact}
+        return frozenset(f"forest/{kind}" for kind, asked in kinds.items() if asked)
+
+    def would_ask(self, question: Question) -> bool:
+        """Whether a question leaves the limits as they were agreed: what begins says these, and all else counts on
+        them.
+        """
+        if not isinstance(question, Own) or question.topic != "forest/start":
+            return True
+        told = question.tensors
+        limits = {"trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
+        return set(limits) <= set(told) and all(float(told[key]) == float(own) for key, own in limits.items())
 
     @property
     def sends(self) -> str:

@@ -57,6 +57,11 @@ class IFCA(Clustered):
         return f"its mean training loss under each of {self.clusters} models"
 
     @property
+    def questions(self) -> frozenset[str]:
+        """Losses."""
+        return frozenset({"losses"})
+
+    @property
     def needs(self) -> frozenset[Need]:
         """The model and answers, too."""
         return super().needs | {"model", "answers"}

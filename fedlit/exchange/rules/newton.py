@@ -122,6 +122,11 @@ class Newton(Rule):
         )
 
     @property
+    def questions(self) -> frozenset[str]:
+        """Curvatures."""
+        return frozenset({"curvature"})
+
+    @property
     def sends(self) -> str:
         """Beside the coefficients."""
         return "the number of clients whose rows are behind what it receives"
