@@ -91,7 +91,7 @@ class SitesHub:
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
         self.away: set[str] = set()
-        self.done: set[str] = set()
+        self.done: set[str] = set(journal.done)
         self.refused: dict[str, str] = {}
         self.scores: dict[str, Any] = {}
         self.bytes = 0
@@ -184,6 +184,7 @@ class SitesHub:
             self.journal.saved(site, message["saved"])
         if key == "done":
             self.done.add(site)
+            self.journal.ended(site)
             self.waiting.pop(site, None)
             self._since = time.monotonic()
             self._send(site, {"to": key, "reply": {}})

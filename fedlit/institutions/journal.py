@@ -45,6 +45,7 @@ class Journal:
         rule: what the rule remembers before it.
         told: topic → site → facts.
         took: round → sites that took part, of those that are closed.
+        done: sites where training is over.
 
     Raises:
         ConfigError: a journal of other sites or of a later version.
@@ -56,6 +57,7 @@ class Journal:
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
         self.name = secrets.token_hex(16)
+        self.done: list[str] = []
         self._attempt: dict[str, Any] = {}
         self._saved = dict.fromkeys(self.sites, BEGIN)
         if self._head.is_file():
@@ -73,12 +75,12 @@ class Journal:
                 f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
                 f"{self.folder} away to begin anew"
             )
-        for key in ("name", "number", "rule", "told", "took"):
+        for key in ("name", "number", "rule", "told", "took", "done"):
             setattr(self, key, known[key])
         self._attempt = known["attempt"]
 
     def _write(self) -> None:
-        own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took")}
+        own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took", "done")}
         write(self._head, {"format": FORMAT, "attempt": self._attempt, **own})
 
     @property
@@ -90,6 +92,12 @@ class Journal:
         """Keep what all sites said of a topic."""
         self.told[topic] = dict(said)
         self._write()
+
+    def ended(self, site: str) -> None:
+        """Keep that training is over at a site."""
+        if site not in self.done:
+            self.done.append(site)
+            self._write()
 
     def attempts(self, attempt: int, sites: Sequence[str]) -> None:
         """Keep that a masked sum of the open round is begun: whoever is started again has to end it."""

@@ -1,0 +1,183 @@
+"""What a hostile or broken side says to the other: it is refused by name, and nothing else comes to harm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedlit.errors import RunError
+from fedlit.exchange.aggregation import Aggregation
+from fedlit.exchange.loopback import Hub
+from fedlit.exchange.questions import InputRange, Losses, Own
+from fedlit.exchange.rule import Update
+from fedlit.exchange.rules import GrowForest, Mean
+from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.hub import Patience, SitesHub
+from fedlit.institutions.journal import Journal
+from fedlit.institutions.transport import SiteTransport, Traffic
+
+SITES = ["east", "north", "south"]
+FORMS = {"w": ("float32", (2,))}
+OFFER = {"tensors": FORMS, "parameters": 1, "matched": {"w": "w"}, "travel": ["w"], "named": [], "chosen": True}
+
+
+def terms(**more: Any) -> Terms:
+    return Terms("north", {}, {"federated": OFFER}, FORMS, **more)
+
+
+def test_only_questions_that_were_agreed_to_are_answered() -> None:
+    consent = Consent(terms(questions=("losses", "forest/counts")))
+    consent.check_question(Losses([{}]))
+    consent.check_question(Own("forest/counts", {}))
+    for question in (InputRange(), Own("forest/ranges", {}), Own("anything at all", {})):
+        with pytest.raises(RunError, match="nothing was answered"):
+            consent.check_question(question)
+    with pytest.raises(RunError, match="nothing was answered"):
+        Consent(terms()).check_question(Losses([{}]))
+
+
+def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
+    rule = GrowForest(trees=5, minimum=20, noise=3.0, summed=True)
+    said = {"trees": 5, "minimum": 20, "noise": 3.0, "summed": True, "seed": 1, "max_features": 1.0}
+
+    def start(**changes: Any) -> Own:
+        return Own("forest/start", {key: torch.tensor(own) for key, own in {**said, **changes}.items()})
+
+    assert rule.would_ask(start())
+    assert not any(rule.would_ask(start(**own)) for own in ({"minimum": 1}, {"noise": 0.0}, {"summed": False}))
+    assert "forest/ranges" not in rule.questions and "forest/ranges" in GrowForest(exact=True).questions
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"w": ("float64", (2,))},
+        {"w": ("float32", (500, 13))},
+        {"w@rows of the table": ("float32", (2,))},
+        {"v": ("float32", (2,))},
+    ],
+)
+def test_tensors_of_another_form_do_not_leave(state: dict[str, Any]) -> None:
+    with pytest.raises(RunError, match="nothing was sent"):
+        Consent(terms()).check_update(state, {})
+
+
+class Coordinator:
+    """Says what it is told to say, one question after another."""
+
+    def __init__(self, *questions: Any) -> None:
+        self.questions = [own if isinstance(own, bytes) else pack(own) for own in questions]
+        self.heard: list[dict[str, Any]] = []
+
+    def hear(self, seconds: float | None = None) -> bytes:
+        return self.questions.pop(0)
+
+    def answer(self, content: bytes) -> bool:
+        self.heard.append(unpack(content))
+        return True
+
+
+def exchanged(folder: Path, *questions: Any) -> Coordinator:
+    line = Coordinator({"to": ""}, *questions)
+    site = SiteTransport("north", line, Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
+    site._forms = FORMS
+    aggregation: Any = Aggregation
+    site.exchange(aggregation, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
+    return line
+
+
+def reply(**changes: Any) -> dict[str, Any]:
+    own = {"received": {"w": torch.ones(2)}, "next": 1, "lost": [], "records": {}, "bytes": 0}
+    return {"to": "round:0", "reply": {key: value for key, value in {**own, **changes}.items() if value != "gone"}}
+
+
+def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
+    line = exchanged(tmp_path, reply())
+    assert [own["key"] for own in line.heard] == ["round:0"]
+    assert line.heard[0]["updates"]["north"]["rows"] == 0  # the mean does not need it
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"\0" * 30,
+        {"neither": 1},
+        reply(received={"w": torch.tensor([float("nan"), 1.0])}),
+        reply(received={"w": torch.ones(3)}),
+        reply(received={"v": torch.ones(2)}),
+        reply(received={"down/anything": torch.ones(2)}),
+        reply(received=[1]),
+        reply(next=-5),
+        reply(next=10**30),
+        reply(next="x"),
+        reply(next="gone"),
+        {"to": "round:0", "ask": {"question": "losses", "states": []}},
+        {"to": "round:0", "ask": {"question": "losses", "states": []}, "n": 0},
+        {"to": "round:0", "ask": {"question": "no such"}, "n": 0},
+        {"to": "round:0", "ask": {}, "n": 0},
+        {"to": "round:0", "ask": [1], "n": 0},
+        {"to": "round:0", "masked": {"attempt": 0}, "n": 0},
+    ],
+)
+def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        exchanged(tmp_path, odd)
+
+
+class Line:
+    def __init__(self) -> None:
+        self.said: dict[str, dict[str, Any]] = {}
+
+    def sites(self) -> frozenset[str]:
+        return frozenset(SITES)
+
+    def ask(self, site: str, content: bytes) -> None:
+        self.said[site] = unpack(content)
+
+    def answers(self, timeout: float) -> list[Any]:
+        return []
+
+
+def hub_at_round(folder: Path) -> tuple[SitesHub, Line]:
+    """Before the first round."""
+    journal, line = Journal(folder, SITES, 0), Line()
+    journal.tell("federated", {site: {site: OFFER} for site in SITES})
+    return SitesHub(Hub(Mean(), 0), line, journal, {}, Patience(60, 2)), line
+
+
+def said(**changes: Any) -> dict[str, Any]:
+    update = {"state": {"w": torch.ones(2)}, "published": {}, "rows": 0, "steps": 0}
+    return {"key": "round:0", "site": "south", "saved": -1, "updates": {"south": update}, **changes}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"garbage",
+        pack({"a": 1}),
+        b"\0\0\0\0\0\0\0\x13" + b'{"__tensor__": "9"}' + pack({})[10:],
+        said(key="round:7"),
+        said(key="share:zzz", facts={"south": {}}),
+        said(key="share:federated", facts={"south": None}),
+        said(key="share:federated", facts={"south": {"tensors": 3}}),
+        said(key="at:-1"),
+        said(key="done"),
+        said(key=5),
+        said(updates=None),
+        said(updates={"north": {}}),
+        said(updates={"south": {"state": {"w": torch.ones(2)}}}),
+        said(site="north"),
+        RunError("expected an answer of at most 10 bytes, found 11"),
+    ],
+)
+def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp_path: Path) -> None:
+    hub, line = hub_at_round(tmp_path)
+    hub._take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
+    assert set(line.said) == {"south"} and "site south" in line.said["south"]["failed"]
+    hub._take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
+    hub._take("south", pack(said()))  # a site that comes to its senses is heard
+    assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
