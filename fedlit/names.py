@@ -1,13 +1,16 @@
-"""Names of clients: who belongs together."""
+"""Clients by name: who belongs together, and how they tell each other facts."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Clustering", "Clusters", "sort_clusters"]
+__all__ = ["Clustering", "Clusters", "Share", "sort_clusters"]
+
+Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""
 
 
 Clusters = tuple[tuple[str, ...], ...]

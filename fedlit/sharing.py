@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedlit.by_name import named_axes, slice_name
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.names import Share
 
 __all__ = [
     "Buffers",
@@ -98,10 +99,6 @@ def combine(federated: State, private: State) -> dict[str, Tensor]:
     if both:
         raise ValueError(f"expected federated and private names to be disjoint, found {both} on both sides")
     return {**federated, **private}
-
-
-Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""
 
 
 def all_here(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:

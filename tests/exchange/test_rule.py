@@ -158,12 +158,12 @@ def test_what_a_rule_needs(rule: Rule, rows: bool, states: bool, answers: bool) 
     assert bool(rule.asks) == answers  # what is asked stands in the plan
 
 
-def test_a_rule_that_says_nothing_needs_rows_and_single_states() -> None:
+def test_a_rule_that_says_nothing_needs_counts_and_single_states() -> None:
     class Own(Rule):
         def __call__(self, round: Round) -> Any:
             return {}
 
-    assert Own().needs == {"rows", "states"} and not Own.streams and not Own.takes_masks
+    assert Own().needs == {"rows", "steps", "states"} and not Own.streams and not Own.takes_masks
 
 
 def test_rows_that_are_not_needed_do_not_matter_and_others_do() -> None:

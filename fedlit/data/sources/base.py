@@ -20,7 +20,7 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.sharing import Share
+    from fedlit.names import Share
 
 __all__ = [
     "Source",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedlit.data.schema.schema import Schema
-    from fedlit.sharing import Share
+    from fedlit.names import Share
 
 __all__ = ["Tables"]
 
