@@ -50,6 +50,7 @@ class Terms:
         optimizer: whether the optimizer's state of these tensors is sent, too.
         sends: what comes back beside tensors, in words.
         peers: site → fingerprint of its key, as this site knows it.
+        masked: whether numbers travel under masks, 8 bytes each.
         scores: whether scores are told.
         every: when there is a round.
         rounds: how many there are, at most.
@@ -73,6 +74,7 @@ class Terms:
     optimizer: bool = False
     sends: str = ""
     peers: Mapping[str, str] = field(default_factory=dict)
+    masked: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -92,6 +94,8 @@ class Terms:
     @property
     def bytes_a_round(self) -> int:
         """Of the tensors that leave in each round."""
+        if self.masked:
+            return 8 * sum(_numel(form) for form in self.tensors.values())
         return bytes_of_forms(self.tensors) + bytes_of_forms(self.published)
 
     def lines(self) -> list[str]:
@@ -109,7 +113,7 @@ class Terms:
             f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
             f"  {len(self.tensors)} tensors, {numbers:,} numbers, {self.bytes_a_round:,} bytes"
             + (" (and their optimizer's state, up to twice as much)" if self.optimizer else "")
-            + (" and as many come back" if self.tensors else ""),
+            + (f" and {bytes_of_forms(self.tensors):,} come back" if self.tensors else ""),
             "  their names, the round, and which round the site's newest checkpoint is at: some 2,000 bytes",
             *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
             *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
@@ -297,4 +301,5 @@ def _told(topic: str, facts: Any) -> list[str]:
             ]
         else:
             lines.append(f"    {key}: {json.dumps(own, default=str, ensure_ascii=False)}")
-    return lines if len(lines) > 1 else [f"  {what}: nothing"]
+    nothing = [] if topic in _OF_TENSORS else [f"  {what}: nothing"]
+    return lines if len(lines) > 1 else nothing

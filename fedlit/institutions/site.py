@@ -102,6 +102,7 @@ class Site:
             exchange.optimizer_state == "average",
             rule.sends,
             dict(own.peers),
+            self.privacy.masked is not None,
         )
 
     def finished(self) -> Path | None:
