@@ -14,8 +14,6 @@ from fedlit.institutions.transport import LOCAL, told_of
 
 __all__ = ["Alone"]
 
-TWINS = ("another-site", "one-more-site")
-
 
 class Alone:
     """Records what would be told. Another site with the same columns is pretended, so that all that may be asked of
@@ -26,6 +24,7 @@ class Alone:
         local: topics that stay at the site.
         named: columns that the settings name; sites that lack some have others to meet.
         patterns: of what is federated.
+        twins: how many other sites are pretended.
 
     Attributes:
         told: topic → facts of the site.
@@ -34,10 +33,15 @@ class Alone:
     everybody_here = False
 
     def __init__(
-        self, site: str, local: tuple[str, ...] = (), named: Iterable[str] = (), patterns: Iterable[str] = ()
+        self,
+        site: str,
+        local: tuple[str, ...] = (),
+        named: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        twins: int = 1,
     ) -> None:
         self.site, self._local = site, (*LOCAL, *local)
-        self._named, self._patterns = list(named), list(patterns)
+        self._named, self._patterns, self._twins = list(named), list(patterns), twins
         self.told: dict[str, Any] = {}
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -52,7 +56,8 @@ class Alone:
         if topic == "federated" and self._named:  # what the site has no part of may be another's
             patterns = dict.fromkeys(self._patterns, "another's")
             twin = {**twin, "matched": {**patterns, **twin["matched"]}, "travel": list(patterns), "chosen": True}
-        twins = TWINS if self._named else TWINS[:1]  # two, so that columns which the site lacks are common to some
+        # at least two where columns are named, so that those which the site lacks are common to some
+        twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
     def takes_part(self, number: int) -> bool:

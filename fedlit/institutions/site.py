@@ -23,6 +23,7 @@ from fedlit.institutions.federation import plain_federation, privacy_of, privacy
 from fedlit.institutions.guarded import guarded, protected
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
+from fedlit.privacy.refusals import refuse
 from fedlit.run.arguments import Asked
 from fedlit.run.load import parse
 from fedlit.run.run import Run
@@ -74,7 +75,7 @@ class Site:
 
     def terms(self) -> Terms:
         """What would leave; reads the table and builds the network, tells nobody."""
-        run, alone = self._make(), Alone(self.settings.site, self.local, _named(self.run), self.run.exchange.federated)
+        run, alone = self._make(), self._alone()
         alone.share("settings", {self.settings.site: settings_of(run, self.privacy)})
         run.transport = alone
         run.describe()
@@ -84,6 +85,7 @@ class Site:
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_meaning(run, name, alone.share)
         sharing, rule = exchange.sharing, exchange.rule
+        refuse(self.privacy, rule, sharing, len(sharing.names), exchange.optimizer_state, exchange.published[name])
         protection = protected(self.privacy, rule, sharing, name, _rounds(run))
         return Terms(
             name,
@@ -104,6 +106,11 @@ class Site:
             dict(own.peers),
             self.privacy.masked is not None,
         )
+
+    def _alone(self) -> Alone:
+        masked, run = self.privacy.masked, self.run
+        twins = masked.least - 1 if masked is not None else 1
+        return Alone(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
 
     def finished(self) -> Path | None:
         """The checkpoint of a training that is over, if it is."""

@@ -63,7 +63,8 @@ def refuse(
     if not privacy.on:
         return
     name, problems = type(rule).__name__, list[str]()
-    if missing := [own for own in ("cryptography", "dp_accounting") if find_spec(own) is None]:
+    needed = {"cryptography": True, "dp_accounting": privacy.client_level is not None}
+    if missing := [own for own, wanted in needed.items() if wanted and find_spec(own) is None]:
         problems.append(
             f"privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} are "
             "missing; run: pip install 'fedlit[privacy]'"
