@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -94,11 +94,24 @@ class Messages(Group):
         self._broadcast(rank, whole)
         return whole.numpy().tobytes()
 
-    def gather(self, value: Any) -> list[Any]:
-        """See :class:`~fedlit.exchange.transport.Group`."""
-        return self._gather("", value)
+    def _say(self, rank: int, topic: str, value: Any) -> None:
+        self._post(rank, pack({"topic": topic, "value": value}))
 
-    def _gather(self, topic: str, value: Any) -> list[Any]:
+    def _hear(self, rank: int, topic: str) -> Any:
+        told = unpack(self._fetch(rank))
+        self._check_topics({self.rank: topic, rank: told.get("topic")})
+        return told["value"]
+
+    def _check_topics(self, topics: Mapping[int, Any]) -> None:
+        if len(set(topics.values())) > 1:
+            found = ", ".join(f"rank {rank} at {topics[rank]!r}" for rank in sorted(topics))
+            raise RunError(
+                f"expected all ranks to be at the same point, found {found}; do all run the same script, and does no "
+                "callback end training at one of them alone?"
+            )
+
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        """See :class:`~fedlit.exchange.transport.Group`."""
         own = pack({"topic": topic, "value": value})
         if self.rank:
             self._post(0, own)
@@ -106,18 +119,13 @@ class Messages(Group):
         else:
             parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
             whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
-        found, start = [], 0
-        for rank in range(self.size):
+        every, start = [], 0
+        for _ in range(self.size):
             (length,) = struct.unpack(">Q", whole[start : start + 8])
-            told = unpack(whole[start + 8 : start + 8 + length])
+            every.append(unpack(whole[start + 8 : start + 8 + length]))
             start += 8 + length
-            if told.get("topic") != topic:
-                raise RunError(
-                    f"expected all ranks to be at the same point, found rank {self.rank} at {topic!r} and rank {rank} "
-                    f"at {told.get('topic')!r}; does a callback end training at one of them alone?"
-                )
-            found.append(told["value"])
-        return found
+        self._check_topics({rank: told.get("topic") for rank, told in enumerate(every)})
+        return [told["value"] for told in every]
 
 
 def _meet(place: Place) -> Any:

@@ -162,14 +162,14 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callabl
         write: writes one file, so that it stands whole or not at all.
     """
     head, parts = split(checkpoint)
-    token = group.first(f"{checkpoint['global_step']}-{time.time_ns():x}")
+    token = group.first("a checkpoint", f"{checkpoint['global_step']}-{time.time_ns():x}")
     place = _folder(path) / token
     place.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         write(part, place / f"{name}.pt")
     stacks = head["fedlit"].get("stacks")
     own = {"files": {name: f"{_folder(path).name}/{token}/{name}.pt" for name in parts}, "stacks": stacks}
-    told = group.gather(own)  # nobody goes on before all parts stand
+    told = group.gather("parts of a checkpoint", own)  # nobody goes on before all parts stand
     if group.rank == 0:
         saved = head["fedlit"]
         saved["shards"] = {name: file for one in told for name, file in one["files"].items()}
@@ -180,7 +180,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callabl
             }
         write(head, path)
         discard_parts(path, but=token)
-    group.gather(None)  # the head stands, and it is the new one everywhere
+    group.gather("the head of a checkpoint", None)  # the head stands, and it is the new one everywhere
 
 
 def discard_parts(path: Path, but: str | None = None) -> None:

@@ -1,0 +1,45 @@
+"""Ranks that are asked for different things, or are at different points: refused, with what and where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+from federations import make_run
+from ranks import on_ranks
+
+from fedlit.run.alike import asked_of, differences
+
+
+def said_by(how: str, folder: Path) -> tuple[int, list[str], str]:
+    ended = on_ranks(2, how, folder, script="unlike.py")
+    return ended.returncode, re.findall(r"^fedlit: .*$", ended.stderr, re.M), ended.stdout
+
+
+def test_ranks_of_different_settings_are_refused_with_each_one_s(tmp_path: Path) -> None:
+    status, said, _ = said_by("settings", tmp_path)
+    assert status != 0 and len(said) == 1
+    assert "found trainer.max_epochs: 1 at rank 0, 2 at rank 1; loop.gradient_clip_val: 1.0 at rank 0, 2.0" in said[0]
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(tmp_path: Path) -> None:
+    status, said, printed = said_by("copies, then topics", tmp_path)
+    assert status != 0 and printed.count("fitted again") == 2
+    assert len(said) == 1 and "found rank 0 at 'pears', rank 1 at 'apples'" in said[0]
+
+
+def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_path: Path) -> None:
+    def asked(lr: float, command: str = "fit") -> dict[str, object]:
+        settings = {"model.optimizer.init_args.lr": lr, "trainer.callbacks": [{"class_path": "A"}], "none": None}
+        return asked_of(make_run(tmp_path, settings=settings, callbacks=[torch.nn.Identity()]), command)
+
+    assert differences([asked(0.1), asked(0.1)]) == ""
+    assert differences([asked(0.1), asked(0.2, "test")]) == (
+        'command: "fit" at rank 0, "test" at rank 1; model.optimizer.init_args.lr: 0.1 at rank 0, 0.2 at rank 1'
+    )
+    one, two = (
+        asked_of(make_run(tmp_path, exchange={"federated": ["core"], "rate": rate}), "fit") for rate in (1, 0.5)
+    )
+    assert differences([one, one, two]) == "exchange.rate: 1 at ranks 0, 1, 0.5 at rank 2"
