@@ -115,15 +115,15 @@ def test_several_devices_are_several_processes(config: Path) -> None:
         fedlit.load(str(config), "--trainer.devices=4")
 
 
-def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_parts_are_found_by_the_name_of_their_head_and_one_that_is_missing_or_foreign_is_named(tmp_path: Path) -> None:
     class Two(Group):  # its shape: a head with parts
         size = 2
 
     one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
     one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
     counts = {"a": [1, 0], "b": [2, 0]}
-    own = {name: {"state": {}} for name in counts}
-    one["fedlit"] = {"clients": own, "specs": dict(own), "encoders": dict(own), "counts": counts, "format": 4}
+    kept = {name: {"state": {}} for name in counts}
+    one["fedlit"] = {"clients": kept, "specs": dict(kept), "encoders": dict(kept), "counts": counts, "format": 4}
     path = tmp_path / "last.ckpt"
     for _ in range(2):
         shards.save(one, path, Two(), lambda value, target: torch.save(value, target))
@@ -132,6 +132,18 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     assert different(one["state_dict"], again["state_dict"]) == []  # type: ignore[arg-type]
     assert shards.load(path, {"b"})["optimizer_states"] == [{"b": 2}, {"b": 3}]
     assert len(list((tmp_path / "last.ckpt.parts").iterdir())) == 1  # those of the first are gone
-    shutil.rmtree(tmp_path / "last.ckpt.parts")
-    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder last.ckpt.parts beside it"):
+    other = tmp_path / "other.ckpt"
+    shards.save(one | {"global_step": 4}, other, Two(), lambda value, target: torch.save(value, target))
+    path.rename(tmp_path / "mine.ckpt")
+    (tmp_path / "last.ckpt.parts").rename(tmp_path / "mine.ckpt.parts")
+    path = tmp_path / "mine.ckpt"
+    assert shards.load(path)["fedlit"] == one["fedlit"]
+    (foreign,), (own,) = tmp_path.glob("other.ckpt.parts/*/b.pt"), tmp_path.glob("mine.ckpt.parts/*/b.pt")
+    shutil.copy(foreign, own)
+    with pytest.raises(
+        ConfigError, match=r"client 'b' in \S+/mine.ckpt.parts/\S+/b.pt, found one of another checkpoint"
+    ):
+        shards.load(path)
+    shutil.rmtree(tmp_path / "mine.ckpt.parts")
+    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder mine.ckpt.parts beside it"):
         shards.load(path)
