@@ -276,6 +276,7 @@ def join() -> Ranks | None:
 def _leave(ranks: Ranks) -> None:
     if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
         ranks.alive.leave()
+        ranks.close()
 
 
 def _failed(ranks: Ranks, kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -78,6 +78,9 @@ class Group:
         """What the first of them says."""
         return self.gather(topic, value)[0]
 
+    def kept(self) -> None:
+        """From now on there is a checkpoint to continue from."""
+
     def __deepcopy__(self, memo: Any) -> Group:
         """The process's place stays one, whoever copies what knows it."""
         return self

@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.alive import find_place
+from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.alike import check_alike
@@ -265,6 +265,8 @@ class Run(Shown):
             own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
+        if self.last_checkpoint is not None:
+            self.group.kept()
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
@@ -299,8 +301,8 @@ class Run(Shown):
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
             except SystemExit as error:  # how Lightning ends on a signal
                 if getattr(trainer, "received_sigterm", False):
-                    raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
-                raise KeyboardInterrupt from error
+                    raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
+                raise KeyboardInterrupt(self._go_on()) from error
             except (MisconfigurationException, RuntimeError) as error:
                 told = unlogged(error, trainer.callback_metrics)
                 if told is None:
@@ -316,6 +318,9 @@ class Run(Shown):
                     )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self.loop.results["validation"]
+
+    def _go_on(self) -> str:
+        return GO_ON[self.last_checkpoint is not None]
 
     @property
     def last_checkpoint(self) -> Path | None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
+import time
 from pathlib import Path
 
+import pytest
 import torch
 from federations import make_run
 from ranks import on_ranks
 
+from fedlit.exchange import messages
+from fedlit.exchange.alive import Place
 from fedlit.run.alike import asked_of, differences
 
 
@@ -43,3 +48,22 @@ def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_p
         asked_of(make_run(tmp_path, exchange={"federated": ["core"], "rate": rate}), "fit") for rate in (1, 0.5)
     )
     assert differences([one, one, two]) == "exchange.rate: 1 at ranks 0, 1, 0.5 at rank 2"
+
+
+@pytest.mark.parametrize("away", [0, 1])
+def test_who_is_waited_for_is_said_and_not_for_ever(
+    away: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setattr(messages, "_NOTICE", 0.3)
+    monkeypatch.setattr(messages, "_MEETING", 2.0)
+    monkeypatch.setattr(messages, "_TOLD", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        messages._meet(Place(1 - away, 2, 1 - away, "127.0.0.1", port))
+    assert ended.value.code == 2 and time.monotonic() - began < 20
+    said = re.findall(r"^fedlit: .*$", capfd.readouterr().err, re.M)
+    assert len(said) == 2 and f"waiting for rank {away} of 2 to come to 127.0.0.1, port {port}" in said[0]
+    assert f"found that rank {away} did not come within 2 seconds" in said[1]
