@@ -7,7 +7,6 @@ import os
 import secrets
 import socket
 import struct
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -151,10 +150,9 @@ class Messages(Group):
 def _meet(place: Place) -> Any:
     """Where addresses are told, once all have come."""
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
-    notice = threading.Timer(_NOTICE, _tell_of_the_first, [place])
-    notice.daemon = True
-    notice.start()
     try:
+        if place.rank:
+            _await_first(place)
         store = _Store(
             place.address,
             place.port,
@@ -163,13 +161,17 @@ def _meet(place: Place) -> Any:
             timeout=timedelta(seconds=_MEETING),
             wait_for_workers=False,
         )
-    except (RuntimeError, ValueError) as error:
-        notice.cancel()
-        if not place.rank or _speaks(place):
-            print_notice(f"fedlit: error: {_not_met(place, [0], type(error).__name__)}")
+    except (RuntimeError, ValueError, OSError) as error:
+        why = f" ({str(error).partition(chr(10))[0]})"
+        if not place.rank:
+            print_notice(
+                f"fedlit: error: rank 0: expected to listen at port {place.port}, found that it cannot{why}; set "
+                "MASTER_PORT to one that is free"
+            )
+        elif _speaks(place):
+            print_notice(f"fedlit: error: {_not_met(place, [0], why)}")
             time.sleep(_TOLD)
         raise SystemExit(ConfigError.exit_status) from error
-    notice.cancel()
     run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
     job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
     try:
@@ -177,6 +179,26 @@ def _meet(place: Place) -> Any:
     except RuntimeError as error:  # rank 0 served it, and says what happened
         raise SystemExit(ConfigError.exit_status) from error
     return job
+
+
+def _await_first(place: Place) -> None:
+    """Until rank 0, or torchrun, listens: torch would say nothing for long, and then much."""
+    began, noticed = time.monotonic(), False
+    while True:
+        try:
+            socket.create_connection((place.address, place.port), timeout=_NOTICE).close()
+            return
+        except OSError:
+            waited = time.monotonic() - began
+            if waited > _MEETING:
+                raise
+        if waited > _NOTICE and not noticed:
+            noticed = True
+            if _speaks(place):
+                print_notice(
+                    f"fedlit: waiting for rank 0 of {place.size} to come to {place.address}, port {place.port}"
+                )
+        time.sleep(0.2)
 
 
 def _await_all(place: Place, job: Any) -> None:
@@ -206,27 +228,24 @@ def _not_met(place: Place, away: Sequence[int], why: str = "") -> str:
     names = f"rank{'s' if len(away) > 1 else ''} {shorten([str(rank) for rank in away])}"
     return (
         f"expected {place.size} ranks to meet at {place.address}, port {place.port}, found that {names} did not come "
-        f"within {_MEETING:.0f} seconds of the others{f' ({why})' if why else ''}; see what it said, start all within "
+        f"within {_MEETING:.0f} seconds of the others{why}; see what it said, start all within "
         "that time, and see that the port is free (MASTER_PORT) and can be reached from each machine"
     )
 
 
-_ears: list[socket.socket] = []
+_flags: list[socket.socket] = []
 
 
 def _speaks(place: Place) -> bool:
     """Whether this rank speaks for those of its machine, which know nothing of each other without rank 0: the first
-    that takes a place.
+    that takes a flag, which is a UDP port that nobody uses.
     """
-    with suppress(OSError):
-        _ears.append(socket.create_server(("127.0.0.1", place.port)))
-    return bool(_ears)
-
-
-def _tell_of_the_first(place: Place) -> None:
-    if place.rank and _speaks(place):
-        print_notice(f"fedlit: waiting for rank 0 of {place.size} to come to {place.address}, port {place.port}")
-        _ears.pop().close()  # it may still come, to this very place
+    if not _flags:
+        flag = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with suppress(OSError):
+            flag.bind(("127.0.0.1", place.port))
+            _flags.append(flag)
+    return bool(_flags)
 
 
 def _route(address: str, port: int) -> str:

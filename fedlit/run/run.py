@@ -26,6 +26,7 @@ from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, use
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import (
     check_accelerator,
+    check_clocks,
     check_options,
     listed,
     own_device,
@@ -447,10 +448,7 @@ class Run(Shown):
             "log_every_n_steps": 1,
         }
         if self.group.size > 1:
-            if options.get("max_time"):
-                raise ConfigError(
-                    "trainer.max_time: ranks have clocks of their own; set trainer.max_epochs or max_steps"
-                )
+            check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
             options.pop("devices", None)

@@ -61,6 +61,7 @@ def test_who_is_waited_for_is_said_and_not_for_ever(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     began = time.monotonic()
+    monkeypatch.setattr(messages, "_flags", [])
     with pytest.raises(SystemExit) as ended:
         messages._meet(Place(1 - away, 2, 1 - away, "127.0.0.1", port))
     assert ended.value.code == 2 and time.monotonic() - began < 20

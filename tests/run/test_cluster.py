@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from federations import TINY, different
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from ranks import on_ranks
 
 import fedlit
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Group
+from fedlit.run.options import check_clocks
 from fedlit.train import shards
 from fedlit.train.manifest import read_checkpoint
 
@@ -68,6 +71,9 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_in_one_process(config: Path)
 
 @pytest.mark.full
 def test_a_terminated_rank_ends_all_and_two_ranks_go_on(config: Path) -> None:
+    early = f"--trainer.default_root_dir={config.parent / 'early'}"
+    status, said, _ = fedlit_on(2, config, "fit", early, FALLS="SIGTERM breast_cancer 1")
+    assert status != 0 and len(said) == 1 and "no checkpoint had been written" in said[0] and "last" not in said[0]
     status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGTERM breast_cancer 10")
     assert status != 0 and len(said) == 1 and "terminated (SIGTERM" in said[0] and "--ckpt_path last" in said[0]
     assert fedlit_on(2, config, "fit", "--ckpt_path", "last")[:2] == (0, [])
@@ -108,6 +114,13 @@ def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) ->
 def test_what_one_process_does_is_refused_for_several(config: Path) -> None:
     status, said, _ = fedlit_on(2, config, "compare")
     assert status != 0 and len(said) == 1 and "expected one process for fedlit compare, found 2" in said[0]
+
+
+def test_what_goes_by_the_clock_is_refused_for_several() -> None:
+    every = ModelCheckpoint(train_time_interval=timedelta(minutes=5))
+    with pytest.raises(ConfigError, match=r"max_time, .*Timer, .*train_time_interval of ModelCheckpoint: expected"):
+        check_clocks({"max_time": "00:01:00:00", "callbacks": [Timer("00:01:00:00"), every]})
+    check_clocks({"callbacks": ModelCheckpoint(every_n_epochs=1)})
 
 
 def test_several_devices_are_several_processes(config: Path) -> None:
