@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from fedlit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedlit.run.run import Run
+from fedlit.exchange.transport import Group
 
 __all__ = ["asked_of", "check_alike", "differences"]
 
@@ -23,7 +21,27 @@ _MOST = 8
 """Keys that a message names."""
 
 
-def check_alike(run: Run, command: str, checkpoint: Any = None) -> None:
+class Configured(Protocol):
+    """What a :class:`~fedlit.run.run.Run` was made of."""
+
+    name: str
+    root: Path
+    settings: Any
+    loop: Any
+    data: Any
+    trainer_options: Any
+    _untouched_exchange: Any
+
+    @property
+    def group(self) -> Group:
+        """The ranks."""
+
+    @property
+    def seed(self) -> int:
+        """The run's."""
+
+
+def check_alike(run: Configured, command: str, checkpoint: Any = None) -> None:
     """Compare what each rank is asked for, before any of them reads data.
 
     Args:
@@ -43,7 +61,7 @@ def check_alike(run: Run, command: str, checkpoint: Any = None) -> None:
             )
 
 
-def asked_of(run: Run, command: str, checkpoint: Any = None) -> dict[str, Any]:
+def asked_of(run: Configured, command: str, checkpoint: Any = None) -> dict[str, Any]:
     """Key → value of all that ranks must agree in, as JSON. A run that was made in Python is told by its arguments."""
     told = {
         "version of fedlit": version("fedlit"),
