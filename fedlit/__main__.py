@@ -88,8 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get("FEDLIT_DEBUG"):
             traceback.print_exc()
         return _ended(f"fedlit: error: {error}", error.exit_status, refused=True)
-    except KeyboardInterrupt:
-        return _ended("fedlit: interrupted; continue with --ckpt_path last", 130, by_signal=True)
+    except KeyboardInterrupt as error:
+        told = str(error) or "continue with --ckpt_path last, if a checkpoint was written"
+        return _ended(f"fedlit: interrupted; {told}", 130, by_signal=True)
     except BrokenPipeError:
         return 1
 
@@ -102,8 +103,8 @@ def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = F
     place = find_place()
     if place is not None and place.rank and refused:
         time.sleep(_PATIENCE)  # the first rank says the same: launchers end it as soon as another one has ended
-    else:
-        say(text)
+        text += f" (rank {place.rank})"
+    say(text)
     return status
 
 

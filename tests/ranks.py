@@ -84,12 +84,14 @@ def resume(folder: Path, name: str, checkpoint: Path) -> dict[str, Any]:
     return end_of(run, plan, 2)
 
 
-def on_ranks(number: int, *words: str | Path, module: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def on_ranks(
+    number: int, *words: str | Path, module: str = "", script: str = "ranks.py", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Start this module, or another one, on so many ranks."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
     known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     known["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [known.get("PYTHONPATH")])])
-    what = ["-m", module] if module else [str(TESTS / "ranks.py")]
+    what = ["-m", module] if module else [str(TESTS / script)]
     return subprocess.run(
         [*start, *what, *map(str, words)], env=known, capture_output=True, text=True, timeout=550, check=False
     )
@@ -108,7 +110,7 @@ def main() -> None:
         own = folder / f"{ranks.size}-ranks-{number}"
         if ranks.rank == 0:
             own.mkdir(parents=True)
-        ranks.gather(None)
+        ranks.gather("folders", None)
         if what == "stop":
             stop(own, name, int(rest[0]))
         else:

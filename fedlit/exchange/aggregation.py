@@ -45,8 +45,8 @@ class Outcome:
 class Others:
     """Processes that aggregate together, each with the updates of its own clients; by itself there are no others."""
 
-    def gather(self, value: Any) -> list[Any]:
-        """What each says, by the order of clients."""
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        """What each says of a topic, by the order of clients."""
         return [value]
 
     def is_here(self, client: str) -> bool:
@@ -112,7 +112,7 @@ class Aggregation:
         weight = asked.weigh(collected, received) if received or not begin else 0
         drift = self._drift(updates, received) if measure and not begin else {}
         far = torch.stack(list(drift.values())) if drift else torch.empty(0)
-        told = others.gather({"bytes": weight, "clients": list(drift), "drift": far})
+        told = others.gather("what was exchanged", {"bytes": weight, "clients": list(drift), "drift": far})
         weight = sum(own["bytes"] for own in told)
         records: dict[str, Tensor | float] = {}
         if not begin:
@@ -139,7 +139,7 @@ class Aggregation:
     ) -> tuple[dict[str, Update], tuple[str, ...]]:
         flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
         known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
-        told = others.gather(known)
+        told = others.gather("which updates are finite", known)
         lost = tuple(name for own in told for name, finite in own.items() if not finite)
         require(sum(map(len, told)) - len(lost), lost, self.minimum, f"exchange {number + 1}")
         return {name: update for name, update in collected.items() if known[name]}, lost

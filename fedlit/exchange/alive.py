@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -20,17 +20,21 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.show.shown import print_notice
 from fedlit.show.text import shorten
 
-__all__ = ["Alive", "Forwarded", "Place", "alone", "find_place"]
+__all__ = ["GO_ON", "Alive", "Forwarded", "Place", "alone", "find_place"]
 
 _SILENT = 30
 """Seconds without a sign of life, until a machine is taken for gone; its kernel answers for busy processes."""
 _HOLD = 1.0
 """Seconds in which a signal waits for its cause: launchers end all processes of a job where one has died."""
 _SIGNALS = {
-    signal.SIGTERM: ("the run was terminated (SIGTERM, at rank {}); continue with --ckpt_path last", 1),
-    signal.SIGINT: ("interrupted; continue with --ckpt_path last", 130),
+    signal.SIGTERM: ("the run was terminated (SIGTERM, at rank {})", 1),
+    signal.SIGINT: ("interrupted", 130),
 }
 """Signal → what is said, and the exit status."""
+GO_ON = {True: "continue with --ckpt_path last", False: "no checkpoint had been written: start it again"}
+"""Whether there is a checkpoint → what to do after a run that was cut short."""
+_WELCOME = 60.0
+"""Seconds in which each rank that has come must have a line."""
 _VERDICT = 20.0
 """Seconds that a process waits to be told how all end."""
 
@@ -107,11 +111,13 @@ class Alive:
 
     Attributes:
         about: rank → its host, process and clients, as far as they are known.
+        kept: whether there is a checkpoint to continue from.
     """
 
     def __init__(self, place: Place, line: socket.socket, token: str) -> None:
         self.place = place
         self.about: dict[int, dict[str, Any]] = {}
+        self.kept = False
         self._lines: dict[int, socket.socket] = {}
         self._left: set[int] = set()
         self._said: set[str] = set()
@@ -124,22 +130,33 @@ class Alive:
             self._welcome(line, token)
         for own in self._lines.values():
             _keep_alive(own)
-        self._signals, into = os.pipe()
-        os.set_blocking(into, False)
-        self._heed(into)
-        threading.Thread(target=self._listen, daemon=True, name="alive").start()
+        self._signals, self._into = os.pipe()
+        os.set_blocking(self._into, False)
+        self._heed()
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="alive")
+        self._thread.start()
         self.introduce([])
 
-    def _heed(self, into: int) -> None:
+    def _heed(self) -> None:
         """Hear of signals also while the main thread waits for others, when Python's own handlers wait too."""
         if threading.current_thread() is threading.main_thread():
-            signal.set_wakeup_fd(into, warn_on_full_buffer=False)
+            signal.set_wakeup_fd(self._into, warn_on_full_buffer=False)
             for number in _SIGNALS:
                 signal.signal(number, lambda *_: None)
 
     def _welcome(self, ear: socket.socket, token: str) -> None:
+        ear.settimeout(_WELCOME)
         while len(self._lines) < self.place.size - 1:
-            line, _ = ear.accept()
+            try:
+                line, _ = ear.accept()
+            except TimeoutError:
+                for rank in list(self._lines):
+                    self._send(rank, {"end": ConfigError.exit_status})
+                away = shorten([str(rank) for rank in range(1, self.place.size) if rank not in self._lines])
+                raise ConfigError(
+                    f"expected {self.place.size} ranks, found that of {away} nothing was heard for {_WELCOME:.0f} "
+                    "seconds after they had come; see what they said, and start again"
+                ) from None
             line.settimeout(10)
             with suppress(OSError, ValueError, KeyError):
                 hello = json.loads(_first_line(line))
@@ -174,10 +191,16 @@ class Alive:
     # ------------------------------------------------------------------ the end
 
     def leave(self) -> None:
-        """This process has done its work."""
+        """This process has done its work: what ends it now is nobody's concern."""
+        if threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(-1)
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+        self._left |= set(self._lines)
         for rank in list(self._lines):
             self._send(rank, {"bye": True})
-        self._left |= set(self._lines)
+        os.write(self._into, bytes([0]))  # no signal's number
+        self._thread.join(5)
 
     def fail(self, text: str, status: int, *, by_signal: bool = False) -> NoReturn:
         """End all processes.
@@ -198,15 +221,29 @@ class Alive:
     def await_verdict(self) -> NoReturn:
         """A connection has broken: somebody ended, who is known in a moment."""
         time.sleep(_VERDICT + _SILENT)
+        if self._left:
+            raise RunError(
+                f"{self._named(self._left)} had done its work and ended, while rank {self.place.rank} went on; do all "
+                f"run the same script? {self.go_on().capitalize()}"
+            )
         raise RunError(
             "expected the other processes of this job to answer, found a broken connection though all of them live; "
-            "is the network all right? Continue with --ckpt_path last"
+            f"is the network all right? {self.go_on().capitalize()}"
         )
+
+    def go_on(self) -> str:
+        """What to do after a run that was cut short."""
+        return GO_ON[self.kept]
+
+    def _named(self, ranks: Collection[int]) -> str:
+        return f"rank{'s' if len(ranks) > 1 else ''} {shorten([str(rank) for rank in sorted(ranks)])}"
 
     def _decide(self, text: str, status: int, by_signal: bool) -> None:
         with self._lock:
             if by_signal:
                 if self._ending is None:
+                    if self._left:  # launchers end all where one ends badly, even after its work
+                        text += f". Before, {self._named(self._left)} had done its work: see how that ended"
                     self._ending = threading.Timer(_HOLD, self._decide, (text, status, False))
                     self._ending.daemon = True
                     self._ending.start()
@@ -234,7 +271,10 @@ class Alive:
             for key, _ in chosen.select():
                 rank, content = key.data, b""
                 if rank is None:
-                    self._signalled(os.read(self._signals, 64))
+                    numbers = os.read(self._signals, 64)
+                    self._signalled(numbers)
+                    if 0 in numbers:
+                        return
                     continue
                 with suppress(OSError):  # no sign of life
                     content = self._lines[rank].recv(65536)
@@ -251,7 +291,7 @@ class Alive:
         for number in numbers:
             if number in _SIGNALS:
                 text, status = _SIGNALS[signal.Signals(number)]
-                text = f"fedlit: {'error: ' if status == 1 else ''}{text.format(self.place.rank)}"
+                text = f"fedlit: {'error: ' if status == 1 else ''}{text.format(self.place.rank)}; {self.go_on()}"
                 if self.place.rank:
                     self._send(0, {"failed": text, "status": status, "signal": True})
                 else:
@@ -280,7 +320,7 @@ class Alive:
         text = (
             f"fedlit: error: rank {rank} of {self.place.size} (on {host or 'an unknown host'}, process "
             f"{about.get('process', 'unknown')}{whose}) ended without a word: was it killed, or out of memory? The "
-            "other ranks end with it; continue with --ckpt_path last"
+            f"other ranks end with it; {self.go_on()}"
         )
         if not self.place.rank:
             self._decide(text, 1, False)

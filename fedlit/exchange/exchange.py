@@ -157,7 +157,8 @@ class Exchange(Callback):
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
-                told = group_of(self.transport).gather({name: own.spec.state_dict() for name, own in clients.items()})
+                specs = {name: own.spec.state_dict() for name, own in clients.items()}
+                told = group_of(self.transport).gather("specs", specs)
                 self._specs = {name: ClientSpec.from_state(own) for one in told for name, own in one.items()}
         self._take_hold(members)
         self.published = {name: planned(own, members.seed) if self.on else {} for name, own in clients.items()}

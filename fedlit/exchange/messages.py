@@ -7,7 +7,8 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,8 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.alive import Alive, Place
 from fedlit.exchange.transport import Group
 from fedlit.exchange.wire import pack, unpack
+from fedlit.show.shown import print_notice
+from fedlit.show.text import shorten
 
 __all__ = ["Messages"]
 
@@ -29,8 +32,12 @@ _BroadcastOptions: Any = distributed_c10d.BroadcastOptions
 _PrefixStore: Any = distributed_c10d.PrefixStore
 _Store: Any = TCPStore
 
-_MEETING = 300.0
-"""Seconds until all ranks must have come."""
+_MEETING = 60.0
+"""Seconds after the newest rank has come, in which the next one must."""
+_NOTICE = 10.0
+"""Seconds until it is said who is waited for."""
+_TOLD = 2.0
+"""Seconds in which the other ranks have found out the same."""
 _WORK = timedelta(days=365)
 """What a rank may take between two messages: whether it lives is known otherwise."""
 
@@ -50,8 +57,20 @@ class Messages(Group):
         options = _Gloo._Options()
         options._timeout = _WORK
         options._devices = [_Gloo.create_device(hostname=host)]
-        self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
+        try:
+            self._group = _Gloo(_PrefixStore("group", store), self.rank, self.size, options)
+        except RuntimeError:
+            self.alive.await_verdict()
         self._store = store  # rank 0 may serve it to the others
+
+    def kept(self) -> None:
+        """See :class:`~fedlit.exchange.transport.Group`."""
+        self.alive.kept = True
+
+    def close(self) -> None:
+        """End the threads that torch has for messages, before the interpreter ends under them; then what they use."""
+        self._group.shutdown()
+        self._group = self._store = None
 
     def _wait(self, work: Any) -> None:
         try:
@@ -94,11 +113,24 @@ class Messages(Group):
         self._broadcast(rank, whole)
         return whole.numpy().tobytes()
 
-    def gather(self, value: Any) -> list[Any]:
-        """See :class:`~fedlit.exchange.transport.Group`."""
-        return self._gather("", value)
+    def _say(self, rank: int, topic: str, value: Any) -> None:
+        self._post(rank, pack({"topic": topic, "value": value}))
 
-    def _gather(self, topic: str, value: Any) -> list[Any]:
+    def _hear(self, rank: int, topic: str) -> Any:
+        told = unpack(self._fetch(rank))
+        self._check_topics({self.rank: topic, rank: told.get("topic")})
+        return told["value"]
+
+    def _check_topics(self, topics: Mapping[int, Any]) -> None:
+        if len(set(topics.values())) > 1:
+            found = ", ".join(f"rank {rank} at {topics[rank]!r}" for rank in sorted(topics))
+            raise RunError(
+                f"expected all ranks to be at the same point, found {found}; do all run the same script, and does no "
+                "callback end training at one of them alone?"
+            )
+
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        """See :class:`~fedlit.exchange.transport.Group`."""
         own = pack({"topic": topic, "value": value})
         if self.rank:
             self._post(0, own)
@@ -106,44 +138,114 @@ class Messages(Group):
         else:
             parts = [own, *(self._fetch(rank) for rank in range(1, self.size))]
             whole = self._to_all(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
-        found, start = [], 0
-        for rank in range(self.size):
+        every, start = [], 0
+        for _ in range(self.size):
             (length,) = struct.unpack(">Q", whole[start : start + 8])
-            told = unpack(whole[start + 8 : start + 8 + length])
+            every.append(unpack(whole[start + 8 : start + 8 + length]))
             start += 8 + length
-            if told.get("topic") != topic:
-                raise RunError(
-                    f"expected all ranks to be at the same point, found rank {self.rank} at {topic!r} and rank {rank} "
-                    f"at {told.get('topic')!r}; does a callback end training at one of them alone?"
-                )
-            found.append(told["value"])
-        return found
+        self._check_topics({rank: told.get("topic") for rank, told in enumerate(every)})
+        return [told["value"] for told in every]
 
 
 def _meet(place: Place) -> Any:
-    """Where addresses are told."""
+    """Where addresses are told, once all have come."""
     served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun
-    seconds = timedelta(seconds=_MEETING)
     try:
+        if place.rank:
+            _await_first(place)
         store = _Store(
             place.address,
             place.port,
             None if served else place.size,
             is_master=not (place.rank or served),
-            timeout=seconds,
+            timeout=timedelta(seconds=_MEETING),
             wait_for_workers=False,
         )
-        run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
-        job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
-        job.set(f"come/{place.rank}", b"1")
-        job.wait([f"come/{rank}" for rank in range(place.size)], seconds)
-    except (RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"expected {place.size} ranks to meet at {place.address}, port {place.port}, within {_MEETING:.0f} "
-            f"seconds, found that rank {place.rank} could not ({type(error).__name__}); start all of them, and see "
-            "that the port is free (MASTER_PORT) and can be reached from each machine"
-        ) from error
+    except (RuntimeError, ValueError, OSError) as error:
+        why = f" ({str(error).partition(chr(10))[0]})"
+        if not place.rank:
+            print_notice(
+                f"fedlit: error: rank 0: expected to listen at port {place.port}, found that it cannot{why}; set "
+                "MASTER_PORT to one that is free"
+            )
+        elif _speaks(place):
+            print_notice(f"fedlit: error: {_not_met(place, [0], why)}")
+            time.sleep(_TOLD)
+        raise SystemExit(ConfigError.exit_status) from error
+    run = [os.environ.get(f"TORCHELASTIC_{key}", "") for key in ("RUN_ID", "RESTART_COUNT")]
+    job = _PrefixStore(f"fedlit/{'/'.join(run)}/{os.environ.get('SLURM_STEP_ID', '')}", store)
+    try:
+        _await_all(place, job)
+    except RuntimeError as error:  # rank 0 served it, and says what happened
+        raise SystemExit(ConfigError.exit_status) from error
     return job
+
+
+def _await_first(place: Place) -> None:
+    """Until rank 0, or torchrun, listens: torch would say nothing for long, and then much."""
+    began, noticed = time.monotonic(), False
+    while True:
+        try:
+            socket.create_connection((place.address, place.port), timeout=_NOTICE).close()
+            return
+        except OSError:
+            waited = time.monotonic() - began
+            if waited > _MEETING:
+                raise
+        if waited > _NOTICE and not noticed:
+            noticed = True
+            if _speaks(place):
+                print_notice(
+                    f"fedlit: waiting for rank 0 of {place.size} to come to {place.address}, port {place.port}"
+                )
+        time.sleep(0.2)
+
+
+def _await_all(place: Place, job: Any) -> None:
+    job.set(f"come/{place.rank}", b"1")
+    came, newest, noticed = job.add("came", 1), time.monotonic(), False
+    while came < place.size:
+        time.sleep(0.05)
+        waited = time.monotonic() - newest
+        if (now := job.add("came", 0)) > came:
+            came, newest = now, time.monotonic()
+        elif waited > (_MEETING if noticed else _NOTICE):
+            away = [rank for rank in range(place.size) if not job.check([f"come/{rank}"])]
+            if not any(rank not in away for rank in range(place.rank)):  # the first that is here speaks
+                names = f"rank{'s' if len(away) > 1 else ''} {shorten([str(rank) for rank in away])}"
+                print_notice(
+                    f"fedlit: error: {_not_met(place, away)}"
+                    if noticed
+                    else f"fedlit: waiting for {names} of {place.size} to come to {place.address}, port {place.port}"
+                )
+            if noticed:
+                time.sleep(_TOLD if place.rank == 0 else 0)  # it serves the others, who end by themselves
+                raise SystemExit(ConfigError.exit_status)
+            noticed = True
+
+
+def _not_met(place: Place, away: Sequence[int], why: str = "") -> str:
+    names = f"rank{'s' if len(away) > 1 else ''} {shorten([str(rank) for rank in away])}"
+    return (
+        f"expected {place.size} ranks to meet at {place.address}, port {place.port}, found that {names} did not come "
+        f"within {_MEETING:.0f} seconds of the others{why}; see what it said, start all within "
+        "that time, and see that the port is free (MASTER_PORT) and can be reached from each machine"
+    )
+
+
+_flags: list[socket.socket] = []
+
+
+def _speaks(place: Place) -> bool:
+    """Whether this rank speaks for those of its machine, which know nothing of each other without rank 0: the first
+    that takes a flag, which is a UDP port that nobody uses.
+    """
+    if not _flags:
+        flag = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with suppress(OSError):
+            flag.bind(("127.0.0.1", place.port))
+            _flags.append(flag)
+    return bool(_flags)
 
 
 def _route(address: str, port: int) -> str:

@@ -85,12 +85,12 @@ class Ranks(Messages, Others):
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
         """See :class:`~fedlit.exchange.transport.Group`."""
-        return deal(self.first(sizes), self.size)[self.rank]
+        return deal(self.first("sizes", sizes), self.size)[self.rank]
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         facts: dict[str, Any] = {}
-        everybody = self._gather(topic, own)
+        everybody = self.gather(topic, own)
         for told in everybody:
             if twice := sorted(facts.keys() & told.keys()):
                 raise RunError(
@@ -115,7 +115,7 @@ class Ranks(Messages, Others):
         if number != BEGIN and rule.streams and type(rule).__call__ is Mean.__call__:
             return aggregation(number, updates, lambda questions: {}, measure=measure, others=self)
         if self.rank:
-            return self._send_to_the_rule(rule, updates, answer)
+            return self._send_to_the_rule(rule, number, updates, answer)
         return self._at_the_rule(aggregation, number, updates, answer, measure=measure)
 
     # ------------------------------------------------------------------ a mean
@@ -148,7 +148,8 @@ class Ranks(Messages, Others):
         ]
         forms = {name: str(value.dtype) for update in round.updates.values() for name, value in update.state.items()}
         total = Sum()
-        for told in self.gather({"clients": own, "kinds": [list(kind) for kind in kinds], "forms": forms}):
+        summed = {"clients": own, "kinds": [list(kind) for kind in kinds], "forms": forms}
+        for told in self.gather(_topic(round.number), summed):
             for client, kind, weight in told["clients"]:
                 total.count(client, told["kinds"][kind], weight)
             total.forms |= {name: getattr(torch, form.removeprefix("torch.")) for name, form in told["forms"].items()}
@@ -180,11 +181,11 @@ class Ranks(Messages, Others):
 
     # ------------------------------------------------------------------ any other rule
 
-    def _send_to_the_rule(self, rule: Rule, updates: Mapping[str, Update], answer: Answer) -> Outcome:
+    def _send_to_the_rule(self, rule: Rule, number: int, updates: Mapping[str, Update], answer: Answer) -> Outcome:
         sent = {
             name: {**update_to(update, rule.needs), "parameters": update.parameters} for name, update in updates.items()
         }
-        self._post(0, pack(sent))
+        self._say(0, _topic(number), sent)
         while "ask" in (heard := unpack(self._fetch(0))):
             asked = {name: question_from(own) for name, own in heard["ask"].items()}
             self._post(0, pack({name: answer(name, question) for name, question in asked.items()}))
@@ -195,7 +196,7 @@ class Ranks(Messages, Others):
     ) -> Outcome:
         homes, every = self.homes, dict(updates)
         for rank in range(1, self.size):
-            for name, sent in unpack(self._fetch(rank)).items():
+            for name, sent in self._hear(rank, _topic(number)).items():
                 every[name] = update_from(sent, tuple(sent.pop("parameters")))
 
         def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
@@ -218,6 +219,10 @@ class Ranks(Messages, Others):
             self._post(rank, pack(told))
         here = {name: own for name, own in outcome.received.items() if name in self.clients}
         return Outcome(here, outcome.lost, outcome.records, outcome.bytes, outcome.clustering)
+
+
+def _topic(number: int) -> str:
+    return "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
 
 
 def _flat(values: State) -> tuple[bytes, Tensor]:
@@ -271,6 +276,7 @@ def join() -> Ranks | None:
 def _leave(ranks: Ranks) -> None:
     if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
         ranks.alive.leave()
+        ranks.close()
 
 
 def _failed(ranks: Ranks, kind: type[BaseException], error: BaseException, trace: Any) -> None:

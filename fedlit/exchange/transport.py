@@ -62,17 +62,28 @@ class Group:
 
     rank, size, local = 0, 1, 0
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, topic: str, value: Any) -> list[Any]:
         """What each of them says, by rank; all hear it when all have spoken.
 
         Args:
+            topic: of what; all must be at the same.
             value: as :func:`fedlit.exchange.wire.pack` takes it.
+
+        Raises:
+            RunError: another process is at another topic.
         """
         return [value]
 
-    def first(self, value: Any) -> Any:
+    def first(self, topic: str, value: Any) -> Any:
         """What the first of them says."""
-        return self.gather(value)[0]
+        return self.gather(topic, value)[0]
+
+    def kept(self) -> None:
+        """From now on there is a checkpoint to continue from."""
+
+    def __deepcopy__(self, memo: Any) -> Group:
+        """The process's place stays one, whoever copies what knows it."""
+        return self
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
         """Which clients are this one's.

@@ -111,6 +111,10 @@ class SiteTransport:
         self._forms: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._most = MOST
 
+    def __deepcopy__(self, memo: Any) -> SiteTransport:
+        """There is one way to the coordinator, whoever copies what knows it."""
+        return self
+
     # ------------------------------------------------------------------ saying and hearing
 
     def _say(

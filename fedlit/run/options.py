@@ -11,12 +11,22 @@ from typing import Any
 
 import torch
 from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.callbacks import Timer
 
 from fedlit.errors import ConfigError, RunError, did_you_mean
 from fedlit.exchange.transport import Group
 from fedlit.train.loop import FederatedLoop
 
-__all__ = ["check_accelerator", "check_options", "listed", "own_device", "unlogged", "with_tuning", "without_hints"]
+__all__ = [
+    "check_accelerator",
+    "check_clocks",
+    "check_options",
+    "listed",
+    "own_device",
+    "unlogged",
+    "with_tuning",
+    "without_hints",
+]
 
 
 def listed(value: Any) -> list[Any]:
@@ -59,6 +69,23 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def check_clocks(options: Mapping[str, Any]) -> None:
+    """Refuse what goes by the clock, where clients are on several ranks: each rank has its own, and they must do the
+    same at the same step.
+    """
+    found = ["trainer.max_time"] if options.get("max_time") else []
+    for callback in listed(options.get("callbacks")):
+        if isinstance(callback, Timer):
+            found.append("trainer.callbacks: Timer")
+        elif getattr(callback, "_train_time_interval", None) is not None:
+            found.append(f"trainer.callbacks: train_time_interval of {type(callback).__name__}")
+    if found:
+        raise ConfigError(
+            f"{', '.join(found)}: expected what goes by epochs or steps, for ranks have clocks of their own; set "
+            "trainer.max_epochs or max_steps, and checkpoint.seconds, which all ranks keep to together"
+        )
 
 
 def own_device(group: Group, accelerator: Any) -> list[int] | int:

@@ -152,7 +152,7 @@ def make_plan(federation: Federation) -> Plan:
             "bytes_per_exchange": sent,
             **({"published": sorted(published)} if published else {}),
         }
-    told = federation.group.gather([described, _facts(federation), federation.notes])
+    told = federation.group.gather("the plan", [described, _facts(federation), federation.notes])
     described = {name: own for one in told for name, own in one[0].items()}
     facts = {name: own for one in told for name, own in one[1].items()}
     return Plan(

@@ -17,14 +17,16 @@ from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.alive import find_place
+from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
+from fedlit.run.alike import check_alike
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import (
     check_accelerator,
+    check_clocks,
     check_options,
     listed,
     own_device,
@@ -190,6 +192,10 @@ class Run(Shown):
 
     def describe(self) -> Plan:
         """The plan; reads the data, builds the clients, trains nothing."""
+        check_alike(self, "describe")
+        return self._plan()
+
+    def _plan(self) -> Plan:
         self.loop.build(self.data)
         return make_plan(self.loop.federation)
 
@@ -208,6 +214,7 @@ class Run(Shown):
             ConfigError: the configuration cannot be run.
             RunError: training had to stop.
         """
+        check_alike(self, "fit", ckpt_path)
         if self.trainer is not None:  # fitted or scored before: start from nothing, or from the checkpoint
             self.loop.reset()
             self.exchange = deepcopy(self._untouched_exchange)
@@ -215,7 +222,7 @@ class Run(Shown):
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
         read_as_then(self.data, header)
-        plan = self.describe()
+        plan = self._plan()
         if checkpoint is not None:
             Manifest.read(header).refuse(self.loop.manifest, resume=True)
         if self.trainer_options.get("fast_dev_run"):
@@ -232,7 +239,7 @@ class Run(Shown):
         """The run's folder, a new one if None; one of several processes makes it for all."""
         if self.group.rank == 0:
             known = known if known is not None else new_folder(self.root, self.name)
-        return Path(self.group.first(str(known)))
+        return Path(self.group.first("the folder of the run", str(known)))
 
     def _try(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         """A few steps in a folder that is thrown away: as the newest run it would be scored like a trained one."""
@@ -259,10 +266,12 @@ class Run(Shown):
             own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
+        if self.last_checkpoint is not None:
+            self.group.kept()
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
-        whose = self.group.gather(f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        whose = self.group.gather("where clients are", f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
         places = whose if self.group.size > 1 else []
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
@@ -293,8 +302,8 @@ class Run(Shown):
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
             except SystemExit as error:  # how Lightning ends on a signal
                 if getattr(trainer, "received_sigterm", False):
-                    raise RunError("the run was terminated (SIGTERM); continue with --ckpt_path last") from error
-                raise KeyboardInterrupt from error
+                    raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
+                raise KeyboardInterrupt(self._go_on()) from error
             except (MisconfigurationException, RuntimeError) as error:
                 told = unlogged(error, trainer.callback_metrics)
                 if told is None:
@@ -310,6 +319,9 @@ class Run(Shown):
                     )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self.loop.results["validation"]
+
+    def _go_on(self) -> str:
+        return GO_ON[self.last_checkpoint is not None]
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -358,7 +370,7 @@ class Run(Shown):
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
         made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
-        for told in self.group.gather({name: str(path) for name, path in made.files.items()}):
+        for told in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
             made.files.update({name: Path(path) for name, path in told.items()})
         return made
 
@@ -436,10 +448,7 @@ class Run(Shown):
             "log_every_n_steps": 1,
         }
         if self.group.size > 1:
-            if options.get("max_time"):
-                raise ConfigError(
-                    "trainer.max_time: ranks have clocks of their own; set trainer.max_epochs or max_steps"
-                )
+            check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
             defaults["devices"] = own_device(self.group, options.get("accelerator"))
             options.pop("devices", None)
@@ -462,6 +471,7 @@ class Run(Shown):
                 "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
             )
         check_accelerator(self.trainer_options.get("accelerator"))
+        check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
         use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
         self.folder = self._one_folder(folder)

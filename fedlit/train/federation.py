@@ -203,7 +203,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.spec.name: [client.fingerprint(), [vars(score) for score in made[client.spec.name].scores]]
             for client in self.data.clients
         }
-        told = {name: about for others in self.group.gather(own) for name, about in others.items()}
+        told = {name: about for others in self.group.gather("rows and scores", own) for name, about in others.items()}
         self.fingerprints = {name: fingerprint for name, (fingerprint, _) in told.items()}
         self.scored = {name: Elsewhere(tuple(Score(**one) for one in scores)) for name, (_, scores) in told.items()}
 
@@ -374,7 +374,7 @@ class Federation(Mapping[str, FederatedClient]):
                 _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             values |= {f"{name}/lr": optimizer.param_groups[0]["lr"] for optimizer in client._optimizers[:1]}
-        told = self.group.gather(values)
+        told = self.group.gather(f"the end of epoch {epoch + 1}", values)
         values = {
             **{key: value for own in told for key, value in own.items()},
             **told[0],
@@ -400,7 +400,7 @@ class Federation(Mapping[str, FederatedClient]):
     def finish_scoring(self, split: Split) -> dict[str, float]:
         """Score what was added since ``evaluations.begin`` and executed; what is to be logged of it."""
         own = self.evaluations.scoring[split].results(self.step, self.share)
-        self.results[split] = own.joined(self.group.gather(own.of_clients()))
+        self.results[split] = own.joined(self.group.gather(f"scores of {split}", own.of_clients()))
         return self._remember(self.results[split].scalars())
 
     def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:

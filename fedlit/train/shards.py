@@ -7,8 +7,8 @@ number of processes. A run of one process keeps one file.
 
 from __future__ import annotations
 
+import secrets
 import shutil
-import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -128,28 +128,36 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
         clients: whose parts are wanted; all if None.
 
     Raises:
-        ConfigError: a part is missing.
+        ConfigError: a part is missing, or is one of another checkpoint.
     """
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    files = checkpoint.get("fedlit", {}).pop("shards", None)
-    if files is None:
+    shards = checkpoint.get("fedlit", {}).pop("shards", None)
+    if shards is None:
         if clients is None or "fedlit" not in checkpoint:
             return checkpoint
         head, parts = split(checkpoint)
         return join(head, {name: part for name, part in parts.items() if name in clients})
     checkpoint["fedlit"]["format"] = checkpoint["fedlit"].pop("format_of_parts")
-    parts = {}
-    for name, file in files.items():
-        if clients is None or name in clients:
-            try:
-                parts[name] = torch.load(path.parent / file, map_location="cpu", weights_only=True, mmap=True)
-            except Exception as error:  # torch raises many kinds for a damaged file
-                raise ConfigError(
-                    f"{path}: expected the part of client {name!r} in {path.parent / file}, found "
-                    f"{'none' if isinstance(error, FileNotFoundError) else 'a file that cannot be read'}; a checkpoint "
-                    f"of several processes is this file and the folder {_folder(path).name} beside it"
-                ) from error
-    return join(checkpoint, parts)
+    wanted = [name for name in shards["clients"] if clients is None or name in clients]
+    return join(checkpoint, {name: _part(path, shards["token"], name) for name in wanted})
+
+
+def _part(path: Path, token: str, name: str) -> dict[str, Any]:
+    """A client's part, which lies where the head's own name says: both may be renamed together."""
+    file = _folder(path) / token / f"{name}.pt"
+    try:
+        part: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        found = "" if part["fedlit"]["token"] == token else f"one of another checkpoint ({part['fedlit']['token']})"
+    except FileNotFoundError:
+        found = "none"
+    except Exception:  # torch raises many kinds for a damaged file
+        found = "a file that cannot be read"
+    if found:
+        raise ConfigError(
+            f"{path}: expected the part of client {name!r} in {file}, found {found}; a checkpoint of several processes "
+            f"is this file and the folder {_folder(path).name} beside it: copy, move and rename both together"
+        )
+    return part
 
 
 def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callable[[Any, Path], None]) -> None:
@@ -158,21 +166,22 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callabl
     Args:
         checkpoint: of the clients here.
         path: of the head.
-        group: the processes.
+        group: the processes; its first draws what the head and its parts are known by.
         write: writes one file, so that it stands whole or not at all.
     """
     head, parts = split(checkpoint)
-    token = group.first(f"{checkpoint['global_step']}-{time.time_ns():x}")
+    token = group.first("a checkpoint", f"{checkpoint['global_step']}-{secrets.token_hex(8)}")
     place = _folder(path) / token
     place.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
+        part["fedlit"]["token"] = token
         write(part, place / f"{name}.pt")
     stacks = head["fedlit"].get("stacks")
-    own = {"files": {name: f"{_folder(path).name}/{token}/{name}.pt" for name in parts}, "stacks": stacks}
-    told = group.gather(own)  # nobody goes on before all parts stand
+    own = {"clients": list(parts), "stacks": stacks}
+    told = group.gather("parts of a checkpoint", own)  # nobody goes on before all parts stand
     if group.rank == 0:
         saved = head["fedlit"]
-        saved["shards"] = {name: file for one in told for name, file in one["files"].items()}
+        saved["shards"] = {"token": token, "clients": [name for one in told for name in one["clients"]]}
         saved["format_of_parts"], saved["format"] = saved["format"], SHARDED
         if all(one["stacks"] for one in told):
             saved["stacks"] = {
@@ -180,7 +189,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callabl
             }
         write(head, path)
         discard_parts(path, but=token)
-    group.gather(None)  # the head stands, and it is the new one everywhere
+    group.gather("the head of a checkpoint", None)  # the head stands, and it is the new one everywhere
 
 
 def discard_parts(path: Path, but: str | None = None) -> None:

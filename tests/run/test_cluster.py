@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 from federations import TINY, different
+from lightning.pytorch.callbacks import ModelCheckpoint, Timer
 from ranks import on_ranks
 
 import fedlit
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Group
+from fedlit.run.options import check_clocks
 from fedlit.train import shards
 from fedlit.train.manifest import read_checkpoint
 
@@ -68,6 +71,9 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_in_one_process(config: Path)
 
 @pytest.mark.full
 def test_a_terminated_rank_ends_all_and_two_ranks_go_on(config: Path) -> None:
+    early = f"--trainer.default_root_dir={config.parent / 'early'}"
+    status, said, _ = fedlit_on(2, config, "fit", early, FALLS="SIGTERM breast_cancer 1")
+    assert status != 0 and len(said) == 1 and "no checkpoint had been written" in said[0] and "last" not in said[0]
     status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGTERM breast_cancer 10")
     assert status != 0 and len(said) == 1 and "terminated (SIGTERM" in said[0] and "--ckpt_path last" in said[0]
     assert fedlit_on(2, config, "fit", "--ckpt_path", "last")[:2] == (0, [])
@@ -110,20 +116,27 @@ def test_what_one_process_does_is_refused_for_several(config: Path) -> None:
     assert status != 0 and len(said) == 1 and "expected one process for fedlit compare, found 2" in said[0]
 
 
+def test_what_goes_by_the_clock_is_refused_for_several() -> None:
+    every = ModelCheckpoint(train_time_interval=timedelta(minutes=5))
+    with pytest.raises(ConfigError, match=r"max_time, .*Timer, .*train_time_interval of ModelCheckpoint: expected"):
+        check_clocks({"max_time": "00:01:00:00", "callbacks": [Timer("00:01:00:00"), every]})
+    check_clocks({"callbacks": ModelCheckpoint(every_n_epochs=1)})
+
+
 def test_several_devices_are_several_processes(config: Path) -> None:
     with pytest.raises(ConfigError, match=r"torchrun --nproc-per-node 4 -m fedlit fit"):
         fedlit.load(str(config), "--trainer.devices=4")
 
 
-def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_parts_are_found_by_the_name_of_their_head_and_one_that_is_missing_or_foreign_is_named(tmp_path: Path) -> None:
     class Two(Group):  # its shape: a head with parts
         size = 2
 
     one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
     one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
     counts = {"a": [1, 0], "b": [2, 0]}
-    own = {name: {"state": {}} for name in counts}
-    one["fedlit"] = {"clients": own, "specs": dict(own), "encoders": dict(own), "counts": counts, "format": 4}
+    kept = {name: {"state": {}} for name in counts}
+    one["fedlit"] = {"clients": kept, "specs": dict(kept), "encoders": dict(kept), "counts": counts, "format": 4}
     path = tmp_path / "last.ckpt"
     for _ in range(2):
         shards.save(one, path, Two(), lambda value, target: torch.save(value, target))
@@ -132,6 +145,18 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     assert different(one["state_dict"], again["state_dict"]) == []  # type: ignore[arg-type]
     assert shards.load(path, {"b"})["optimizer_states"] == [{"b": 2}, {"b": 3}]
     assert len(list((tmp_path / "last.ckpt.parts").iterdir())) == 1  # those of the first are gone
-    shutil.rmtree(tmp_path / "last.ckpt.parts")
-    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder last.ckpt.parts beside it"):
+    other = tmp_path / "other.ckpt"
+    shards.save(one | {"global_step": 4}, other, Two(), lambda value, target: torch.save(value, target))
+    path.rename(tmp_path / "mine.ckpt")
+    (tmp_path / "last.ckpt.parts").rename(tmp_path / "mine.ckpt.parts")
+    path = tmp_path / "mine.ckpt"
+    assert shards.load(path)["fedlit"] == one["fedlit"]
+    (foreign,), (own,) = tmp_path.glob("other.ckpt.parts/*/b.pt"), tmp_path.glob("mine.ckpt.parts/*/b.pt")
+    shutil.copy(foreign, own)
+    with pytest.raises(
+        ConfigError, match=r"client 'b' in \S+/mine.ckpt.parts/\S+/b.pt, found one of another checkpoint"
+    ):
+        shards.load(path)
+    shutil.rmtree(tmp_path / "mine.ckpt.parts")
+    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder mine.ckpt.parts beside it"):
         shards.load(path)

@@ -117,7 +117,7 @@ class Board(Callback):
         most = max((logger.shown.confusion_matrices for logger in loggers), default=0)
         curves = any(logger.shown.curves for logger in loggers)
         # of several processes the first draws what all tell
-        shown, most, curves = federation.group.first([shown, most, curves])
+        shown, most, curves = federation.group.first("what is drawn", [shown, most, curves])
         own = {
             "matrices": {
                 site: [*found] for site, found in (scoring.confusion() if most else {}).items() if site in shown
@@ -126,7 +126,7 @@ class Board(Callback):
                 site: _lines(site, scoring.metrics[site]) for site in shown if curves and site in scoring.metrics
             },
         }
-        told = federation.group.gather(own)
+        told = federation.group.gather("what is drawn of clients", own)
         matrices = [(site, found) for one in told for site, found in one["matrices"].items()]
         lines = {site: found for one in told for site, found in one["lines"].items() if found}
         for logger in loggers:

@@ -196,6 +196,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         else:
             _write(checkpoint, target)
             shards.discard_parts(target)
+        if target.name == LAST:
+            self.group.kept()
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See :func:`fedlit.train.shards.load`."""

@@ -54,7 +54,8 @@ class Corrections(Callback):
     def _record(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
         values = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
         if self.group.size > 1:
-            told = [pd.DataFrame(own, columns=values.columns) for own in self.group.gather(values.to_dict("list"))]
+            every = self.group.gather("corrections", values.to_dict("list"))
+            told = [pd.DataFrame(own, columns=values.columns) for own in every]
             values = pd.concat([own for own in told if len(own)] or [values], ignore_index=True)
         if self.group.rank or not len(values) or self._last == epoch:
             return
