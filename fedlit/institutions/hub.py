@@ -15,7 +15,7 @@ from fedlit.exchange.aggregation import BEGIN, Outcome
 from fedlit.exchange.loopback import Hub
 from fedlit.exchange.questions import Question
 from fedlit.exchange.wire import question_to
-from fedlit.institutions.agreed import check_update, wrong_settings
+from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
 from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
@@ -377,8 +377,6 @@ class SitesHub:
 
     def _bound(self) -> None:
         """How many bytes a message may have, once it is known what travels."""
-        from fedlit.institutions.agreed import bytes_of_forms
-
         if self.hub.sharing.forms:
             self.most = MOST + 16 * bytes_of_forms(self.hub.sharing.forms)
 

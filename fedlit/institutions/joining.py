@@ -21,8 +21,6 @@ from fedlit.train.results import Results
 
 __all__ = ["consent", "take_part"]
 
-_SAID = 60.0
-
 
 class _Speaking:
     """The speaking process, started again where it was killed."""
@@ -39,12 +37,13 @@ class _Speaking:
         }
         self._arguments = [word for pair in own.items() for word in pair]
         self._process: subprocess.Popen[bytes] | None = None
-        self._deaths, self._read, self._heard = 0, 0, time.monotonic()
+        self._deaths, self._read, self._told = 0, 0, 0
+        self._lines: list[str] = []
 
     def start(self) -> None:
         """Start it."""
         with self._log.open("ab") as log:
-            self._read = log.tell()
+            self._read, self._told = log.tell(), 0
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fedlit.institutions.speaker", *self._arguments],
                 stdin=subprocess.DEVNULL,
@@ -81,9 +80,6 @@ class _Speaking:
         self._told = len(self._lines)
         for line in new:
             say(line)
-
-    _lines: list[str] = []  # noqa: RUF012
-    _told = 0
 
     def end(self) -> None:
         """End it."""
