@@ -9,7 +9,7 @@ from pathlib import Path
 from federations import make_run
 from lightning.pytorch import Callback
 
-RANK = int(os.environ["RANK"])
+RANK = int(os.environ.get("RANK", 0))
 
 
 class Remembers(Callback):

@@ -66,7 +66,8 @@ def refuse(
     needed = {"cryptography": True, "dp_accounting": privacy.client_level is not None}
     if missing := [own for own, wanted in needed.items() if wanted and find_spec(own) is None]:
         problems.append(
-            f"privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} are "
+            f"privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} "
+            f"{'are' if len(missing) > 1 else 'is'} "
             "missing; run: pip install 'fedlit[privacy]'"
         )
     what = "masked sums" if privacy.masked else "client-level privacy"

@@ -381,16 +381,19 @@ for name in ("cryptography", "dp_accounting"):
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules.mean import Mean
 from fedlit.privacy.refusals import refuse
-from fedlit.privacy.settings import Masked, Privacy
+from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.sharing import Sharing
 names = {site: ("w",) for site in "abc"}
-try:
-    refuse(Privacy(Masked()), Mean(), Sharing(names, names, {"w": ("float32", (3,))}), 3)
-except ConfigError as error:
-    print(error)
+for privacy in (Privacy(Masked()), Privacy(Masked(), ClientLevel(1.0, 1.0))):
+    try:
+        refuse(privacy, Mean(), Sharing(names, names, {"w": ("float32", (3,))}), 3)
+    except ConfigError as error:
+        print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "cryptography and dp_accounting are missing; run: pip install 'fedlit[privacy]'" in done.stdout, done.stderr
+    one, both = done.stdout.splitlines()  # masks need no accountant
+    assert "that cryptography is missing; run: pip install 'fedlit[privacy]'" in one, done.stderr
+    assert "that cryptography and dp_accounting are missing" in both
 
 
 def test_a_tensor_of_too_few_sites_is_refused_by_name() -> None:
