@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.cli.parser import Parser
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.cli.parser import Commands, Parser, dispatch
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
@@ -15,15 +14,7 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str]) -> int:
     """Run ``fedlit coordinate`` and return its exit status."""
-    command, *rest = argv or ["--help"]
-    if command in ("-h", "--help"):
-        print("usage: fedlit coordinate COMMAND FOLDER ...\n")
-        print("\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()))
-        return 0
-    if command not in COMMANDS:
-        hint = did_you_mean(command, COMMANDS)
-        raise ConfigError(f"fedlit coordinate: expected one of {', '.join(COMMANDS)}, found {command!r}.{hint}")
-    return COMMANDS[command][0](rest)
+    return dispatch("fedlit coordinate", "COMMAND FOLDER ...", COMMANDS, argv)
 
 
 def _parser(name: str) -> Parser:
@@ -82,7 +73,7 @@ def _watch(argv: Sequence[str]) -> int:
     return watch(Path(asked.folder), once=asked.once)
 
 
-COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+COMMANDS: Commands = {
     "init": (_init, "make a folder: certificates, a registry of keys, settings, what each site needs"),
     "add": (_add, "put a site's public key into the registry"),
     "start": (_start, "wait for the sites and coordinate; started again, it goes on"),

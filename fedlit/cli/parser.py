@@ -6,12 +6,12 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from fedlit.errors import ConfigError, did_you_mean
 
-__all__ = ["Parser"]
+__all__ = ["Commands", "Parser", "dispatch"]
 
 _TOLD = {
     r"^argument ([^:]+): invalid int value: (.*)$": r"\1: expected a whole number, found \2",
@@ -32,6 +32,9 @@ class _Formatter(argparse.HelpFormatter):
     def _format_usage(self, *args: Any) -> str:
         text = " ".join(super()._format_usage(*args).split())
         return textwrap.fill(text, self._width, subsequent_indent="  ", break_on_hyphens=False) + "\n\n"
+
+
+Commands = Mapping[str, tuple[Callable[[Sequence[str]], int], str]]
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,3 +75,26 @@ class Parser(argparse.ArgumentParser):
         for pattern, told in _TOLD.items():
             message = re.sub(pattern, told, message)
         raise ConfigError(f"{message} ({self.prog} --help)")
+
+
+def dispatch(program: str, takes: str, commands: Commands, argv: Sequence[str]) -> int:
+    """Run a command of several, and return its exit status.
+
+    Args:
+        program: before the command, such as ``fedlit site``.
+        takes: behind it, for the usage.
+        commands: command → what does it, and what it is for.
+        argv: the command, and what is behind it.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    command, *rest = argv or ["--help"]
+    if command in ("-h", "--help"):
+        print(f"usage: {program} {takes}\n")
+        print("\n".join(f"  {name:<8} {about}" for name, (_, about) in commands.items()))
+        return 0
+    if command not in commands:
+        hint = did_you_mean(command, commands)
+        raise ConfigError(f"{program}: expected one of {', '.join(commands)}, found {command!r}.{hint}")
+    return commands[command][0](rest)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.cli.parser import Parser
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.cli.parser import Commands, Parser, dispatch
+from fedlit.errors import ConfigError
 from fedlit.institutions.extra import needs_flower
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
@@ -21,15 +21,7 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str]) -> int:
     """Run ``fedlit site`` and return its exit status."""
-    command, *rest = argv or ["--help"]
-    if command in ("-h", "--help"):
-        print("usage: fedlit site COMMAND ...\n")
-        print("\n".join(f"  {name:<8} {about}" for name, (_, about) in COMMANDS.items()))
-        return 0
-    if command not in COMMANDS:
-        hint = did_you_mean(command, COMMANDS)
-        raise ConfigError(f"fedlit site: expected one of {', '.join(COMMANDS)}, found {command!r}.{hint}")
-    return COMMANDS[command][0](rest)
+    return dispatch("fedlit site", "COMMAND ...", COMMANDS, argv)
 
 
 def _keys(argv: Sequence[str]) -> int:
@@ -128,7 +120,7 @@ def _show(lines: Sequence[str]) -> None:
         print(for_terminal(Verbatim(line)), flush=True)
 
 
-COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+COMMANDS: Commands = {
     "keys": (_keys, "make this site's key pair"),
     "check": (_check, "show what would leave this site; sends nothing"),
     "join": (_join, "take part, once somebody has agreed to what leaves"),

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ _TOPICS = {
     "model": "how many inputs and outputs the network has",
     "manifest": "names, types and shapes of what is published",
     "meaning": "a digest of what inputs or outputs are, to see that all mean the same",
-    "keys": "a public key",
 }
 
 
@@ -95,12 +95,12 @@ class Terms:
     def bytes_a_round(self) -> int:
         """Of the tensors that leave in each round."""
         if self.masked:
-            return 8 * sum(_numel(form) for form in self.tensors.values())
+            return 8 * sum(prod(form[1]) for form in self.tensors.values())
         return bytes_of_forms(self.tensors) + bytes_of_forms(self.published)
 
     def lines(self) -> list[str]:
         """For the person who decides."""
-        numbers = sum(_numel(form) for form in self.tensors.values())
+        numbers = sum(prod(form[1]) for form in self.tensors.values())
         told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
         lines = [
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
@@ -186,12 +186,11 @@ class Consent:
         Raises:
             RunError: names them.
         """
-        beside = set(self.terms.published)
         strange = [name for name, form in state.items() if not self._fits(name, form, masked=masked)]
         strange += [
             name
             for name, form in published.items()
-            if name not in beside or not _alike(form, self.terms.published[name])
+            if name not in self.terms.published or not _alike(form, self.terms.published[name])
         ]
         if strange:
             raise RunError(f"expected to send what was agreed to, found {shorten(strange)} too: nothing was sent")
@@ -274,13 +273,6 @@ def _halves(text: str) -> list[str]:
     return [f"    {line}" for line in lines] + ([f"    {rest}"] if rest else [])
 
 
-def _numel(form: tuple[str, Sequence[int]]) -> int:
-    count = 1
-    for size in form[1]:
-        count *= size
-    return count
-
-
 def _when(every: Any) -> str:
     return every if isinstance(every, str) else " ".join(f"{count} {unit}" for unit, count in every.items())
 
@@ -288,7 +280,7 @@ def _when(every: Any) -> str:
 def _told(topic: str, facts: Any) -> list[str]:
     """A line for each fact, with its values."""
     what = _TOPICS.get(topic, topic)
-    if topic in ("settings", "clients", "federated", "manifest", "keys") or not isinstance(facts, Mapping):
+    if topic in ("settings", "clients", "federated", "manifest") or not isinstance(facts, Mapping):
         return [f"  {what}"]
     lines = [f"  {what}:"]
     for key, own in facts.items():

@@ -119,8 +119,8 @@ def coordinate(
         _log.info("goes on with round %d", journal.number + 1)
     least = minimum_of(minimum, len(sites))
     limit = Patience(patience, max(least, privacy.masked.least) if privacy.masked else least, repeat)
-    report, planned = partial(_report, _Progress(state, _epochs(run))), _planned(run)
-    own = SitesHub(hub, line, journal, settings, limit, report, privacy, planned)
+    progress, planned = _Progress(state, _epochs(run)), _planned(run)
+    own = SitesHub(hub, line, journal, settings, limit, partial(_report, progress), privacy, planned)
     own.run()
     if journal.number < planned:
         found = max(journal.number, 0)
@@ -134,7 +134,7 @@ def coordinate(
         "refused": own.refused,
     }
     _write(state / "result.json", result)
-    _report(_Progress(state, _epochs(run)), own, "finished")
+    _report(progress, own, "finished")
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
 

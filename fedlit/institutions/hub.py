@@ -246,8 +246,8 @@ class SitesHub:
             wrong = wrong_settings(told[site][site], message["facts"][site])
             self._refuse(
                 site,
-                f"expected what it said of {topic} before it was started again, found something else{wrong}; give it "
-                "the same table and settings, or let all begin anew",
+                f"expected what it said of {topic} before it was started again, found something else ({wrong}); "
+                "give it the same table and settings, or let all begin anew",
             )
             return
         reply = {"facts": _merged(told), "federation": self.journal.name}

@@ -13,6 +13,7 @@ from pathlib import Path
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.consent import Terms
 from fedlit.institutions.extra import QUIET
+from fedlit.institutions.lock import alone
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
 from fedlit.institutions.socket_line import SocketLine
@@ -158,25 +159,9 @@ def take_part(
     Raises:
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.
     """
-    with _alone(settings):
+    found = f"{settings.folder}: expected no site to take part from this folder, found one that does; end it first"
+    with alone(settings.folder / "lock", found):
         return _take_part(settings, hashes, show, quiet=quiet)
-
-
-@contextmanager
-def _alone(settings: SiteSettings) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(settings.folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ConfigError(
-            f"{settings.folder}: expected no site to take part from this folder, found one that does; end it first"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _take_part(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,21 +11,11 @@ import torch
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
+from fedlit.train.shards import write
 
-__all__ = ["Journal", "write"]
+__all__ = ["Journal"]
 
 FORMAT = 1
-
-
-def write(path: Path, content: Any) -> None:
-    """Write beside the target and rename: whoever is killed leaves the file before it whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
 
 
 class Journal:
@@ -81,7 +70,7 @@ class Journal:
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took", "done")}
-        write(self._head, {"format": FORMAT, "attempt": self._attempt, **own})
+        write({"format": FORMAT, "attempt": self._attempt, **own}, self._head)
 
     @property
     def begun(self) -> bool:
@@ -124,7 +113,7 @@ class Journal:
         """
         number = self.number
         for site, reply in replies.items():
-            write(self._reply(number, site), reply)
+            write(reply, self._reply(number, site))
         self.took[number] = sorted(took)
         self.number, self.rule = max(number + 1, 0), dict(rule)
         self._write()

@@ -19,6 +19,7 @@ from typing import IO, Any
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.extra import QUIET, needs_flower
 from fedlit.institutions.folder import check, invite
+from fedlit.institutions.lock import alone
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
 from fedlit.run.config import shown
 from fedlit.show.shown import say
@@ -225,23 +226,6 @@ def _signals(stop: threading.Event) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _alone(settings: CoordinatorSettings) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(settings.state / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ConfigError(
-            f"{shown(settings.folder)}: expected no coordinator to run here, found one; end it first"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def start(folder: Path, serve: str = SERVE, stop: threading.Event | None = None) -> int:
     """Coordinate until the federation has finished, failed, or Ctrl-C or SIGTERM came.
 
@@ -270,7 +254,8 @@ def start(folder: Path, serve: str = SERVE, stop: threading.Event | None = None)
             "changed: hand them out again"
         )
     stop = stop or threading.Event()
-    with _alone(settings), _signals(stop) as came:
+    found = f"{shown(settings.folder)}: expected no coordinator to run here, found one; end it first"
+    with alone(settings.state / "lock", found), _signals(stop) as came:
         coordinator = _Coordinator(settings, serve, stop)
         say(f"Waits for {', '.join(settings.sites)} at {settings.address}:{settings.port}")
         try:

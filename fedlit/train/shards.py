@@ -7,9 +7,10 @@ number of processes. A run of one process keeps one file.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,14 +161,24 @@ def _part(path: Path, token: str, name: str) -> dict[str, Any]:
     return part
 
 
-def save(checkpoint: Mapping[str, Any], path: Path, group: Group, write: Callable[[Any, Path], None]) -> None:
+def write(content: Any, path: Path) -> None:
+    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
     """Write a checkpoint of several processes; all of them do so at once.
 
     Args:
         checkpoint: of the clients here.
         path: of the head.
         group: the processes; its first draws what the head and its parts are known by.
-        write: writes one file, so that it stands whole or not at all.
     """
     head, parts = split(checkpoint)
     token = group.first("a checkpoint", f"{checkpoint['global_step']}-{secrets.token_hex(8)}")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
@@ -192,9 +190,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.group.size > 1:
-            shards.save(checkpoint, target, self.group, _write)
+            shards.save(checkpoint, target, self.group)
         else:
-            _write(checkpoint, target)
+            shards.write(checkpoint, target)
             shards.discard_parts(target)
         if target.name == LAST:
             self.group.kept()
@@ -208,12 +206,3 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if self.group.rank == 0:
             super().remove_checkpoint(path)
             shards.discard_parts(Path(path))
-
-
-def _write(checkpoint: Any, target: Path) -> None:
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        torch.save(checkpoint, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, target)
