@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +12,17 @@ from torch import Tensor
 
 from fedlit.errors import RunError, told_as
 from fedlit.exchange.checked import Unchanged, check_received, failed
+from fedlit.exchange.guard import Guard, Verdict
 from fedlit.exchange.questions import Blueprint, Losses, Own, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, all_finite, relative_distance
 
-__all__ = ["BEGIN", "Aggregation", "Others", "Outcome"]
+__all__ = ["BEGIN", "Aggregation", "Minimum", "Others", "Outcome", "least"]
+
+Minimum = int | float | None
+"""Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
 
 BEGIN = -1
 """The number of the round before training, in which a rule says what clients start from."""
@@ -33,6 +38,7 @@ class Outcome:
         records: what to log, by key (``<client>/drift`` of the clients here, ``drift``, …).
         bytes: that travelled, from and to all clients.
         clustering: who belongs together, where the rule says so and runs here.
+        verdict: what the guard found; of all, or of the clients here.
     """
 
     received: Mapping[str, State]
@@ -40,6 +46,7 @@ class Outcome:
     records: Mapping[str, Tensor | float] = field(default_factory=dict)
     bytes: int = 0
     clustering: Clustering | None = None
+    verdict: Verdict = field(default_factory=Verdict)
 
 
 class Others:
@@ -64,15 +71,25 @@ class Aggregation:
     Args:
         rule: it.
         seed: the run's.
-        minimum: fails where fewer clients have a finite update.
+        minimum: fails where fewer clients have an update that counts.
         sharing: what of each client is federated.
         model: of a client, by name.
         device: where it computes.
+        guard: looks at updates before the rule; none if None.
     """
 
-    def __init__(self, rule: Rule, seed: int, minimum: int, sharing: Sharing, model: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        seed: int,
+        minimum: Minimum,
+        sharing: Sharing,
+        model: Any,
+        device: torch.device,
+        guard: Guard | None = None,
+    ) -> None:
         self.rule, self.seed, self.minimum, self.sharing = rule, seed, minimum, sharing
-        self._model, self.device = model, device
+        self._model, self.device, self.guard = model, device, guard
 
     def __call__(
         self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, others: Others | None = None
@@ -91,10 +108,10 @@ class Aggregation:
         """
         begin, others = number == BEGIN, others or Others()
         updates = collected = dict(sorted(collected.items()))
-        lost: tuple[str, ...] = ()
-        if not begin and all(update.finite is None for update in collected.values()):
-            updates, lost = self._finite(number, collected, others)
-        receivers = {name: tuple(own) for name, own in self.sharing.names.items() if others.is_here(name)}
+        lost, verdict = tuple[str, ...](), Verdict()
+        if not begin:
+            updates, lost, verdict = self._usable(number, collected, others)
+        receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = _Asked(ask, self.sharing)
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(updates))
@@ -104,6 +121,10 @@ class Aggregation:
         with torch.no_grad(), isolated_rng(round.seed, self.device), blamed:
             received = self.rule.begin(round) if begin else others.apply(self.rule, round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
+        if self.guard is not None:
+            live = {value.data_ptr() for update in collected.values() for value in update.state.values()}
+            self.guard.note(received, live)
+        received = {name: own for name, own in received.items() if others.is_here(name)}
         if changed := unchanged.changed():
             raise RunError(
                 f"exchange.rule: {type(self.rule).__name__}: expected updates to stay as they are, found that "
@@ -124,7 +145,7 @@ class Aggregation:
                 records["exchange/rounds"] = float(number + 1)
             records["exchange/bytes"] = float(weight)
             records |= {f"exchange/{tag}": value for tag, value in self.rule.scalars.items()}
-        return Outcome(received, lost, records, weight, getattr(self.rule, "clustering", None))
+        return Outcome(received, lost, records, weight, getattr(self.rule, "clustering", None), verdict)
 
     def _seed(self, number: int) -> int:
         return derive_seed(self.seed, "exchange", "begin" if number == BEGIN else number)
@@ -134,15 +155,37 @@ class Aggregation:
         model: Blueprint | None = None if first is None else self._model(first)
         return model
 
-    def _finite(
+    def _usable(
         self, number: int, collected: Mapping[str, Update], others: Others
-    ) -> tuple[dict[str, Update], tuple[str, ...]]:
-        flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
-        known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
-        told = others.gather("which updates are finite", known)
-        lost = tuple(name for own in told for name, finite in own.items() if not finite)
-        require(sum(map(len, told)) - len(lost), lost, self.minimum, f"exchange {number + 1}")
-        return {name: update for name, update in collected.items() if known[name]}, lost
+    ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
+        """Without updates that are not finite, and as the guard lets them pass."""
+        known: dict[str, bool] | None = None  # masks say it on an accelerator
+        if all(update.finite is None for update in collected.values()):
+            flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
+            known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
+        measured = {} if self.guard is None else self.guard.measure(collected, self.sharing)
+        told = others.gather(
+            "what updates are like",
+            {
+                "finite": known,
+                "names": {name: own[0] for name, own in measured.items()},
+                "norms": {name: own[1] for name, own in measured.items()},
+            },
+        )
+        flags_of_all = {name: finite for own in told for name, finite in (own["finite"] or {}).items()}
+        lost = tuple(name for name, finite in flags_of_all.items() if not finite)
+        updates = {name: update for name, update in collected.items() if name not in lost}
+        verdict = Verdict()
+        if self.guard is not None:
+            of_all = {name: (own["names"][name], own["norms"][name]) for own in told for name in own["names"]}
+            looked_at = {name: own for name, own in of_all.items() if name not in lost}
+            found = self.guard.judge(looked_at, self.sharing)
+            updates, verdict = self.guard.act(updates, found, self.sharing)
+        if known is not None:
+            gone = (*lost, *verdict.left_out)
+            needed = least(self.minimum, len(flags_of_all))
+            require(len(flags_of_all) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
+        return updates, lost, verdict
 
     def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:
         drift = {}
@@ -154,18 +197,44 @@ class Aggregation:
         return drift
 
 
-def require(remaining: int, lost: Sequence[str], minimum: int, where: str) -> None:
+def least(minimum: Minimum, clients: int) -> int:
+    """How many of the clients of a round are needed.
+
+    Args:
+        minimum: see :data:`Minimum`.
+        clients: that take part.
+
+    Example:
+        >>> least(None, 4), least(None, 3), least(None, 2), least(0.25, 10), least(2, 10)
+        (3, 2, 1, 3, 2)
+    """
+    if minimum is None:  # of two, each is all that the other one has
+        return clients // 2 + 1 if clients > 2 else 1
+    return max(1, math.ceil(minimum * clients - 1e-9)) if isinstance(minimum, float) else minimum
+
+
+def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: int, where: str) -> None:
     """Refuse to go on with too few clients.
+
+    Args:
+        remaining: clients whose update counts.
+        lost: those whose update is not finite.
+        far: those that the guard left out.
+        minimum: how many are needed.
+        where: which exchange.
 
     Raises:
         RunError: fewer than the minimum remain.
     """
-    if remaining < minimum:
-        raise RunError(
-            f"{where}: expected a finite state from at least {minimum} clients, found it at {remaining} "
-            f"(not finite: {', '.join(lost)}); lower the learning rate, clip gradients "
-            "(model.gradient_clip_val) or look at these clients' data"
-        )
+    if remaining >= minimum:
+        return
+    who = [f"not finite: {', '.join(lost)}"] if lost else []
+    who += [f"far from the others: {', '.join(far)}"] if far else []
+    raise RunError(
+        f"{where}: expected an update that counts from at least {minimum} clients, found it at {remaining} "
+        f"({'; '.join(who)}); lower the learning rate, clip gradients (model.gradient_clip_val), look at these clients' "
+        "data, or set exchange.minimum"
+    )
 
 
 class _Asked:

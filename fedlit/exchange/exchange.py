@@ -18,11 +18,13 @@ from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import say_misspelt
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, least
 from fedlit.exchange.checked import Unchanged
 from fedlit.exchange.finite import NotFinite, recover
+from fedlit.exchange.guard import Guard, GuardMode
 from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
+from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.rule import RULE_HOOKS, Rule, Update
 from fedlit.exchange.rules.mean import Mean
@@ -59,7 +61,11 @@ class Exchange(Callback):
         participation: share of the clients that take part in a round, drawn anew from (seed, round) after each
             exchange. The others are not stepped and send nothing; they receive what the exchange gives, as they would
             when they are drawn next.
-        minimum: the run fails when fewer clients than this have a finite state.
+        minimum: the run fails when fewer clients than this have an update that counts: a number, or a share of those
+            that take part in a round, such as 0.5; more than half of them if None (of two clients, one).
+        guard: what is done about a client whose update is far from those of the others (see
+            :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), made smaller
+            (``clip``), or named only (``watch``); ``false`` for no guard.
         by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
             the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
             name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
@@ -73,6 +79,8 @@ class Exchange(Callback):
         published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
         sent: client → names of what it has sent.
         clustering: who belongs together, after the last exchange, where the rule says so.
+        guard: looks at updates; None for no guard.
+        named: who was left out, and how often.
 
     Raises:
         ConfigError: values out of range.
@@ -91,8 +99,9 @@ class Exchange(Callback):
         buffers: Buffers = "private",
         optimizer_state: OptimizerState = "keep",
         participation: float = 1.0,
-        minimum: int = 1,
+        minimum: int | float | None = None,
         by_name: list[str] | None = None,
+        guard: GuardMode | bool = "leave_out",
     ) -> None:
         problems = [wrong] if (wrong := wrong_every(every)) else []
         if not 0 < rate <= 1:
@@ -107,11 +116,14 @@ class Exchange(Callback):
             problems.append(
                 "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
             )
-        if minimum < 1:
-            problems.append(f"exchange.minimum: expected at least 1 client, found {minimum}")
+        if minimum is not None and not (0 < minimum <= 1 if isinstance(minimum, float) else minimum >= 1):
+            problems.append(
+                f"exchange.minimum: expected at least 1 client, or a share in (0, 1] such as 0.5, found {minimum}"
+            )
         if problems:
             raise ConfigError("\n".join(problems))
-        self.federated, self.rate, self.buffers, self.minimum = list(federated or []), rate, buffers, minimum
+        self.federated, self.rate, self.buffers = list(federated or []), rate, buffers
+        self.minimum: Minimum = minimum
         self.by_name = list(by_name or [])
         self.optimizer_state: OptimizerState = optimizer_state
         self.participation, self.rule = participation, rule if rule is not None else Mean()
@@ -122,6 +134,8 @@ class Exchange(Callback):
         self.published: dict[str, dict[str, Tensor]] = {}
         self.sent: dict[str, frozenset[str]] = {}
         self.clustering: Clustering | None = None
+        self.guard = Guard("leave_out" if guard is True else guard) if guard else None
+        self.named = Named()
         self._lost, self._lending = NotFinite(), Lending()
         self._specs: dict[str, ClientSpec] = {}
 
@@ -135,6 +149,13 @@ class Exchange(Callback):
         """Client → how often its state was not finite."""
         return self._lost.counts
 
+    @property
+    def guarded(self) -> dict[str, dict[str, int]]:
+        """Client → how often the guard left it out (``left_out``), made it smaller (``clipped``), named it
+        (``watched``); of those it found anything about.
+        """
+        return self.named.counts
+
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
         return self.on and due(self.every, step, last, epoch)
@@ -146,7 +167,7 @@ class Exchange(Callback):
         clients = members.clients
         self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
-        if self.minimum > taking_part:
+        if least(self.minimum, taking_part) > taking_part:
             raise ConfigError(
                 f"exchange.minimum: expected at most the number of clients that take part in a round, {taking_part}, "
                 f"found {self.minimum}"
@@ -212,7 +233,9 @@ class Exchange(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report what an accelerator has counted."""
-        self._lost.report(self._members(pl_module), self.minimum, f"until exchange {self.rounds}")
+        members = self._members(pl_module)
+        far = () if self.guard is None else self.named.report(members, self.guard, self.sharing, self.rounds)
+        self._lost.report(members, self.minimum, far, f"until exchange {self.rounds}")
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Give every client its own memory again."""
@@ -249,6 +272,7 @@ class Exchange(Callback):
             self.sharing,
             lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
             members.device,
+            self.guard if number == BEGIN or self.sharing.forms else None,
         )
 
         asked = Counter[str]()
@@ -279,21 +303,32 @@ class Exchange(Callback):
         if self.deferred(members):
             masks = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
             collected = {name: replace(update, finite=masks[name]) for name, update in collected.items()}
-            self._lost.count(masks)
         outcome = self._round(members, self.rounds, collected, measure=measure)
+        usable = outcome.verdict.finite or masks
+        if masks:
+            self._lost.count(masks, usable)
+        gone = {*outcome.lost, *outcome.verdict.left_out}
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in members.clients.items():
             own = outcome.received.get(name, {})
             if name not in collected and self.rate == 1:
                 self._write_back(client, self._lending.lend(client, own, sent), 1.0)
             else:
-                self._take_over(members, client, own, lost=name in outcome.lost, mask=masks.get(name))
+                self._take_over(members, client, own, lost=name in gone, mask=usable.get(name))
             self._tell(members, client, own, self.rounds)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
         self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}")
+        took = self.sharing.names if members.cohort is None else members.cohort
+        members.record(
+            {
+                key: value
+                for key, value in self.named.take(outcome.verdict, self.rounds, took).items()
+                if _is_of(key, members)
+            }
+        )
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering
@@ -356,7 +391,8 @@ class Exchange(Callback):
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
         counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds", "not_finite")}
-        return {**counted, "rule": self.rule.state_dict()}
+        guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
+        return {**counted, "rule": self.rule.state_dict(), "named": self.named.state_dict(), **guard}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore."""
@@ -364,8 +400,12 @@ class Exchange(Callback):
             setattr(self, name, state_dict[name])
         self._lost.counts = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
+        self.named.load_state_dict(state_dict.get("named", {}))  # earlier versions had no guard
+        if self.guard is not None and "guard" in state_dict:
+            self.guard.load_state_dict(state_dict["guard"])
 
 
 def _is_of(key: str, members: Members) -> bool:
     """Whether a record is of a client here, or of the federation."""
-    return not key.endswith("/drift") or key.removesuffix("/drift") in members.clients
+    client = key.removesuffix("/drift") if key.endswith("/drift") else key.rpartition("/exchange/")[0]
+    return not client or client in members.clients

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
-from fedlit.exchange.aggregation import require
+from fedlit.exchange.aggregation import Minimum, least, require
 from fedlit.exchange.members import Members
 from fedlit.sharing import named_tensors
 
@@ -29,6 +29,7 @@ class NotFinite:
         self.counts: dict[str, int] = {}
         self._on_device: dict[str, Tensor] = {}
         self._fewest: Tensor | None = None
+        self._of = 0
         self._initial: dict[str, dict[str, Tensor]] = {}
 
     def name(self, members: Members, lost: Iterable[str], where: str, times: int = 1) -> None:
@@ -39,16 +40,16 @@ class NotFinite:
                 members.record({f"{client}/exchange/not_finite": float(self.counts[client])})
             _log.warning(f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate")
 
-    def count(self, finite: Mapping[str, Tensor]) -> None:
-        """Count on the device: whether each client is finite, booleans there."""
+    def count(self, finite: Mapping[str, Tensor], usable: Mapping[str, Tensor]) -> None:
+        """Count on the device: whether each client is finite, and whether its update counts, booleans there."""
         for name, flag in finite.items():
             lost = (~flag).long()
             self._on_device[name] = self._on_device[name] + lost if name in self._on_device else lost
-        remaining = torch.stack(list(finite.values())).sum()
+        remaining, self._of = torch.stack(list(usable.values())).sum(), len(usable)
         self._fewest = remaining if self._fewest is None else torch.minimum(self._fewest, remaining)
 
-    def report(self, members: Members, minimum: int, where: str) -> None:
-        """Read what was counted on the device, in one transfer."""
+    def report(self, members: Members, minimum: Minimum, far: Sequence[str], where: str) -> None:
+        """Read what was counted on the device, in one transfer; ``far`` were left out by the guard."""
         if self._fewest is None:
             return
         fewest, *counts = torch.stack([self._fewest, *self._on_device.values()]).tolist()
@@ -56,7 +57,7 @@ class NotFinite:
         self._on_device, self._fewest = {}, None
         for name, count in lost.items():
             self.name(members, [name], where, count)
-        require(fewest, list(lost), minimum, where)
+        require(fewest, list(lost), far, least(minimum, self._of), where)
 
     def repair(self, members: Members, client: FederatedClient, finite: Tensor) -> None:
         """:func:`recover` where ``finite`` is false, without reading it."""

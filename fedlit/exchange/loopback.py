@@ -18,7 +18,8 @@ import torch
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, Outcome
+from fedlit.exchange.guard import Guard, Verdict
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.transport import Answer
@@ -90,7 +91,13 @@ class Loopback:
         while "ask" in heard:
             asked = {name: question_from(own) for name, own in heard["ask"].items()}
             heard = self._ask({"answers": {name: answer(name, question) for name, question in asked.items()}})
-        return Outcome(heard["received"], tuple(heard["lost"]), heard["records"], heard["bytes"])
+        return Outcome(
+            heard["received"],
+            tuple(heard["lost"]),
+            heard["records"],
+            heard["bytes"],
+            verdict=Verdict.from_dict(heard["verdict"]),
+        )
 
 
 class Hub:
@@ -102,21 +109,23 @@ class Hub:
         minimum: see :class:`~fedlit.exchange.exchange.Exchange`.
         client: makes a client from a description and a seed, for rules that must know the clients' networks; it is
             described by its sizes alone.
+        guard: see :class:`~fedlit.exchange.guard.Guard`; none if None.
     """
 
     def __init__(
         self,
         rule: Rule,
         seed: int,
-        minimum: int = 1,
+        minimum: Minimum = None,
         client: Callable[[ClientSpec, int], FederatedClient] | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        self.rule, self.seed, self.minimum, self._client = rule, seed, minimum, client
+        self.rule, self.seed, self.minimum, self._client, self.guard = rule, seed, minimum, client, guard
         self.sharing = Sharing({}, {})
         self._homes: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
         # what the rule remembered before each round: sites may resume from an earlier one
-        self._remembered: dict[int, Any] = dict.fromkeys((BEGIN, 0), deepcopy(rule.state_dict()))
+        self._remembered: dict[int, Any] = dict.fromkeys((BEGIN, 0), self.memory())
         self._next = BEGIN
 
     def state_dict(self) -> dict[str, Any]:
@@ -126,7 +135,18 @@ class Hub:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the place of another hub."""
         self._remembered, self._next = dict(state["remembered"]), state["next"]
-        self.rule.load_state_dict(deepcopy(self._remembered[self._next]))
+        self.recall(self._remembered[self._next])
+
+    def memory(self) -> dict[str, Any]:
+        """What the rule and the guard remember, as it is now."""
+        guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
+        return {"rule": deepcopy(self.rule.state_dict()), **guard}  # nobody changes what the guard was told
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`memory`."""
+        self.rule.load_state_dict(deepcopy(memory["rule"]))
+        if self.guard is not None:
+            self.guard.load_state_dict(memory.get("guard", Guard().state_dict()))
 
     def serve(self, channels: Mapping[str, Channel]) -> None:
         """Answer until all sites have left.
@@ -181,6 +201,7 @@ class Hub:
         for site, channel in channels.items():
             mine = {name: own for name, own in outcome.received.items() if self._homes[name] == site}
             answer = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
+            answer["verdict"] = outcome.verdict.to_dict()
             channel.send_bytes(pack(answer))
 
     def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -213,7 +234,7 @@ class Hub:
         self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]], number: int, measure: bool
     ) -> Outcome:
         if number in self._remembered:
-            self.rule.load_state_dict(deepcopy(self._remembered[number]))
+            self.recall(self._remembered[number])
         elif self.rule.state_dict():
             raise RunError(
                 f"expected sites at round {self._next}, found them at {number}, before which nobody knows what the "
@@ -223,7 +244,7 @@ class Hub:
         updates = self.updates_of(sent)
         outcome = self.aggregate(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
         self._next = number + 1
-        self._remembered[self._next] = deepcopy(self.rule.state_dict())
+        self._remembered[self._next] = self.memory()
         return outcome
 
     def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
@@ -231,7 +252,7 @@ class Hub:
         return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
 
     def aggregate(
-        self, number: int, updates: Mapping[str, Update], ask: Ask, *, measure: bool, minimum: int | None = None
+        self, number: int, updates: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
     ) -> Outcome:
         """One round.
 
@@ -240,10 +261,17 @@ class Hub:
             updates: by client.
             ask: asks clients.
             measure: whether drift is measured.
-            minimum: of clients with a finite update; the exchange's if None.
+            guarded: whether these are single clients' updates; of a sum, minimum and guard know nothing.
         """
-        least = self.minimum if minimum is None else minimum
-        aggregation = Aggregation(self.rule, self.seed, least, self.sharing, self._blueprint, torch.device("cpu"))
+        aggregation = Aggregation(
+            self.rule,
+            self.seed,
+            self.minimum if guarded else 1,
+            self.sharing,
+            self._blueprint,
+            torch.device("cpu"),
+            self.guard if guarded and self.sharing.forms else None,
+        )
         return aggregation(number, updates, ask, measure=measure)
 
     def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def coordinate(
         run.seed,
         run.exchange.minimum,
         lambda spec, seed: build_client(training.client, spec, seed),
+        run.exchange.guard,
     )
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     journal = Journal(state, sites, start)

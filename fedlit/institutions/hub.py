@@ -13,6 +13,7 @@ from torch import Tensor
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN, Outcome
 from fedlit.exchange.loopback import Hub
+from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Question
 from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
@@ -73,6 +74,7 @@ class SitesHub:
         refused: site → why its last message was not taken.
         scores: site → what it last told of its scores, where sites agreed to tell any.
         bytes: of all messages, both ways, since the coordinator was started.
+        named: whom the guard left out, and how often, since the coordinator was started.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class SitesHub:
         self.refused: dict[str, str] = {}
         self.scores: dict[str, Any] = {}
         self.bytes = 0
+        self.named = Named()
         self._since = time.monotonic()
         self._sent = dict.fromkeys(self.sites, self._since)
         self._asking: dict[str, _Asking] | None = None
@@ -104,7 +107,7 @@ class SitesHub:
         if journal.begun:
             for topic, said in journal.told.items():
                 hub.tell(topic, said)
-            hub.rule.load_state_dict(dict(journal.rule))
+            hub.recall(journal.memory)
             self._bound()
 
     def run(self) -> None:
@@ -389,10 +392,11 @@ class SitesHub:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
         replies = {site: self._reply(site, outcome, records) for site in self.sites}
-        self.journal.close(took, replies, self.hub.rule.state_dict())
+        self.journal.close(took, replies, self.hub.memory())
         for name in outcome.lost:
             why = "it sits out" if present[name].get("unfit") else "its update was not finite"
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
+        self.named.take(outcome.verdict, number, took)
         if number >= 0:
             seconds, away = time.monotonic() - self._begun, [site for site in self.sites if site not in took]
             _log.info(
@@ -419,7 +423,7 @@ class SitesHub:
         gathered = gathering.gather(number, fit, self._put_masked, attempt, self.journal.attempts)
         left = [site for site in present if site not in sent or site in gathered.took]
         ask = gathering.asking(number, list(gathered.took), self._put_masked, self._ask)
-        outcome = self.hub.aggregate(number, gathered.updates, ask, measure=False, minimum=1)
+        outcome = self.hub.aggregate(number, gathered.updates, ask, measure=False, guarded=False)
         return replace(outcome, lost=unfit), left
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
@@ -428,7 +432,8 @@ class SitesHub:
         own = {key: value for key, value in records.items() if not key.startswith(others)}
         received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
         lost = [name for name in outcome.lost if name == site]
-        return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes}
+        verdict = outcome.verdict.to_dict(site)
+        return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
 
     def _reply_all(self, key: str, replies: Mapping[str, Mapping[str, Any]]) -> None:
         self.waiting, self._since = {}, time.monotonic()

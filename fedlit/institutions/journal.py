@@ -31,7 +31,7 @@ class Journal:
     Attributes:
         name: drawn when it was begun; masks are bound to it.
         number: the round that is open.
-        rule: what the rule remembers before it.
+        memory: what the rule and the guard remember before it.
         told: topic → site → facts.
         took: round → sites that took part, of those that are closed.
         done: sites where training is over.
@@ -42,7 +42,7 @@ class Journal:
 
     def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
         self.folder, self.sites = folder, list(sites)
-        self.number, self.rule = start, dict[str, Any]()
+        self.number, self.memory = start, dict[str, Any]()
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
         self.name = secrets.token_hex(16)
@@ -64,12 +64,12 @@ class Journal:
                 f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
                 f"{self.folder} away to begin anew"
             )
-        for key in ("name", "number", "rule", "told", "took", "done"):
+        for key in ("name", "number", "memory", "told", "took", "done"):
             setattr(self, key, known[key])
         self._attempt = known["attempt"]
 
     def _write(self) -> None:
-        own = {key: getattr(self, key) for key in ("name", "sites", "number", "rule", "told", "took", "done")}
+        own = {key: getattr(self, key) for key in ("name", "sites", "number", "memory", "told", "took", "done")}
         write({"format": FORMAT, "attempt": self._attempt, **own}, self._head)
 
     @property
@@ -103,19 +103,19 @@ class Journal:
     def _reply(self, number: int, site: str) -> Path:
         return self.folder / "rounds" / str(number) / f"{site}.pt"
 
-    def close(self, took: Sequence[str], replies: Mapping[str, Any], rule: Mapping[str, Any]) -> None:
+    def close(self, took: Sequence[str], replies: Mapping[str, Any], memory: Mapping[str, Any]) -> None:
         """Close the open round.
 
         Args:
             took: sites that took part.
             replies: to all sites.
-            rule: what the rule remembers behind it.
+            memory: what the rule and the guard remember behind it.
         """
         number = self.number
         for site, reply in replies.items():
             write(reply, self._reply(number, site))
         self.took[number] = sorted(took)
-        self.number, self.rule = max(number + 1, 0), dict(rule)
+        self.number, self.memory = max(number + 1, 0), dict(memory)
         self._write()
         for site in self.sites:
             if site not in took and site not in self.took.get(number - 1, [site]):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.guard import DONE, Verdict
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.transport import Answer
@@ -285,12 +286,27 @@ class SiteTransport:
             tuple(heard.get("lost", ())),
             heard.get("records", {}),
             int(heard.get("bytes", 0)),
+            verdict=_verdict(heard.get("verdict"), self.site),
         )
 
     def end(self, scores: Any = None) -> None:
         """Say that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
             self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
+
+
+def _verdict(told: Any, site: str) -> Verdict:
+    """What the coordinator says that its guard found of this site."""
+    if not isinstance(told, dict):
+        return Verdict()
+    found = {done: told.get(done) for done in DONE}
+    sizes = {
+        done: {site: float(own[site])}
+        for done, own in found.items()
+        if isinstance(own, dict) and isinstance(own.get(site), int | float)
+    }
+    doubt = (site,) if site in sizes.get("watched", {}) and site in (told.get("doubt") or ()) else ()
+    return Verdict(**sizes, doubt=doubt)
 
 
 def _odd(error: Exception) -> RunError:

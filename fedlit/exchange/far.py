@@ -1,0 +1,180 @@
+"""How far each client's update is from the others': the arithmetic of the guard, which knows no client by name.
+
+All of it is done where the tensors are, so that on an accelerator nothing is read back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedlit.exchange.rule import Update
+from fedlit.sharing import State
+
+__all__ = ["REMEMBERED", "Far", "clipped", "find_far", "norms_of", "relative_sizes"]
+
+SUSPICIOUS, FAR = 4.0, 6.0
+"""Robust z-scores of the logarithm of an update's relative size: from which on a client is named, and left out."""
+
+FLOOR = math.log(1.4)
+"""The least spread of these logarithms that is believed: clients that are very alike are not judged more harshly. With
+it an update is far when it is 1.4⁶ = 7.5 times as large as the median one, or more where clients differ more."""
+
+ABSURD, ALONE = math.log(100.0), math.log(30.0)
+"""By how much the root mean square of a client's parameters may grow from one exchange to the next, and how much larger
+than the least of the others it then is, before its own history speaks against it."""
+
+REMEMBERED = 10
+"""Exchanges that a client's history reaches back."""
+
+
+@dataclass(frozen=True)
+class Far:
+    """What was found, as tensors over K clients; NaN and False for those that were not looked at.
+
+    Norms are float32: one that is too large for it is infinite, which is far.
+
+    Attributes:
+        size: (K,) float32, how many times as large as the median client's an update is.
+        suspicious: (K,) bool, to be named; those that are far too.
+        far: (K,) bool, to be left out.
+        limit: (K,) float32, the size that is just not suspicious.
+        level: (K,) float32, log of the root mean square of parameters.
+        change: (K,) float32, log of the norm of what parameters changed by.
+    """
+
+    size: Tensor
+    suspicious: Tensor
+    far: Tensor
+    limit: Tensor
+    level: Tensor
+    change: Tensor
+
+
+def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
+    """Names, and (2, T) float32: Euclidean norms of what each tensor changed by, and of the tensor itself.
+
+    Args:
+        update: of one client.
+        given: name → what it had been given. What is missing here is measured against 0.
+    """
+    names = [name for name, value in update.state.items() if value.is_floating_point()]
+    if not names:
+        return [], torch.zeros(2, 0)
+    values = [update.state[name].detach() for name in names]
+    itself = torch.stack(torch._foreach_norm(values, 2, torch.float32))
+    moved = [place for place, name in enumerate(names) if name in given]
+    changed = itself
+    if moved:
+        before = [given[names[place]].to(values[place].device, values[place].dtype) for place in moved]
+        difference = torch._foreach_sub([values[place] for place in moved], before)
+        changed = itself.clone()
+        changed[moved] = torch.stack(torch._foreach_norm(difference, 2, torch.float32))
+    return names, torch.stack([changed, itself])
+
+
+def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:
+    """(K,) log of each client's size over that of a client whose every tensor has the median norm.
+
+    The median of a tensor is the lower one of those that have it, so that clients with other tensors can be compared.
+    A tensor that one client alone has harms nobody else and does not count.
+
+    Args:
+        norms: (K, T) norm of each client's tensors, NaN where it has none.
+        chosen: (T,) bool, the tensors to look at.
+
+    Example:
+        >>> relative_sizes(torch.tensor([[1.0, 2.0], [1.0, torch.nan], [8.0, 2.0]]), torch.tensor([True, True])).exp()
+        tensor([1.0000, 1.0000, 3.6878])
+    """
+    has = ~norms.isnan() & chosen
+    has &= has.sum(0) > 1
+    usual = torch.where(has, norms.nanmedian(0).values.nan_to_num(0.0), 0.0).square().sum(1)
+    own = torch.where(has, norms, 0.0).square().sum(1)
+    # where most do not move at all nobody can be compared
+    return torch.where(usual > 0, 0.5 * (own.log() - usual.log()), 0.0)
+
+
+def find_far(norms: Tensor, parameters: Tensor, numbers: Tensor, past: Sequence[tuple[Tensor, Tensor]]) -> Far:
+    """Whose update is far from the others', or from what its own history lets expect.
+
+    Parameters are compared by what they changed by. Statistics of normalisations and an optimizer's moments are
+    squares of what parameters are made of, so the root of their ratio counts.
+
+    Args:
+        norms: (2, K, T) as :func:`norms_of` gives them; NaN where a client has no such tensor, or is not to be looked
+            at.
+        parameters: (T,) bool, which tensors are parameters.
+        numbers: (T,) of values in each tensor.
+        past: (level, change) of earlier exchanges, the newest last.
+    """
+    changed, itself = norms
+    there = ~changed.isnan().all(1)
+    log = torch.maximum(relative_sizes(changed, parameters), 0.5 * relative_sizes(itself, ~parameters))
+    log = torch.where(there, log, torch.nan)
+    middle = log.nanmedian()
+    spread = (1.4826 * (log - middle).abs().nanmedian()).clamp_min(FLOOR).nan_to_num(FLOOR)
+    score = (log - middle) / spread
+    several = there.sum() > 2
+    far = (score > FAR) & several
+    # as many as the others: nobody can tell who is wrong
+    far &= far.sum() * 2 < there.sum()
+    two = (there.sum() == 2) & (log - log.nan_to_num(math.inf).min() > FAR * FLOOR)
+    suspicious = (score > SUSPICIOUS) & several | (two.any() & there)
+    has = ~itself.isnan() & parameters
+    level = torch.where(has, itself, 0.0).square().sum(1).div((has * numbers).sum(1).clamp_min(1)).sqrt().log()
+    level = torch.where(there, level, torch.nan)
+    change = torch.where(has, changed, 0.0).square().sum(1).sqrt().log()
+    change = torch.where(there & (change > -math.inf), change, torch.nan)  # who did not move has no usual step
+    decided = _by_history(level, change, past, pair=there.sum() == 2)
+    # of a pair, one whose history decides clears the other
+    suspicious &= ~((there.sum() == 2) & decided.any())
+    return Far(
+        (log - middle).exp(),
+        suspicious | far | decided,
+        far | decided,
+        torch.where(there, (SUSPICIOUS * spread).exp(), torch.nan),
+        level,
+        change,
+    )
+
+
+def _by_history(level: Tensor, change: Tensor, past: Sequence[tuple[Tensor, Tensor]], *, pair: Tensor) -> Tensor:
+    """Against whom its own history speaks."""
+    before = torch.stack([own for own, _ in past]) if past else torch.full_like(level, torch.nan)[None]
+    # initial values of networks are about 1 or less
+    usual = before.nanmedian(0).values.nan_to_num(0.0).clamp_min(0.0)
+    least = level.nan_to_num(math.inf, posinf=math.inf).min()
+    grown = (level - usual > ABSURD) & (level - least > ALONE)
+    if len(past) < 3:
+        return grown
+    steps = torch.stack([own for _, own in past])
+    jump = change - steps.nanmedian(0).values
+    calm = jump.nan_to_num(-math.inf).sort().values[-2:-1].le(FAR * FLOOR / 2).all()  # the other one's
+    return grown | (pair & calm & (jump > FAR * FLOOR))
+
+
+def clipped(update: Mapping[str, Tensor], given: State, factor: Tensor) -> dict[str, Tensor]:
+    """An update made smaller: given + factor · (what it changed by).
+
+    Args:
+        update: name → tensor.
+        given: name → what the client had been given; 0 for what is missing.
+        factor: scalar, in (0, 1].
+
+    Example:
+        >>> clipped({"w": torch.tensor([9.0])}, {"w": torch.tensor([1.0])}, torch.tensor(0.25))
+        {'w': tensor([3.])}
+    """
+    made = {}
+    for name, value in update.items():
+        if not value.is_floating_point():
+            made[name] = value
+            continue
+        start = given[name].to(value.device, value.dtype) if name in given else torch.zeros_like(value)
+        made[name] = torch.lerp(start, value, factor.to(value.device, value.dtype))
+    return made

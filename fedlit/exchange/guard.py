@@ -1,0 +1,232 @@
+"""The guard: looks at what clients sent before a rule does, so that one client's numbers cannot ruin all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.exchange.far import REMEMBERED, Far, clipped, find_far, norms_of
+from fedlit.exchange.rule import DOWN, Update
+from fedlit.sharing import Sharing, State
+
+__all__ = ["DONE", "Guard", "GuardMode", "Verdict"]
+
+GuardMode = Literal["leave_out", "clip", "watch"]
+DONE = ("left_out", "clipped", "watched")
+"""What is done about a client whose update is far, or about one that is suspicious."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a guard found in a round.
+
+    Attributes:
+        left_out: client → how many times as large as usual its update is, of those that were left out.
+        clipped: the same of those whose update was made smaller.
+        watched: the same of those that are named only.
+        doubt: those of the watched among whom one is wrong, and nobody can tell which.
+        finite: on an accelerator, client → whether its update counts, a boolean there; the rest is then told at the
+            end of the epoch.
+    """
+
+    left_out: Mapping[str, float] = field(default_factory=dict)
+    clipped: Mapping[str, float] = field(default_factory=dict)
+    watched: Mapping[str, float] = field(default_factory=dict)
+    doubt: tuple[str, ...] = ()
+    finite: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_dict(self, client: str | None = None) -> dict[str, Any]:
+        """As plain data; of one client alone, if it is named."""
+        found = {done: dict(getattr(self, done)) for done in DONE}
+        if client is not None:
+            found = {done: {name: size for name, size in own.items() if name == client} for done, own in found.items()}
+        return {**found, "doubt": [name for name in self.doubt if client in (None, name)]}
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Verdict:
+        """The inverse of :meth:`to_dict`."""
+        return cls(*(told[done] for done in DONE), doubt=tuple(told["doubt"]))
+
+
+class Guard:
+    """Compares clients' updates with each other and with their own history (see :mod:`fedlit.exchange.far`).
+
+    It works where the rule is applied, and remembers what each client was given: an update is what a client sends
+    less that. Before the first exchange nothing was given, and parameters themselves are compared.
+
+    Args:
+        mode: ``leave_out`` leaves out of the rule whose update is far from the others', and names who is suspicious;
+            ``clip`` makes such an update smaller; ``watch`` names only, which protects nobody.
+
+    Attributes:
+        given: client → the tensors it received last.
+    """
+
+    def __init__(self, mode: GuardMode = "leave_out") -> None:
+        self.mode: GuardMode = mode
+        self.given: dict[str, State] = {}
+        self._unknown: set[str] = set()
+        self._past: list[tuple[Tensor, Tensor]] = []
+        self._counted: tuple[Tensor, Tensor] | tuple[()] = ()
+
+    def measure(self, updates: Mapping[str, Update], sharing: Sharing) -> dict[str, tuple[list[str], Tensor]]:
+        """Of each client here: names of tensors and (2, T) norms.
+
+        Args:
+            updates: what they sent.
+            sharing: what of each client of the federation is federated.
+        """
+        self._unknown = self._not_given(sharing)
+        found = {}
+        for client, update in updates.items():
+            names, norms = norms_of(update, self._start(update, client))
+            if update.finite is not None:
+                norms = torch.where(update.finite, norms, torch.nan)
+            found[client] = (names, norms)
+        return found
+
+    def _not_given(self, sharing: Sharing) -> set[str]:
+        """Parameters that some client which has them was never given: they are measured against 0 at all clients."""
+        return {
+            name
+            for client, names in sharing.parameters.items()
+            if not (own := self.given.get(client, {})).keys() >= set(names)
+            for name in names
+            if name not in own
+        }
+
+    def judge(self, measured: Mapping[str, tuple[list[str], Tensor]], sharing: Sharing) -> Far:
+        """What was found, over all clients of the federation in the order of their names.
+
+        Args:
+            measured: by client; of all that take part, wherever they are.
+            sharing: what of each client is federated.
+        """
+        places = {
+            name: place for place, name in enumerate(sorted({name for own, _ in measured.values() for name in own}))
+        }
+        rows = {client: row for row, client in enumerate(sorted(sharing.names))}
+        device = next((norms.device for _, norms in measured.values()), torch.device("cpu"))
+        norms = torch.full((2, len(rows), len(places)), torch.nan, device=device)
+        columns: dict[tuple[str, ...], Tensor] = {}
+        for client, (names, own) in measured.items():
+            at = columns.setdefault(
+                tuple(names), torch.tensor([places[name] for name in names], dtype=torch.long, device=device)
+            )
+            norms[:, rows[client]].index_copy_(1, at, own)
+        parameters = {name for own in sharing.parameters.values() for name in own}
+        numbers = [sharing.forms[name][1] if name in sharing.forms else () for name in places]
+        return find_far(
+            norms,
+            torch.tensor([name in parameters for name in places], dtype=torch.bool, device=device),
+            torch.tensor([torch.Size(shape).numel() for shape in numbers], device=device),
+            [(level.to(device), change.to(device)) for level, change in self._past],
+        )
+
+    def act(self, updates: Mapping[str, Update], found: Far, sharing: Sharing) -> tuple[dict[str, Update], Verdict]:
+        """What the rule may see of the clients here, and what is said of all.
+
+        Args:
+            updates: of the clients here, without those that are not finite.
+            found: by :meth:`judge`.
+            sharing: what of each client is federated.
+        """
+        self._remember(found)
+        names = sorted(sharing.names)
+        if any(update.finite is not None for update in updates.values()):
+            return self._on_device(updates, found, names)
+        flags = torch.stack([found.far, found.suspicious]).tolist()
+        if not any(flags[1]):
+            return dict(updates), Verdict()
+        size = dict(zip(names, found.size.tolist(), strict=True))
+        far = {name: size[name] for name, flag in zip(names, flags[0], strict=True) if flag}
+        named = {name: size[name] for name, flag in zip(names, flags[1], strict=True) if flag and name not in far}
+        doubt = tuple(named) if 2 * len(named) >= len(updates) and not far else ()
+        if self.mode == "watch":
+            return dict(updates), Verdict(watched={**named, **far}, doubt=doubt)
+        smaller = {name: value for name, value in far.items() if self.mode == "clip" and math.isfinite(value)}
+        out = {name: value for name, value in far.items() if name not in smaller}
+        kept = {name: update for name, update in updates.items() if name not in out}
+        for name in smaller.keys() & kept.keys():
+            factor = (found.limit / found.size)[names.index(name)]
+            kept[name] = replace(kept[name], state=clipped(kept[name].state, self._start(kept[name], name), factor))
+        return kept, Verdict(out, smaller, named, doubt)
+
+    def _start(self, update: Update, client: str) -> State:
+        """What a client's parameters were measured against."""
+        own = self.given.get(client, {})
+        return {name: own[name] for name in update.parameters if name in own and name not in self._unknown}
+
+    def _on_device(
+        self, updates: Mapping[str, Update], found: Far, names: list[str]
+    ) -> tuple[dict[str, Update], Verdict]:
+        """The same without reading a value: who is left out is a mask, and is counted on the device."""
+        kept, rows = dict(updates), {name: row for row, name in enumerate(names)}
+        far = found.far if self.mode != "watch" else torch.zeros_like(found.far)
+        smaller = far & found.size.isfinite() if self.mode == "clip" else torch.zeros_like(far)
+        counts = torch.stack([far & ~smaller, smaller, found.suspicious & ~far])
+        size = torch.where(found.suspicious, found.size, 0.0)
+        self._counted = (
+            (self._counted[0] + counts.long(), torch.maximum(self._counted[1], size))
+            if self._counted
+            else (counts.long(), size)
+        )
+        for name, update in updates.items():
+            row = rows[name]
+            assert update.finite is not None
+            if self.mode == "clip":
+                made = clipped(update.state, self._start(update, name), (found.limit / found.size)[row])
+                own = {key: torch.where(smaller[row], made[key], value) for key, value in update.state.items()}
+                update = replace(update, state=own)
+            kept[name] = replace(update, finite=update.finite & ~counts[0, row])  # type: ignore[operator]
+        return kept, Verdict(finite={name: own.finite for name, own in kept.items() if own.finite is not None})
+
+    def read(self, sharing: Sharing) -> list[tuple[str, str, int, float]]:
+        """What was counted on the device since it was last read: (client, what was done, how often, largest size)."""
+        if not self._counted:
+            return []
+        counts, sizes = self._counted
+        self._counted = ()
+        table = torch.cat([counts.to(sizes.dtype), sizes[None]]).T.tolist()
+        return [
+            (name, done, int(times), row[-1])
+            for name, row in zip(sorted(sharing.names), table, strict=True)
+            for done, times in zip(DONE, row, strict=False)
+            if times
+        ]
+
+    def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
+        """Remember what clients were given: references, for nobody changes these tensors but those who own them.
+
+        Args:
+            received: by client.
+            sent: places in memory of what clients sent, which they will change.
+        """
+        theirs = set(sent)
+        for client, state in received.items():
+            own = {
+                name: value.clone() if value.data_ptr() in theirs else value
+                for name, value in state.items()
+                if not name.startswith(DOWN)
+            }
+            self.given[client] = {**self.given.get(client, {}), **own}
+
+    def _remember(self, found: Far) -> None:
+        """What a client did when it was not far is its history."""
+        hidden = found.far | found.level.isnan()
+        new = [torch.where(hidden, torch.nan, value) for value in (found.level, found.change)]
+        self._past = [*self._past, (new[0], new[1])][-REMEMBERED:]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        return {"given": dict(self.given), "past": list(self._past)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore."""
+        self.given = {client: dict(own) for client, own in state["given"].items()}
+        self._past = [(level, change) for level, change in state["past"]]

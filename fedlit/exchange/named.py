@@ -1,0 +1,151 @@
+"""Who was left out of exchanges, made smaller or watched: said, counted, and told at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedlit.exchange.guard import DONE, Guard, Verdict
+from fedlit.exchange.members import Members
+from fedlit.sharing import Sharing
+
+__all__ = ["Named", "too_often", "words"]
+
+_log = logging.getLogger(__name__)
+
+OFTEN = 0.5
+"""The share of its exchanges from which on it is said at the end that a client was left out too often."""
+
+_SAID = {
+    "left_out": "was left out: its update is {size} as large as the others'",
+    "clipped": "sent an update {size} as large as the others'; it was made smaller",
+    "watched": "is watched: its update is {size} as large as the others'",
+}
+_ADVICE = "look at its data, its units and its learning rate"
+
+
+class Named:
+    """Counts and says what a guard found.
+
+    Attributes:
+        counts: client → what was done (``left_out``, ``clipped``, ``watched``) → how often.
+        rounds: client → exchanges it took part in.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+        self.rounds: Counter[str] = Counter()
+
+    def take(self, verdict: Verdict, number: int, clients: Iterable[str]) -> dict[str, float]:
+        """Say what was found in an exchange.
+
+        Args:
+            verdict: it.
+            number: exchanges before it.
+            clients: that took part.
+
+        Returns:
+            What to log, by ``<client>/<tag>``.
+        """
+        self.rounds.update(clients)
+        where, records = f"exchange {number + 1}", dict[str, float]()
+        if verdict.doubt:
+            self._doubt(verdict, where)
+        for done in DONE:
+            for client, size in getattr(verdict, done).items():
+                if client not in verdict.doubt:
+                    self._say(client, done, 1, size, where)
+                records |= self._record(client, done, size)
+        return records
+
+    def _record(self, client: str, done: str, size: float) -> dict[str, float]:
+        return {f"{client}/exchange/{done}": float(self.counts[client][done]), f"{client}/exchange/size": size}
+
+    def report(self, members: Members, guard: Guard, sharing: Sharing, number: int) -> tuple[str, ...]:
+        """Say what was found on an accelerator since this was last called; who was left out."""
+        found = guard.read(sharing)
+        for client, done, times, size in found:
+            self._say(client, done, times, size, f"until exchange {number}")
+            members.record(self._record(client, done, size))
+        return tuple(client for client, done, _, _ in found if done == "left_out")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs."""
+        return {"counts": self.counts, "rounds": dict(self.rounds)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore."""
+        self.counts = {client: dict(own) for client, own in state.get("counts", {}).items()}
+        self.rounds = Counter(state.get("rounds", {}))
+
+    def _count(self, client: str, done: str, times: int) -> int:
+        own = self.counts.setdefault(client, dict.fromkeys(DONE, 0))
+        own[done] += times
+        return own[done]
+
+    def _say(self, client: str, done: str, times: int, size: float, where: str) -> None:
+        count = self._count(client, done, times)
+        # the first, and then ever more rarely: exchanges at every step would fill the terminal
+        if not any(count - times < mark <= count for mark in _MARKS):
+            return
+        often = f" ({count} times so far)" if count > 1 else ""
+        said = _SAID[done].format(size=_times(size))
+        _log.warning(f"{where}: client {client!r} {said}{often}; {_ADVICE}")
+
+    def _doubt(self, verdict: Verdict, where: str) -> None:
+        counts = [self._count(name, "watched", 1) for name in verdict.doubt]
+        if not any(count in _MARKS for count in counts):
+            return
+        sizes = ", ".join(f"{name} {_times(verdict.watched[name])}" for name in verdict.doubt)
+        _log.warning(
+            f"{where}: updates differ much ({sizes} the median), and among {len(verdict.doubt)} nobody can tell who is "
+            f"wrong: all take part; look at the data, the units and the learning rate of each"
+        )
+
+
+_MARKS = tuple(10**power for power in range(12))
+
+
+def _times(size: float) -> str:
+    return f"{size:,.1f} times" if size < 1000 else f"{size:.1e} times"
+
+
+def too_often(counts: Mapping[str, Mapping[str, int]], lost: Mapping[str, int], rounds: Mapping[str, int]) -> list[str]:
+    """Clients that were left out of half or more of the exchanges that they took part in.
+
+    Args:
+        counts: as :attr:`Named.counts`.
+        lost: client → how often its state was not finite.
+        rounds: client → exchanges it took part in.
+
+    Example:
+        >>> too_often({"north": {"left_out": 3}}, {"south": 1}, {"north": 4, "south": 4})
+        ['north']
+    """
+    out = {name: counts.get(name, {}).get("left_out", 0) + lost.get(name, 0) for name in {*counts, *lost}}
+    return sorted(name for name, times in out.items() if times and times >= OFTEN * rounds.get(name, times))
+
+
+def words(counts: Mapping[str, Mapping[str, int]], lost: Mapping[str, int], rounds: Mapping[str, int]) -> list[str]:
+    """One line for each client that something was done about, worst first.
+
+    Example:
+        >>> words({"north": {"left_out": 3, "clipped": 0, "watched": 1}}, {}, {"north": 4})
+        ["north: left out of 3 of its 4 exchanges (update far from the others'), watched in 1"]
+    """
+    lines: list[tuple[int, str]] = []
+    for name in sorted({*counts, *lost}):
+        own, gone = counts.get(name, {}), lost.get(name, 0)
+        parts = []
+        if own.get("left_out"):
+            parts.append(
+                f"left out of {own['left_out']} of its {rounds.get(name, 0)} exchanges (update far from the others')"
+            )
+        if gone:
+            parts.append(f"left out of {gone} of its {rounds.get(name, 0)} exchanges (not finite)")
+        parts += [f"{done} in {own[done]}" for done in ("clipped", "watched") if own.get(done)]
+        if parts:
+            lines.append((-own.get("left_out", 0) - gone, f"{name}: {', '.join(parts)}"))
+    return [line for _, line in sorted(lines)]
