@@ -232,8 +232,8 @@ def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: in
     who += [f"far from the others: {', '.join(far)}"] if far else []
     raise RunError(
         f"{where}: expected an update that counts from at least {minimum} clients, found it at {remaining} "
-        f"({'; '.join(who)}); lower the learning rate, clip gradients (model.gradient_clip_val), look at these clients' "
-        "data, or set exchange.minimum"
+        f"({'; '.join(who)}); lower the learning rate, clip gradients (model.gradient_clip_val), look at the data of "
+        "these clients, or set exchange.minimum"
     )
 
 

@@ -322,19 +322,13 @@ class Exchange(Callback):
                     optimizer.state.clear()
         self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}")
         took = self.sharing.names if members.cohort is None else members.cohort
-        members.record(
-            {
-                key: value
-                for key, value in self.named.take(outcome.verdict, self.rounds, took).items()
-                if _is_of(key, members)
-            }
-        )
+        named = self.named.take(outcome.verdict, self.rounds, took)
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering
         seconds = time.perf_counter() - begun
         self.seconds += seconds
-        here = {name: value for name, value in outcome.records.items() if _is_of(name, members)}
+        here = {name: value for name, value in {**outcome.records, **named}.items() if _is_of(name, members)}
         members.record({**here, "exchange/seconds": seconds})
 
     def _take_over(

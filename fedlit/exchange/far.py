@@ -96,7 +96,7 @@ def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:
     usual = torch.where(has, norms.nanmedian(0).values.nan_to_num(0.0), 0.0).square().sum(1)
     own = torch.where(has, norms, 0.0).square().sum(1)
     # where most do not move at all nobody can be compared
-    return torch.where(usual > 0, 0.5 * (own.log() - usual.log()), 0.0)
+    return torch.where(usual > 0, 0.5 * (own.log() - usual.log()), torch.nan)
 
 
 def find_far(norms: Tensor, parameters: Tensor, numbers: Tensor, past: Sequence[tuple[Tensor, Tensor]]) -> Far:
@@ -114,18 +114,20 @@ def find_far(norms: Tensor, parameters: Tensor, numbers: Tensor, past: Sequence[
     """
     changed, itself = norms
     there = ~changed.isnan().all(1)
-    log = torch.maximum(relative_sizes(changed, parameters), 0.5 * relative_sizes(itself, ~parameters))
-    log = torch.where(there, log, torch.nan)
-    middle = log.nanmedian()
-    spread = (1.4826 * (log - middle).abs().nanmedian()).clamp_min(FLOOR).nan_to_num(FLOOR)
-    score = (log - middle) / spread
+    logs = torch.stack([relative_sizes(changed, parameters), 0.5 * relative_sizes(itself, ~parameters)])
+    logs = torch.where(there, logs, torch.nan)
+    away = logs - logs.nanmedian(1, keepdim=True).values
+    spread = (1.4826 * away.abs().nanmedian(1, keepdim=True).values).nan_to_num(0.0).clamp_min(FLOOR)
+    score, kind = (away / spread).nan_to_num(-math.inf, posinf=math.inf).max(0)
+    away, spread = away.gather(0, kind[None])[0].nan_to_num(0.0, posinf=math.inf), spread[kind, 0]
     several = there.sum() > 2
     far = (score > FAR) & several
     # as many as the others: nobody can tell who is wrong
     far &= far.sum() * 2 < there.sum()
-    two = (there.sum() == 2) & (log - log.nan_to_num(math.inf).min() > FAR * FLOOR)
+    two = (there.sum() == 2) & (away > FAR * FLOOR)  # the lower median of two is the smaller
     suspicious = (score > SUSPICIOUS) & several | (two.any() & there)
     has = ~itself.isnan() & parameters
+    has &= has.sum(0) > 1
     level = torch.where(has, itself, 0.0).square().sum(1).div((has * numbers).sum(1).clamp_min(1)).sqrt().log()
     level = torch.where(there, level, torch.nan)
     change = torch.where(has, changed, 0.0).square().sum(1).sqrt().log()
@@ -134,7 +136,7 @@ def find_far(norms: Tensor, parameters: Tensor, numbers: Tensor, past: Sequence[
     # of a pair, one whose history decides clears the other
     suspicious &= ~((there.sum() == 2) & decided.any())
     return Far(
-        (log - middle).exp(),
+        torch.where(there, away, torch.nan).exp(),
         suspicious | far | decided,
         far | decided,
         torch.where(there, (SUSPICIOUS * spread).exp(), torch.nan),
