@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; the process's own if None.
 
     Returns:
-        Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run.
+        Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run, 3 for a run that came to
+        its end without a client.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     _wrap_warnings()

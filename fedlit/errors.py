@@ -1,7 +1,8 @@
 """What fedlit raises when a person can do something about it.
 
 Every message says what was expected, what was found and what to do. The command line prints the message alone and
-ends with the class's ``exit_status``: 2 for what is refused before training, 1 for a run that failed.
+ends with the class's ``exit_status``: 2 for what is refused before training, 1 for a run that failed, 3 for one that
+came to its end without a client.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["ConfigError", "DataError", "FedlitError", "RunError", "closest", "did_you_mean", "told_as"]
+__all__ = ["ConfigError", "DataError", "FedlitError", "LeftOutError", "RunError", "closest", "did_you_mean", "told_as"]
 
 
 class FedlitError(Exception):
@@ -31,6 +32,12 @@ class DataError(ConfigError):
 
 class RunError(FedlitError):
     """A run that started had to stop."""
+
+
+class LeftOutError(FedlitError):
+    """A run came to its end, and a client was left out of half or more of its exchanges."""
+
+    exit_status = 3
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -156,6 +156,13 @@ class Exchange(Callback):
         """
         return self.named.counts
 
+    @property
+    def found(self) -> dict[str, dict[str, int]]:
+        """What was done about clients, with the exchanges that each took part in (see
+        :data:`~fedlit.exchange.named.Found`).
+        """
+        return self.named.found(self._lost.counts)
+
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
         return self.on and due(self.every, step, last, epoch)

@@ -50,7 +50,8 @@ class Verdict:
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Verdict:
         """The inverse of :meth:`to_dict`."""
-        return cls(*(told[done] for done in DONE), doubt=tuple(told["doubt"]))
+        left_out, clipped, watched = (told[done] for done in DONE)
+        return cls(left_out, clipped, watched, tuple(told["doubt"]))
 
 
 class Guard:

@@ -11,9 +11,13 @@ from fedlit.exchange.guard import DONE, Guard, Verdict
 from fedlit.exchange.members import Members
 from fedlit.sharing import Sharing
 
-__all__ = ["Named", "too_often", "words"]
+__all__ = ["Found", "Named", "found_in", "too_often", "words"]
 
 _log = logging.getLogger(__name__)
+
+Found = Mapping[str, Mapping[str, int]]
+"""Client → ``exchanges`` that it took part in, and in how many of them it was ``left_out``, ``clipped``, ``watched`` or
+``not_finite``."""
 
 OFTEN = 0.5
 """The share of its exchanges from which on it is said at the end that a client was left out too often."""
@@ -71,6 +75,21 @@ class Named:
             members.record(self._record(client, done, size))
         return tuple(client for client, done, _, _ in found if done == "left_out")
 
+    def found(self, lost: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """All that was done about clients, by client; those without are left out.
+
+        Args:
+            lost: client → how often its state was not finite.
+        """
+        return {
+            name: {
+                "exchanges": self.rounds[name],
+                **{done: times for done, times in self.counts.get(name, {}).items() if times},
+                **({"not_finite": lost[name]} if name in lost else {}),
+            }
+            for name in sorted({*self.counts, *lost})
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
         return {"counts": self.counts, "rounds": dict(self.rounds)}
@@ -112,40 +131,39 @@ def _times(size: float) -> str:
     return f"{size:,.1f} times" if size < 1000 else f"{size:.1e} times"
 
 
-def too_often(counts: Mapping[str, Mapping[str, int]], lost: Mapping[str, int], rounds: Mapping[str, int]) -> list[str]:
+def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """What an exchange's state in a checkpoint tells of clients; nothing where there was none."""
+    named = Named()
+    named.load_state_dict(state.get("named", {}))
+    return named.found(state.get("not_finite", {}))
+
+
+def too_often(found: Found) -> list[str]:
     """Clients that were left out of half or more of the exchanges that they took part in.
 
-    Args:
-        counts: as :attr:`Named.counts`.
-        lost: client → how often its state was not finite.
-        rounds: client → exchanges it took part in.
-
     Example:
-        >>> too_often({"north": {"left_out": 3}}, {"south": 1}, {"north": 4, "south": 4})
+        >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: counts.get(name, {}).get("left_out", 0) + lost.get(name, 0) for name in {*counts, *lost}}
-    return sorted(name for name, times in out.items() if times and times >= OFTEN * rounds.get(name, times))
+    out = {name: own.get("left_out", 0) + own.get("not_finite", 0) for name, own in found.items()}
+    return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
 
 
-def words(counts: Mapping[str, Mapping[str, int]], lost: Mapping[str, int], rounds: Mapping[str, int]) -> list[str]:
+def words(found: Found) -> list[str]:
     """One line for each client that something was done about, worst first.
 
     Example:
-        >>> words({"north": {"left_out": 3, "clipped": 0, "watched": 1}}, {}, {"north": 4})
-        ["north: left out of 3 of its 4 exchanges (update far from the others'), watched in 1"]
+        >>> words({"north": {"exchanges": 4, "left_out": 3, "watched": 1}})
+        ["north: left out of 3 of its 4 exchanges (its updates were far from the others'), watched in 1"]
     """
     lines: list[tuple[int, str]] = []
-    for name in sorted({*counts, *lost}):
-        own, gone = counts.get(name, {}), lost.get(name, 0)
-        parts = []
-        if own.get("left_out"):
-            parts.append(
-                f"left out of {own['left_out']} of its {rounds.get(name, 0)} exchanges (update far from the others')"
-            )
-        if gone:
-            parts.append(f"left out of {gone} of its {rounds.get(name, 0)} exchanges (not finite)")
-        parts += [f"{done} in {own[done]}" for done in ("clipped", "watched") if own.get(done)]
-        if parts:
-            lines.append((-own.get("left_out", 0) - gone, f"{name}: {', '.join(parts)}"))
+    for name, own in sorted(found.items()):
+        of = f"of its {own.get('exchanges', 0)} exchanges"
+        gone = {
+            f"left out of {own[key]} {of} ({why})": own[key]
+            for key, why in (("left_out", "its updates were far from the others'"), ("not_finite", "not finite"))
+            if own.get(key)
+        }
+        parts = [*gone, *(f"{done} in {own[done]}" for done in ("clipped", "watched") if own.get(done))]
+        lines.append((-sum(gone.values()), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

@@ -301,12 +301,10 @@ def _verdict(told: Any, site: str) -> Verdict:
         return Verdict()
     found = {done: told.get(done) for done in DONE}
     sizes = {
-        done: {site: float(own[site])}
+        done: {site: float(own[site])} if isinstance(own, dict) and isinstance(own.get(site), int | float) else {}
         for done, own in found.items()
-        if isinstance(own, dict) and isinstance(own.get(site), int | float)
     }
-    doubt = (site,) if site in sizes.get("watched", {}) and site in (told.get("doubt") or ()) else ()
-    return Verdict(**sizes, doubt=doubt)
+    return Verdict.from_dict({**sizes, "doubt": [site] if sizes["watched"] and told.get("doubt") else []})
 
 
 def _odd(error: Exception) -> RunError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy, deepcopy
+from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.named import found_in
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.run.alike import check_alike
 from fedlit.run.card import card
@@ -318,7 +320,7 @@ class Run(Shown):
                         f"its weights are scored now{best}"
                     )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
-        return self.loop.results["validation"]
+        return replace(self.loop.results["validation"], guarded=self.exchange.found)
 
     def _go_on(self) -> str:
         return GO_ON[self.last_checkpoint is not None]
@@ -360,7 +362,7 @@ class Run(Shown):
         """
         from fedlit.run.predictions import write_predictions
 
-        checkpoint = self._find(ckpt_path, quiet, "predict")
+        checkpoint, _ = self._find(ckpt_path, quiet, "predict")
         self.trainer = self._trainer([], log=False)
         assert self.folder is not None
         known = self.folder / "predictions" / self.data.predict
@@ -386,12 +388,13 @@ class Run(Shown):
         return scorer_of(self.loop, self.data, checkpoint, name, precision)
 
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
-        checkpoint = self._find(ckpt_path, quiet, split)
+        checkpoint, header = self._find(ckpt_path, quiet, split)
+        found = found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
         self.trainer = self._trainer([Board(None, self.settings)] if split == "test" else [], log=split == "test")
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
-        results = self.loop.results[split]
+        results = replace(self.loop.results[split], guarded=found)
         assert self.folder is not None
         known = (self.folder / f"{split}.csv").exists()
         if self.group.rank:
@@ -464,8 +467,11 @@ class Run(Shown):
                     f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
                 ) from error
 
-    def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> Path:
-        """The checkpoint to load; sets the folder to write to, and the encoders that the run was trained with."""
+    def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
+        """The checkpoint to load, and what it says of itself.
+
+        Sets the folder to write to, and the encoders that the run was trained with.
+        """
         if self.trainer_options.get("fast_dev_run"):
             raise ConfigError(
                 "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
@@ -473,11 +479,12 @@ class Run(Shown):
         check_accelerator(self.trainer_options.get("accelerator"))
         check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
-        use_encoders(self.data, read_checkpoint(checkpoint, resumable=False))
+        header = read_checkpoint(checkpoint, resumable=False)
+        use_encoders(self.data, header)
         self.folder = self._one_folder(folder)
         if not quiet:
             say(used(checkpoint))
-        return checkpoint
+        return checkpoint, header
 
 
 def _everywhere() -> Transport:

@@ -205,6 +205,7 @@ def _scored(
     details = {
         "seconds": training_seconds(curves),
         "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
+        **({"guarded": exchange.found} if exchange.found else {}),
         "resumed": resumed,
         "train_rows": train_rows,
     }

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from fedlit.exchange import named
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
@@ -16,8 +17,8 @@ from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, in_percent
 
 __all__ = [
-    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "external_notes", "one_class_notes", "paper_notes",
-    "provenance", "words",
+    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "external_notes", "guard_notes", "one_class_notes",
+    "paper_notes", "provenance", "words",
 ]  # fmt: skip
 
 _MOST_NOTES = 12
@@ -188,6 +189,18 @@ def external_notes(study: Study, collected: Collected, seeds: Sequence[int]) -> 
         if there and clients != collected.clients:
             notes.append(f"{name} has predictions of {', '.join(clients)} only: it is no bar for the other clients")
     return notes
+
+
+def guard_notes(study: Study, collected: Collected) -> list[str]:
+    """Clients that were left out of exchanges, made smaller or watched."""
+    if "guarded" not in collected.records:
+        return []
+    known = collected.records[collected.records["guarded"].notna()]
+    return [
+        f"{study.labels.get(row['method'], row['method'])}, seed {row['seed']}: {line}"
+        for row in known.to_dict("records")
+        for line in named.words(row["guarded"])
+    ]
 
 
 def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:

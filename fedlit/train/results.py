@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.table import Split
+from fedlit.exchange.named import Found, words
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
@@ -35,6 +36,7 @@ class Results(Shown):
         unseen: client → rows whose label no training row of the client has, where there are any.
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
+        guarded: clients that were left out of exchanges, made smaller or watched, and how often.
     """
 
     split: Split
@@ -45,6 +47,7 @@ class Results(Shown):
     unseen: dict[str, int]
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
+    guarded: Found = field(default_factory=dict, kw_only=True)
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -84,6 +87,7 @@ class Results(Shown):
             "split": self.split,
             "clients": clients,
             "unseen": self.unseen,
+            **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
@@ -103,6 +107,7 @@ class Results(Shown):
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]
+        notes = [*(f"Note: {line}" for line in words(self.guarded)), *notes]
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]

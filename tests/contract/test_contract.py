@@ -195,7 +195,7 @@ def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path
 def test_8_the_run_fails_when_too_few_clients_remain(tmp_path: Path) -> None:
     run = make_run(tmp_path, client=Explodes, exchange={"federated": ["core"], "minimum": 3})
     with pytest.raises(
-        RunError, match=r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"
+        RunError, match=r"expected an update that counts from at least 3 clients, found it at 2 \(not finite: birch\)"
     ):
         run.fit(quiet=True)
 

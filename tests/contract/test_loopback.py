@@ -136,7 +136,7 @@ def test_8_a_site_that_is_not_finite_is_left_out_named_everywhere_and_comes_back
 
 def test_8_all_sites_end_with_the_same_message_when_too_few_remain(tmp_path: Path) -> None:
     options = plain("local", client=Explodes, exchange={"federated": ["core"], "minimum": 3})
-    message = r"expected a finite state from at least 3 clients, found it at 2 \(not finite: birch\)"
+    message = r"expected an update that counts from at least 3 clients, found it at 2 \(not finite: birch\)"
     with pytest.raises(RunError, match=message):
         over_loopback(tmp_path, **options)
 
