@@ -14,9 +14,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from federations import ALIKE, ASKING, CLUSTERED, FEDERATED, METHODS, dry
+from federations import ALIKE, ASKING, CLUSTERED, FAULTY, FEDERATED, METHODS, dry
 
-ALL = {**METHODS, **CLUSTERED, **ASKING}
+ALL = {**METHODS, **CLUSTERED, **ASKING, **FAULTY}
 # threads run networks without dropout only; stacks need clients that are alike
 ENGINES = ("plain", "threads", "stacked")
 PACES: dict[str, dict[str, Any]] = {

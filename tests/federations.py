@@ -6,6 +6,7 @@ import inspect
 import math
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,31 @@ def make_run(
     return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
 
 
+class Faulty(FederatedClient):
+    """Sends other numbers than it learnt, if it is the guilty one: ten times its state with the other sign, thirty
+    times its update, or a number in all places.
+    """
+
+    guilty, fault = "cedar", "state"
+    before: Any = MappingProxyType({})
+
+    def on_send(self, steps: int) -> None:
+        if self.spec.name != self.guilty:
+            return
+        with torch.no_grad():
+            for name, tensor in self.federated.items():
+                before = self.before.get(name, torch.zeros_like(tensor))
+                if self.fault == "state":
+                    tensor.mul_(-10)
+                elif self.fault == "update":
+                    tensor.copy_(before - 30 * (tensor - before))
+                else:
+                    tensor.fill_(float(self.fault))
+
+    def on_receive(self, received: Any) -> None:
+        self.before = {name: value.clone() for name, value in received.items()}
+
+
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 METHODS: dict[str, dict[str, Any]] = {
@@ -251,6 +277,15 @@ ASKING: dict[str, dict[str, Any]] = {
         "loop": {"client": PooledLogistic},
         "data": {"scaling": "pooled"},
         "exchange": {"federated": ["prior"], "rule": Newton},
+    },
+}
+# whom the guard leaves out
+FAULTY: dict[str, dict[str, Any]] = {
+    "one is far from the others": {"client": Faulty, "exchange": {"federated": ["core"], "every": {"steps": 3}}},
+    "one is far, and made smaller": {
+        "client": Faulty,
+        "exchange": {"federated": ["*"], "guard": "clip", "rate": 0.5, "rule": FedAvgM},
+        "align": "both",
     },
 }
 FEDERATED = [name for name, method in METHODS.items() if "federated" in method.get("exchange", {})]

@@ -49,7 +49,7 @@ def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
         "scores": {name: repr(own) for name, own in results.scores.items()},
         "summary": repr(results.summary),
         "history": history(run)[-last:],
-        "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite],
+        "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.found],
         "plan": plan,
         "rows": dict(results.rows),
     }

@@ -21,7 +21,8 @@ def hub_of(run: Run) -> Hub:
     """Of a federation like this run's."""
     training = run.loop.federation.training
     make = partial(build_client, training.client)
-    return Hub(run.exchange.rule, run.seed, run.exchange.minimum, lambda spec, seed: make(spec, seed))
+    exchange = run.exchange
+    return Hub(exchange.rule, run.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard)
 
 
 def over_loopback(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import PACES, Case, cases, uncovered
-from federations import Explodes, FederatedClient, SmallNet, StopAfter, different, make_run, weights
+from contracts import ALL, PACES, Case, cases, uncovered
+from federations import FAULTY, Explodes, FederatedClient, SmallNet, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
@@ -252,3 +252,20 @@ def test_11_aggregation_sums_in_name_order() -> None:
     shuffled = {name: updates[name] for name in ("c", "a", "b")}
     assert torch.equal(Mean()(Round(0, 0, shuffled, receivers))["a"]["w"], expected)
     assert expected.item() == 0.0
+
+
+HONEST = [name for name in ALL if "federated" in ALL[name].get("exchange", {}) and name not in FAULTY]
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.full] if place % 4 else []) for place, name in enumerate(HONEST)]
+)
+def test_13_a_guard_changes_no_bit_of_an_honest_federation(method: str, tmp_path: Path) -> None:
+    ends = []
+    for guard in ("leave_out", False):
+        own = ALL[method]
+        run = make_run(tmp_path / str(guard), **{**own, "exchange": {**own["exchange"], "guard": guard}})
+        run.fit(quiet=True)
+        assert run.exchange.guarded == {}
+        ends.append(weights(run))
+    assert different(*ends) == []

@@ -42,7 +42,7 @@ def same(whole: fedlit.Run, sites: dict[str, fedlit.Run]) -> None:
         own = run.loop.results["validation"]
         assert repr(own.scores) == repr({name: results.scores[name]}) and repr(own.summary) == repr(results.summary)
         assert history(run) == history(whole, name)
-        for counted in ("rounds", "bytes", "not_finite"):
+        for counted in ("rounds", "bytes", "found"):
             assert getattr(run.exchange, counted) == getattr(whole.exchange, counted), counted
         assert run.exchange.sent[name] == whole.exchange.sent[name]
         assert run.loop.kernels == whole.loop.kernels

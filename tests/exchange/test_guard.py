@@ -6,12 +6,11 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
-from federations import different, make_run, weights
+from federations import Faulty, different, make_run, weights
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
@@ -107,32 +106,8 @@ def test_clipping_keeps_the_direction_and_gives_the_size() -> None:
 # ------------------------------------------------------------------ federations
 
 
-class Bad(FederatedClient):
-    """Sends other numbers than it learnt, if it is the guilty one."""
-
-    guilty, fault = "cedar", "fine"
-
-    def on_send(self, steps: int) -> None:
-        if self.spec.name != self.guilty or self.fault == "fine":
-            return
-        with torch.no_grad():
-            for name, tensor in self.federated.items():
-                before = self.before.get(name, torch.zeros_like(tensor))
-                if self.fault == "state":
-                    tensor.mul_(-10)
-                elif self.fault == "update":
-                    tensor.copy_(before - 30 * (tensor - before))
-                else:
-                    tensor.fill_(float(self.fault))
-
-    before: Any = MappingProxyType({})
-
-    def on_receive(self, received: Any) -> None:
-        self.before = {name: value.clone() for name, value in received.items()}
-
-
 def bad(fault: str) -> type[FederatedClient]:
-    return type(f"Bad_{fault}", (Bad,), {"fault": fault})
+    return type(f"Faulty_{fault}", (Faulty,), {"fault": fault})
 
 
 RULES = {"mean": Mean, "rows": partial(Mean, "rows"), "momentum": FedAvgM, "ifca": partial(IFCA, 2)}

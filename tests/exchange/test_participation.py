@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import covering
-from federations import alike, different, make_run, weights
+from federations import Faulty, alike, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -193,6 +193,17 @@ def test_masks_on_the_device_give_the_bits_of_flags_on_the_host(
     assert host.exchange.not_finite == device.exchange.not_finite == {"site2": 1}
     assert different(weights(host), weights(device)) == []
     assert any("until exchange" in message and "'site2'" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("guard", ["leave_out", "clip", "watch"])
+def test_what_the_guard_does_on_the_device_has_the_bits_of_the_host(guard: str, tmp_path: Path) -> None:
+    exchange = {"federated": ["core"], "guard": guard, "every": {"steps": 3}}
+    host = make_run(tmp_path / "host", client=Faulty, exchange=exchange)
+    host.fit(quiet=True)
+    device = make_run(tmp_path / "device", client=Faulty, exchange=Deferred(**exchange))
+    device.fit(quiet=True)
+    assert host.exchange.guarded == device.exchange.guarded and set(host.exchange.guarded) == {"cedar"}
+    assert different(weights(host), weights(device)) == []
 
 
 class Waits(TorchDispatchMode):

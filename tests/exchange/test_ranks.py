@@ -24,6 +24,8 @@ FEW = [
     "averages, then fine-tuned",
     "chfl",
     "ifca",
+    "one is far from the others",
+    "one is far, and made smaller",
     "forest",
     "pooled logistic",
     *ranks.MORE,
