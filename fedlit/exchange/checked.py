@@ -74,8 +74,8 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
     if missing and not begin:
         return f"expected an entry for each client, found none for {missing[0]!r} ({{}} if it receives nothing)"
     known = dict(forms)
-    for update in round.updates.values():
-        known |= {name: form_of(value) for name, value in update.state.items() if name not in forms}
+    for update in round.updates.values():  # as they were sent: networks may have been converted since the plan
+        known |= {name: form_of(value) for name, value in update.state.items()}
     seen: dict[tuple[int, str], Tensor] = {}
     for client, state in received.items():
         names = set(round.receivers[client])

@@ -53,7 +53,7 @@ class Named:
         Returns:
             What to log, by ``<client>/<tag>``.
         """
-        self.rounds.update(clients)
+        self.rounds.update(list(clients))  # of a mapping it would add the values
         where, records = f"exchange {number + 1}", dict[str, float]()
         if verdict.doubt:
             self._doubt(verdict, where)
