@@ -99,10 +99,10 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
             seen[id(value), name] = value
     if masked and any(update.finite is not None for update in round.updates.values()):
         return ""  # on an accelerator nothing is read back; who is not finite is reported at the end of the epoch
-    return _not_finite(received, list(seen.values()))
+    return _not_finite(round, received, list(seen.values()))
 
 
-def _not_finite(received: Mapping[str, State], distinct: list[Tensor]) -> str:
+def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tensor]) -> str:
     """Where a value is not finite. Clients share tensors: each is looked at once."""
     numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     # the largest magnitude is finite exactly if all values are
@@ -114,7 +114,18 @@ def _not_finite(received: Mapping[str, State], distinct: list[Tensor]) -> str:
         for name, value in state.items()
         if not bool(torch.isfinite(value).all())
     )
-    return f"client {client!r}: {name}: expected finite numbers, found some that are not (all updates were finite)"
+    whose = f"all updates were finite; {_most(round)}" if round.updates else "nobody sent anything"
+    return f"client {client!r}: {name}: expected finite numbers, found some that are not ({whose})"
+
+
+def _most(round: Round) -> str:
+    """Who sent the largest number: where finite numbers make one that is not, it is at fault rather than the rule."""
+    size = {}
+    for client, update in round.updates.items():
+        values = [value for value in update.state.values() if value.is_floating_point() and value.numel()]
+        size[client] = max((float(value.detach().abs().max()) for value in values), default=0.0)
+    client = max(size, key=lambda name: size[name])
+    return f"the largest number, {size[client]:.3g}, is from client {client!r}: exchange.guard: leave_out would mind it"
 
 
 def _largest(tensors: list[Tensor]) -> tuple[Tensor, ...]:

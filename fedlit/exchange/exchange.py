@@ -242,7 +242,7 @@ class Exchange(Callback):
         """Report what an accelerator has counted."""
         members = self._members(pl_module)
         far = () if self.guard is None else self.named.report(members, self.guard, self.sharing, self.rounds)
-        self._lost.report(members, self.minimum, far, f"until exchange {self.rounds}")
+        self._lost.report(members, self.minimum, far, f"until exchange {self.rounds}", self.named.before())
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Give every client its own memory again."""
@@ -310,7 +310,10 @@ class Exchange(Callback):
         if self.deferred(members):
             masks = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
             collected = {name: replace(update, finite=masks[name]) for name, update in collected.items()}
-        outcome = self._round(members, self.rounds, collected, measure=measure)
+        try:
+            outcome = self._round(members, self.rounds, collected, measure=measure)
+        except RunError as error:
+            raise RunError(f"{error}{self.named.before()}") from error
         usable = outcome.verdict.finite or masks
         if masks:
             self._lost.count(masks, usable)
@@ -327,7 +330,7 @@ class Exchange(Callback):
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
-        self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}")
+        self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}", self.named.before(outcome.lost))
         took = self.sharing.names if members.cohort is None else members.cohort
         named = self.named.take(outcome.verdict, self.rounds, took)
         self.rounds += 1

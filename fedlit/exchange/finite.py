@@ -32,13 +32,15 @@ class NotFinite:
         self._of = 0
         self._initial: dict[str, dict[str, Tensor]] = {}
 
-    def name(self, members: Members, lost: Iterable[str], where: str, times: int = 1) -> None:
-        """Say who was lost."""
+    def name(self, members: Members, lost: Iterable[str], where: str, before: str = "", times: int = 1) -> None:
+        """Say who was lost, and who may be at fault for it."""
         for client in lost:
             self.counts[client] = self.counts.get(client, 0) + times
             if client in members.clients:
                 members.record({f"{client}/exchange/not_finite": float(self.counts[client])})
-            _log.warning(f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate")
+            _log.warning(
+                f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate{before}"
+            )
 
     def count(self, finite: Mapping[str, Tensor], usable: Mapping[str, Tensor]) -> None:
         """Count on the device: whether each client is finite, and whether its update counts, booleans there."""
@@ -48,7 +50,7 @@ class NotFinite:
         remaining, self._of = torch.stack(list(usable.values())).sum(), len(usable)
         self._fewest = remaining if self._fewest is None else torch.minimum(self._fewest, remaining)
 
-    def report(self, members: Members, minimum: Minimum, far: Sequence[str], where: str) -> None:
+    def report(self, members: Members, minimum: Minimum, far: Sequence[str], where: str, before: str = "") -> None:
         """Read what was counted on the device, in one transfer; ``far`` were left out by the guard."""
         if self._fewest is None:
             return
@@ -56,7 +58,7 @@ class NotFinite:
         lost = {name: count for name, count in zip(self._on_device, counts, strict=True) if count}
         self._on_device, self._fewest = {}, None
         for name, count in lost.items():
-            self.name(members, [name], where, count)
+            self.name(members, [name], where, before, count)
         require(fewest, list(lost), far, least(minimum, self._of), where)
 
     def repair(self, members: Members, client: FederatedClient, finite: Tensor) -> None:

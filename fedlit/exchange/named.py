@@ -75,6 +75,15 @@ class Named:
             members.record(self._record(client, done, size))
         return tuple(client for client, done, _, _ in found if done == "left_out")
 
+    def before(self, lost: Iterable[str] = ()) -> str:
+        """Whom the guard named earlier, to be put behind a message that others than these may be the victims of.
+
+        Args:
+            lost: whom the message is about.
+        """
+        guilty = [name for name, own in self.counts.items() if name not in lost and (own["watched"] or own["clipped"])]
+        return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
+
     def found(self, lost: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """All that was done about clients, by client; those without are left out.
 

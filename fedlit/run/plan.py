@@ -11,6 +11,7 @@ from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
 
 if TYPE_CHECKING:
+    from fedlit.exchange.exchange import Exchange
     from fedlit.sharing import Sharing
     from fedlit.train.federation import Federation
 
@@ -98,6 +99,7 @@ class Plan(Shown):
             f"{exchange['optimizer_state']}."
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
             + (f" The rule sends each client {exchange['sends']}." if exchange.get("sends") else "")
+            + _guard_words(exchange["guard"], len(self.clients) if exchange["patterns"] else 0)
         )
 
     def _told(self) -> list[str]:
@@ -126,6 +128,35 @@ class Plan(Shown):
         federated = "".join(f"\n* `{name}`" for name in self.exchange["federated"])
         sentences = "\n\n".join([*self._told(), self._sentence()])
         return "\n".join(lines) + f"\n\n{sentences}\n{federated}"
+
+
+_GUARDS = {
+    "leave_out": "A client whose update is far from the others' is left out, and named.",
+    "clip": "An update that is far from the others' is made smaller, and its client named.",
+    "watch": "A client whose update is far from the others' is named.",
+}
+
+
+def _guard_words(mode: str, clients: int) -> str:
+    if clients < 2 or mode not in _GUARDS:
+        return ""
+    pair = " Between two, both are named unless the history of one speaks against it." if clients == 2 else ""
+    return f" {_GUARDS[mode]}{pair}"
+
+
+def _unguarded(exchange: Exchange, clients: int) -> list[str]:
+    """Where one client's numbers can ruin all."""
+    if not exchange.on or clients < 2:
+        return []
+    if not exchange.federated:
+        return [
+            "the guard looks at tensors, and here are none: what clients answer to the rule's questions is believed"
+        ]
+    if exchange.guard is None:
+        return ["exchange.guard is off: one client's numbers can ruin all; leave_out would protect the others"]
+    if exchange.guard.mode == "watch":
+        return ["exchange.guard: watch names clients and protects nobody; leave_out would"]
+    return []
 
 
 def make_plan(federation: Federation) -> Plan:
@@ -170,9 +201,11 @@ def make_plan(federation: Federation) -> Plan:
             "optimizer_state": exchange.optimizer_state,
             "participation": exchange.participation,
             "minimum": exchange.minimum,
+            "guard": exchange.guard.mode if exchange.guard is not None else "off",
         },
         (
             *_heads_of_different_classes(facts, sharing),
+            *_unguarded(exchange, len(described)),
             *federation.personal.told,
             *_inputs_that_differ(federation, facts),
             *_targets_of_other_names(federation, facts, sharing),
