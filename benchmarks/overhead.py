@@ -19,6 +19,7 @@ from typing import Any
 
 import fedlit
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.guard import Guard
 from fedlit.train.callbacks import Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.loop import FederatedLoop
@@ -54,6 +55,8 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
     stream = os.fdopen(terminal, "w")
     timed(FederatedLoop, "step_client", "client steps")
     timed(Exchange, "exchange", "exchange")
+    for method in ("measure", "judge", "act", "note"):
+        timed(Guard, method, "guard")
     timed(Evaluations, "_evaluate", "validation: forward")
     timed(Scoring, "results", "validation: scores")
     timed(FederatedLoop, "_log", "logging")

@@ -21,47 +21,47 @@ from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.keys import advert, fingerprint, mask_key
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Privacy
-from fedlit.privacy.site import Guard
+from fedlit.privacy.site import Shield
 from fedlit.run.run import Run
 
 SITES = ("ash", "birch", "cedar", "dune")
 SHAPES.setdefault("dune", (5, 3, 80))
 
 
-class Guarded(Loopback):
-    """A site that sends what its guard lets through."""
+class Shielded(Loopback):
+    """A site that sends what its shield lets through."""
 
-    def __init__(self, channel: Channel, guard: Guard) -> None:
-        super().__init__(channel, guard.rule)
-        self.guard, self._met = guard, False
+    def __init__(self, channel: Channel, shield: Shield) -> None:
+        super().__init__(channel, shield.rule)
+        self.shield, self._met = shield, False
 
     def exchange(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        site = self.guard.site
+        site = self.shield.site
         if not self._met:
             sharing = aggregation.sharing
-            refuse(self.guard.privacy, self.rule, sharing, len(sharing.names))
+            refuse(self.shield.privacy, self.rule, sharing, len(sharing.names))
             blueprint = aggregation._model(site)
             start = blueprint.fresh(None)
-            self.guard.meet(self.share("privacy", {site: self.guard.offer()}), sharing, start)
+            self.shield.meet(self.share("privacy", {site: self.shield.offer()}), sharing, start)
             self._met = True
         sent = {}
         for name, update in updates.items():
-            sent[name] = {"unfit": self.guard.unfit(number, update)}
+            sent[name] = {"unfit": self.shield.unfit(number, update)}
             if not sent[name]["unfit"]:
-                own = self.guard.send(number, update)
+                own = self.shield.send(number, update)
                 sent[name] |= {"state": own.state, "steps": own.steps}
         heard = self._ask({"exchange": number, "measure": False, "updates": sent})
-        while "guard" in heard or "ask" in heard:
-            if "guard" in heard:
-                heard = self._ask(self.guard.answer(number, heard["guard"], partial(answer, site)))
+        while "shield" in heard or "ask" in heard:
+            if "shield" in heard:
+                heard = self._ask(self.shield.answer(number, heard["shield"], partial(answer, site)))
                 continue
             asked = question_from(heard["ask"][site])
-            self.guard.refuse_single(asked)
+            self.shield.refuse_single(asked)
             heard = self._ask({"answers": {site: answer(site, asked)}})
         received = heard["received"].get(site, {})
-        self.guard.receive(number, received)
+        self.shield.receive(number, received)
         return Outcome({site: received}, tuple(heard["lost"]), heard["records"], heard["bytes"])
 
 
@@ -90,7 +90,7 @@ class Gatherer(Hub):
         def put(asked: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             answers = {}
             for site, question in asked.items():
-                channels[site].send_bytes(pack({"guard": question}))
+                channels[site].send_bytes(pack({"shield": question}))
                 message = self.spoil(number, site, unpack(channels[site].recv_bytes()))
                 self.heard.append((number, site, message))
                 answers[site] = message
@@ -113,10 +113,10 @@ class Gatherer(Hub):
         return Outcome(self.received, lost, outcome.records, outcome.bytes)
 
 
-def over_guards(
+def over_shields(
     folder: Path, privacy: Privacy, *, hub: Gatherer | None = None, signed: bool = True, **options: Any
-) -> tuple[dict[str, Run], Gatherer, dict[str, Guard]]:
-    """Trained runs by client, the hub, and guards by client."""
+) -> tuple[dict[str, Run], Gatherer, dict[str, Shield]]:
+    """Trained runs by client, the hub, and shields by client."""
     clients = options.pop("clients", SITES)
     registered = {site: ec.generate_private_key(ec.SECP384R1()) for site in clients}
     peers = None
@@ -125,16 +125,16 @@ def over_guards(
         peers = {site: fingerprint(advert(site, "made", keys[site], registered[site])["key"]) for site in clients}
     if hub is None:
         hub = gatherer(folder, privacy, clients=clients, **options)
-    guards: dict[str, Guard] = {}
+    shields: dict[str, Shield] = {}
 
     def site(name: str, channel: Channel) -> Run:
-        guards[name] = Guard(name, privacy, hub.rule, _folder(folder, name), "made", registered[name], peers)
-        transport = Guarded(channel, guards[name])
+        shields[name] = Shield(name, privacy, hub.rule, _folder(folder, name), "made", registered[name], peers)
+        transport = Shielded(channel, shields[name])
         run = make_run(folder / name, clients=(name,), transport=transport, **options)
         run.fit(quiet=True)
         return run
 
-    return in_threads(hub, {name: partial(site, name) for name in clients}), hub, guards
+    return in_threads(hub, {name: partial(site, name) for name in clients}), hub, shields
 
 
 def gatherer(folder: Path, privacy: Privacy, **options: Any) -> Gatherer:

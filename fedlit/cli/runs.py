@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from fedlit.data.sources import Tables
-from fedlit.errors import LeftOutError
-from fedlit.exchange.named import too_often
+from fedlit.exchange.named import check_left_out
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, pairs_of, title
 from fedlit.run.folders import CHECKPOINTS
@@ -88,12 +87,7 @@ def execute(asked: Asked) -> None:
             print(f"Next: {_program()} test {_same_run(asked, run.name)}{best}")
         for line in _curves(run):
             print(line)
-        if out := too_often(run.exchange.found):
-            raise LeftOutError(
-                f"the run came to its end, and {', '.join(out)} was left out of half or more of its exchanges: it "
-                "learnt from the others, and they learnt nothing from it. Look at its data, units and learning rate, "
-                "and train anew"
-            )
+        check_left_out(run.exchange.found)
     elif command == "validate":
         run.validate(config.ckpt_path)
     elif command == "test":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedlit.cli.parser import Commands, Parser, dispatch
 from fedlit.errors import ConfigError
+from fedlit.exchange.named import check_left_out
 from fedlit.institutions.extra import needs_flower
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim
@@ -84,6 +85,7 @@ def _join(argv: Sequence[str]) -> int:
         delta = site.privacy.client_level.delta
         print(for_terminal(f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"))
     print(for_terminal(f"Run folder: {site.run.folder}"))
+    check_left_out(site.run.exchange.found)
     return 0
 
 

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedlit.errors import LeftOutError
 from fedlit.exchange.guard import DONE, Guard, Verdict
 from fedlit.exchange.members import Members
 from fedlit.sharing import Sharing
 
-__all__ = ["Found", "Named", "found_in", "too_often", "words"]
+__all__ = ["Found", "Named", "check_left_out", "found_in", "too_often", "words"]
 
 _log = logging.getLogger(__name__)
 
@@ -156,6 +157,20 @@ def too_often(found: Found) -> list[str]:
     """
     out = {name: own.get("left_out", 0) + own.get("not_finite", 0) for name, own in found.items()}
     return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
+
+
+def check_left_out(found: Found) -> None:
+    """Let a command that came to its end say by its exit status that a client was left out.
+
+    Raises:
+        LeftOutError: one was, of half or more of its exchanges.
+    """
+    if out := too_often(found):
+        raise LeftOutError(
+            f"training came to its end, and {' and '.join(out)} took no part in half or more of the exchanges: such a "
+            "client learns from the others, and they learn nothing from it. Look at its data, units and learning "
+            "rate, and train anew"
+        )
 
 
 def words(found: Found) -> list[str]:

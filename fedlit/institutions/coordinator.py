@@ -18,6 +18,7 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.loopback import Hub
+from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import plain_federation, privacy_of
@@ -133,9 +134,12 @@ def coordinate(
         "bytes": own.bytes,
         "scores": own.scores,
         "refused": own.refused,
+        **({"guarded": guarded} if (guarded := own.named.found({})) else {}),
     }
     _write(state / "result.json", result)
     _report(progress, own, "finished")
+    for line in words(guarded):
+        _log.warning("since this coordinator was started: %s", line)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
 

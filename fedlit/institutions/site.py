@@ -20,8 +20,8 @@ from fedlit.institutions.alone import Alone
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.federation import plain_federation, privacy_of, privacy_settings
-from fedlit.institutions.guarded import guarded, protected
 from fedlit.institutions.settings import SiteSettings
+from fedlit.institutions.shielded import protected, shielded
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.privacy.refusals import refuse
 from fedlit.run.arguments import Asked
@@ -221,14 +221,14 @@ def join(
     run.describe()
     _say_meaning(run, own.site, transport.share)
     if site.privacy.on:
-        transport.guard = guarded(site.privacy, own, run, transport)
+        transport.shield = shielded(site.privacy, own, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
     transport.end(_scores(run) if told else None)
     if run.folder is not None:
         (run.folder / DONE).touch()
-    if transport.guard is not None and (spent := transport.guard.epsilon) is not None and run.folder is not None:
+    if transport.shield is not None and (spent := transport.shield.epsilon) is not None and run.folder is not None:
         site.spent = spent
         told_of = {"epsilon": spent, **privacy_settings(site.privacy)}
         (run.folder / "privacy.json").write_text(json.dumps(told_of, indent=1), encoding="utf-8")

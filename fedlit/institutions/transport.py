@@ -23,7 +23,7 @@ from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, round_of, share_key
-from fedlit.privacy.site import Guard
+from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
 
 __all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
@@ -85,7 +85,7 @@ class SiteTransport:
         local: topics that stay at the site beside :data:`LOCAL`.
 
     Attributes:
-        guard: what stands between the client and the coordinator, where privacy is asked for.
+        shield: what stands between the client and the coordinator, where privacy is asked for.
         federation: the name that the coordinator drew for it.
         saved: exchanges before the newest checkpoint: the site will not go back behind it.
     """
@@ -103,7 +103,7 @@ class SiteTransport:
         local: Sequence[str] = (),
     ) -> None:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
-        self.guard: Guard | None = None
+        self.shield: Shield | None = None
         self.federation = ""
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._waited_for = False
@@ -170,15 +170,15 @@ class SiteTransport:
     def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
         """An answer, and what is noted of it."""
         if "masked" in question:
-            if self.guard is None:
+            if self.shield is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
-            found = self.guard.answer(number, question["masked"], lambda asked: self._single(asked, answer))
+            found = self.shield.answer(number, question["masked"], lambda asked: self._single(asked, answer))
             if "question" not in question["masked"]:
                 self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
             return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
         asked = question_from(question["ask"])
-        if self.guard is not None:
-            self.guard.refuse_single(asked)
+        if self.shield is not None:
+            self.shield.refuse_single(asked)
         return self._single(asked, answer), {"kind": question["ask"]["question"]}
 
     def _single(self, asked: Question, answer: Answer) -> Any:
@@ -190,18 +190,18 @@ class SiteTransport:
             )
         return answer(self.site, asked)
 
-    def _guarded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, bool]]:
+    def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, bool]]:
         """What is sent in place of updates, and whether the site sits out."""
-        if self.guard is None:
+        if self.shield is None:
             return dict(updates), {}
         if self.saved > 0:
-            self.guard.forget(self.saved)
+            self.shield.forget(self.saved)
         sent = {}
         for name, update in updates.items():
-            if why := self.guard.unfit(number, update):
+            if why := self.shield.unfit(number, update):
                 _log.warning("round %d: nothing is sent: %s", number + 1, why)
                 return {}, {"unfit": True}  # why is for this site alone
-            sent[name] = self.guard.send(number, update)
+            sent[name] = self.shield.send(number, update)
         return sent, {}
 
     # ------------------------------------------------------------------ a transport
@@ -263,18 +263,18 @@ class SiteTransport:
         """One round; of one that the others had without this site, what came of the last."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
-            if self.guard is not None and received:
-                self.guard.receive(number, received)
+            if self.shield is not None and received:
+                self.shield.receive(number, received)
             return Outcome({self.site: received} if received else {})
-        updates, unfit = self._guarded(number, updates)
+        updates, unfit = self._shielded(number, updates)
         sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
         for update in sent.values():
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
         told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
         heard = self._say(round_key(number), {"updates": sent, **unfit, **told}, answer)
         self._go_on(number + 1, heard)
-        if self.guard is not None and self._next == max(number + 1, 0):
-            self.guard.receive(number, self._newest)
+        if self.shield is not None and self._next == max(number + 1, 0):
+            self.shield.receive(number, self._newest)
         if self._next is not None and self._next > number + 1 and number >= 0:
             _log.warning(
                 "the others have gone on without this site: it goes on with round %d, from what is newest",

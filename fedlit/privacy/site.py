@@ -27,7 +27,7 @@ from fedlit.privacy.settings import Privacy
 from fedlit.privacy.streams import digest_of
 from fedlit.sharing import Sharing, State, form_of
 
-__all__ = ["Guard", "Received"]
+__all__ = ["Received", "Shield"]
 
 
 class Received:
@@ -79,7 +79,7 @@ class Received:
                 path.unlink(missing_ok=True)
 
 
-class Guard:
+class Shield:
     """Stands between a site's client and the coordinator.
 
     Args:

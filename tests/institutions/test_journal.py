@@ -35,7 +35,7 @@ def test_a_journal_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (again.name, again.number, again.told, again.took) == (
         journal.name, journal.number, journal.told, journal.took
     )  # fmt: skip
-    assert again.number == 4 and torch.equal(again.rule["momentum"], torch.tensor([3.0]))
+    assert again.number == 4 and torch.equal(again.memory["momentum"], torch.tensor([3.0]))
     # south was away in rounds 1 and 2: behind 0 it goes on with 3, from what came of 2
     assert [again.after(number, "south") for number in (BEGIN, 0, 1, 2, 3)] == [0, 3, 3, 3, 4]
     assert torch.equal(again.read(2, "south")["received"]["w"], torch.tensor([2.0]))

@@ -22,7 +22,7 @@ from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.coordinator import SUM, Gathering
 from fedlit.privacy.refusals import layout_of, refuse
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
-from fedlit.privacy.site import Guard, Received
+from fedlit.privacy.site import Received, Shield
 from fedlit.sharing import Sharing
 
 SITES = ("ash", "birch", "cedar", "dune")
@@ -40,19 +40,19 @@ def states(seed: int = 8, sharing: Sharing = SHARING) -> dict[str, Update]:
     }
 
 
-def guards(folder: Path, rule: Rule, privacy: Privacy = MASKED, sharing: Sharing = SHARING) -> dict[str, Guard]:
-    own = {site: Guard(site, privacy, rule, folder / site, "made") for site in sharing.names}
-    offers = {site: unpack(pack(guard.offer())) for site, guard in own.items()}
-    for site, guard in own.items():
-        guard.meet(offers, sharing, {name: STARTS[name] for name in sharing.names[site]})
+def shields(folder: Path, rule: Rule, privacy: Privacy = MASKED, sharing: Sharing = SHARING) -> dict[str, Shield]:
+    own = {site: Shield(site, privacy, rule, folder / site, "made") for site in sharing.names}
+    offers = {site: unpack(pack(shield.offer())) for site, shield in own.items()}
+    for site, shield in own.items():
+        shield.meet(offers, sharing, {name: STARTS[name] for name in sharing.names[site]})
     return own
 
 
 class Sites:
     """Sites as a coordinator reaches them; ``away`` says who does not answer, and when."""
 
-    def __init__(self, own: Mapping[str, Guard], number: int = 0) -> None:
-        self.guards, self.number = own, number
+    def __init__(self, own: Mapping[str, Shield], number: int = 0) -> None:
+        self.shields, self.number = own, number
         self.asked: list[tuple[str, Any]] = []
         self.away = lambda site, question: False
         self.answers: dict[str, Any] = {}
@@ -65,16 +65,16 @@ class Sites:
                 told[site] = None
             else:
                 question = unpack(pack(question))
-                told[site] = unpack(pack(self.guards[site].answer(self.number, question, self.answers.get(site))))
+                told[site] = unpack(pack(self.shields[site].answer(self.number, question, self.answers.get(site))))
         return told
 
 
 def test_a_site_that_leaves_is_left_out_under_new_masks_and_one_that_must_open_is_waited_for(tmp_path: Path) -> None:
     rule, wide = fedlit.Mean(), _wide()
-    own, sites = states(sharing=wide), Sites(guards(tmp_path, rule, sharing=wide))
-    for site, guard in sites.guards.items():
-        assert not guard.unfit(0, own[site])
-        assert guard.send(0, own[site]).state == {}
+    own, sites = states(sharing=wide), Sites(shields(tmp_path, rule, sharing=wide))
+    for site, shield in sites.shields.items():
+        assert not shield.unfit(0, own[site])
+        assert shield.send(0, own[site]).state == {}
     late: list[int] = []
 
     def away(site: str, question: Mapping[str, Any]) -> bool:
@@ -101,43 +101,43 @@ def _wide() -> Sharing:
 
 
 def test_fewer_than_three_get_no_sum(tmp_path: Path) -> None:
-    sites = Sites(guards(tmp_path, fedlit.Mean(), sharing=_wide()))
-    for site, guard in sites.guards.items():
-        guard.send(0, states(sharing=_wide())[site])
+    sites = Sites(shields(tmp_path, fedlit.Mean(), sharing=_wide()))
+    for site, shield in sites.shields.items():
+        shield.send(0, states(sharing=_wide())[site])
     sites.away = lambda site, question: site in ("ash", "dune")
     with pytest.raises(RunError, match="round 1: expected at least 3 sites, found birch, cedar left; wait"):
         Gathering(MASKED.masked, fedlit.Mean(), _wide()).gather(0, SITES, sites)
     for asked in (["ash", "birch"], ["birch", "cedar", "dune"], ["ash", "birch", "eve"], ["ash", "ash", "birch"]):
         with pytest.raises((RunError, ConfigError), match="masked sums"):
-            sites.guards["ash"].answer(0, {"attempt": 3, "sites": asked})
+            sites.shields["ash"].answer(0, {"attempt": 3, "sites": asked})
 
 
 def test_sites_that_received_different_tensors_give_no_sum(tmp_path: Path) -> None:
     """A coordinator that sends a model of its own making to some, so as to know what they answer."""
     rule, own = fedlit.Mean(), states()
-    sites = Sites(guards(tmp_path, rule), number=1)
-    for site, guard in sites.guards.items():
+    sites = Sites(shields(tmp_path, rule), number=1)
+    for site, shield in sites.shields.items():
         value = torch.ones(3) if site != "cedar" else torch.ones(3) + 1e-6
-        guard.receive(0, {"w": value, "b": torch.ones(())} if site != "dune" else {"w": value})
-        guard.send(1, own[site])
+        shield.receive(0, {"w": value, "b": torch.ones(())} if site != "dune" else {"w": value})
+        shield.send(1, own[site])
     with pytest.raises(RunError, match="masks that cancel over ash, birch, cedar, dune"):
         Gathering(MASKED.masked, rule, SHARING).gather(1, SITES, sites)
 
 
-def test_a_guard_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_shield_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
     rule, own = fedlit.Mean("rows"), states(sharing=_wide())
     privacy = Privacy(Masked(), ClientLevel(clip=1.0, noise=2.0))
-    first = guards(tmp_path, rule, privacy, sharing=_wide())
+    first = shields(tmp_path, rule, privacy, sharing=_wide())
     question = {"attempt": 0, "sites": list(SITES)}
     first["ash"].receive(0, {"w": torch.ones(3)})
     first["ash"].send(1, own["ash"])
     said = first["ash"].answer(1, question)["state"]
-    again = guards(tmp_path, rule, privacy, sharing=_wide())
+    again = shields(tmp_path, rule, privacy, sharing=_wide())
     again["ash"].send(1, own["ash"])
     repeated = again["ash"].answer(1, question)["state"]
     assert said.keys() == repeated.keys() and all(torch.equal(said[name], repeated[name]) for name in said)
     seed = again["ash"].answer(1, {"attempt": 0, "open": True})["opened"]
-    third = guards(tmp_path, rule, privacy, sharing=_wide())["ash"]
+    third = shields(tmp_path, rule, privacy, sharing=_wide())["ash"]
     assert torch.equal(third.answer(1, {"attempt": 0, "open": True})["opened"], seed)  # without having trained again
     assert first["ash"].epsilon == again["ash"].epsilon == third.epsilon
     with pytest.raises(RunError, match="expected to be asked for an update of the round it is in"):
@@ -162,9 +162,9 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
 
 def test_a_coordinator_that_was_killed_in_a_round_goes_on_where_it_was(tmp_path: Path) -> None:
     sharing, rule = _wide(), fedlit.Mean()
-    sites, begun = Sites(guards(tmp_path, rule, sharing=sharing)), []
-    for site, guard in sites.guards.items():
-        guard.send(0, states(sharing=sharing)[site])
+    sites, begun = Sites(shields(tmp_path, rule, sharing=sharing)), []
+    for site, shield in sites.shields.items():
+        shield.send(0, states(sharing=sharing)[site])
     sites.away = lambda site, question: site == "dune"
 
     def killed(questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_a_coordinator_that_was_killed_in_a_round_goes_on_where_it_was(tmp_path:
 
 
 def test_a_question_that_is_put_again_is_answered_once(tmp_path: Path) -> None:
-    guard, asked = guards(tmp_path, Newton(of="all"), sharing=_wide())["ash"], []
+    shield, asked = shields(tmp_path, Newton(of="all"), sharing=_wide())["ash"], []
 
     def answer(question: Own) -> dict[str, Tensor]:
         asked.append(question)
@@ -192,12 +192,12 @@ def test_a_question_that_is_put_again_is_answered_once(tmp_path: Path) -> None:
 
     own = question_to(Own("curvature", {"at": torch.ones(1)}))
     question = {"attempt": 0, "sites": list(SITES), "n": 0, "question": own}
-    first, second = guard.answer(0, question, answer), guard.answer(0, question, answer)
+    first, second = shield.answer(0, question, answer), shield.answer(0, question, answer)
     assert torch.equal(first["state"]["value"], second["state"]["value"]) and len(asked) == 1
-    guard.answer(0, {**question, "open": True})
+    shield.answer(0, {**question, "open": True})
     other = question_to(Own("curvature", {"at": torch.zeros(1)}))
     with pytest.raises(RunError, match="round 1, question 1: 'ash': expected no attempt 0"):
-        guard.answer(0, {**question, "question": other}, answer)
+        shield.answer(0, {**question, "question": other}, answer)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_a_question_that_is_put_again_is_answered_once(tmp_path: Path) -> None:
 )
 def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, Any], tmp_path: Path) -> None:
     sharing = _wide()
-    sites = Sites(guards(tmp_path, fedlit.Mean(), sharing=sharing))
-    for site, guard in sites.guards.items():
-        guard.send(0, states(sharing=sharing)[site])
+    sites = Sites(shields(tmp_path, fedlit.Mean(), sharing=sharing))
+    for site, shield in sites.shields.items():
+        shield.send(0, states(sharing=sharing)[site])
 
     def put(questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         told = sites(questions)
@@ -233,45 +233,45 @@ def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, A
     [{}, {"attempt": "0"}, {"attempt": -1, "sites": SITES}, {"attempt": 0, "n": 0, "sites": SITES}, {"attempt": 0}],
 )
 def test_a_question_of_another_form_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
-    guard = guards(tmp_path, fedlit.Mean())["ash"]
-    guard.send(0, states()["ash"])
+    shield = shields(tmp_path, fedlit.Mean())["ash"]
+    shield.send(0, states()["ash"])
     with pytest.raises(RunError, match="masked sums, round 1: expected"):
-        guard.answer(0, asked)
+        shield.answer(0, asked)
 
 
 def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path) -> None:
-    guard = guards(tmp_path, Newton(of="all"))["ash"]
+    shield = shields(tmp_path, Newton(of="all"))["ash"]
     with pytest.raises(RunError, match="expected to be asked for curvature together with the other sites"):
-        guard.refuse_single(Own("curvature", {}))
-    guard.refuse_single(Own("another", {}))
+        shield.refuse_single(Own("curvature", {}))
+    shield.refuse_single(Own("another", {}))
     question = question_to(Own("another", {}))
     with pytest.raises(RunError, match="expected no question of Newton, found one"):
-        guard.answer(0, {"attempt": 0, "sites": list(SITES), "n": 0, "question": question}, lambda own: {})
+        shield.answer(0, {"attempt": 0, "sites": list(SITES), "n": 0, "question": question}, lambda own: {})
 
 
 def test_before_training_what_all_know_is_sent_and_nothing_is_counted(tmp_path: Path) -> None:
-    guard = guards(tmp_path, FedAvgM(0.6), Privacy(client_level=ClientLevel(1.0, 1.0)))["ash"]
-    sent = guard.send(-1, states()["ash"]).state
-    assert all(torch.equal(sent[name], STARTS[name]) for name in ("w", "b")) and guard.epsilon == 0
+    shield = shields(tmp_path, FedAvgM(0.6), Privacy(client_level=ClientLevel(1.0, 1.0)))["ash"]
+    sent = shield.send(-1, states()["ash"]).state
+    assert all(torch.equal(sent[name], STARTS[name]) for name in ("w", "b")) and shield.epsilon == 0
 
 
 def test_settings_that_differ_are_refused(tmp_path: Path) -> None:
-    guard = Guard("ash", MASKED, fedlit.Mean(), tmp_path, "made")
-    other = Guard("birch", Privacy(Masked(bits=30)), fedlit.Mean(), tmp_path / "b", "made")
+    shield = Shield("ash", MASKED, fedlit.Mean(), tmp_path, "made")
+    other = Shield("birch", Privacy(Masked(bits=30)), fedlit.Mean(), tmp_path / "b", "made")
     with pytest.raises(ConfigError, match=r"expected the same at all sites, found .*'bits': 32.* at ash and .*30"):
-        guard.meet({"ash": guard.offer(), "birch": other.offer()}, SHARING, STARTS)
+        shield.meet({"ash": shield.offer(), "birch": other.offer()}, SHARING, STARTS)
 
 
 def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> None:
-    guard = guards(tmp_path, fedlit.Mean(), Privacy(masked=Masked(norm=2.0)))["ash"]
+    shield = shields(tmp_path, fedlit.Mean(), Privacy(masked=Masked(norm=2.0)))["ash"]
     unfit = {
-        value: guard.unfit(0, Update({"w": torch.tensor([value, 0, 0]), "b": torch.zeros(())}))
+        value: shield.unfit(0, Update({"w": torch.tensor([value, 0, 0]), "b": torch.zeros(())}))
         for value in (2.0, 2.01, float("nan"), float("inf"))
     }
     assert unfit[2.0] == "" and "is 2.01 long, the bound is 2" in unfit[2.01]
     assert unfit[float("inf")] == "its update is not finite"
-    guard.receive(0, {"w": torch.tensor([2.0, 0, 0]), "b": torch.zeros(())})
-    assert not guard.unfit(1, Update({"w": torch.tensor([3.9, 0, 0]), "b": torch.zeros(())}))
+    shield.receive(0, {"w": torch.tensor([2.0, 0, 0]), "b": torch.zeros(())})
+    assert not shield.unfit(1, Update({"w": torch.tensor([3.9, 0, 0]), "b": torch.zeros(())}))
 
 
 # -------------------------------------------------------------------- rules
@@ -286,19 +286,19 @@ def test_a_rule_by_mean_makes_the_same_of_the_mean_alone(make: Any, tmp_path: Pa
     begin = {site: Update(STARTS) for site in names}
     for rule in (whole, alone):
         rule.begin(Round(-1, 0, begin, names))
-    own = guards(tmp_path, alone, sharing=sharing)
+    own = shields(tmp_path, alone, sharing=sharing)
     for number in range(3):
         updates = {site: update for site, update in states(number).items() if site in names}
         updates = {site: Update(own.state, own.rows, parameters=("w", "b")) for site, own in updates.items()}
         expected = whole(Round(number, 0, updates, names))
         sites = Sites(own, number)
-        for site, guard in own.items():
-            guard.send(number, updates[site])
+        for site, shield in own.items():
+            shield.send(number, updates[site])
         gathered = Gathering(MASKED.masked, alone, sharing).gather(number, list(names), sites)
         found = alone(Round(number, 0, gathered.updates, names))
         for site in names:
-            guard = own[site]
-            guard.receive(number, found[site])
+            shield = own[site]
+            shield.receive(number, found[site])
             for name in names[site]:
                 assert torch.allclose(found[site][name], expected[site][name], atol=5e-7, rtol=1e-6)
 

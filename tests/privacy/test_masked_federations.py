@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from federations import ASKING, METHODS, SHAPES, SLOW, Explodes, make_run, weights
-from masked_sites import SITES, gatherer, over_guards
+from masked_sites import SITES, gatherer, over_shields
 from scipy.stats import chisquare
 from sites import joint
 from torch import Tensor
@@ -51,7 +51,7 @@ def test_weights_are_those_without_masks_to_the_tolerance(exchange: dict[str, An
     options = plain(exchange=exchange)
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, hub, _ = over_guards(tmp_path, MASKED, **options)
+    runs, hub, _ = over_shields(tmp_path, MASKED, **options)
     assert 0 < furthest(weights(whole), joint(runs)) < 2e-6
     assert all(took == SITES for took in hub.took.values()) and len(hub.took) >= 3
     assert all(run.exchange.rounds == whole.exchange.rounds for run in runs.values())
@@ -64,12 +64,12 @@ def test_a_tensor_of_some_sites_is_summed_over_these_and_received_by_no_other(
     options = plain("by name, momentum at the server")
     options["exchange"] = {**options["exchange"], "rule": fedlit.Mean}
     with pytest.raises(ConfigError, match="expected at least 3 sites that have it and take part, found"):
-        over_guards(tmp_path / "a", MASKED, **options)
+        over_shields(tmp_path / "a", MASKED, **options)
     monkeypatch.setitem(SHAPES, "birch", (4, 3, 70))
     monkeypatch.setitem(SHAPES, "cedar", (5, 3, 120))
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, hub, _ = over_guards(tmp_path / "b", MASKED, **options)
+    runs, hub, _ = over_shields(tmp_path / "b", MASKED, **options)
     names = whole.exchange.sharing.names
     assert len(names["ash"]) == len(names["birch"]) + 1
     assert furthest(weights(whole), joint(runs)) < 2e-6
@@ -78,7 +78,7 @@ def test_a_tensor_of_some_sites_is_summed_over_these_and_received_by_no_other(
 
 
 def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_path: Path) -> None:
-    runs, hub, guards = over_guards(tmp_path, MASKED, **plain(exchange={"federated": ["core"], "every": "step"}))
+    runs, hub, shields = over_shields(tmp_path, MASKED, **plain(exchange={"federated": ["core"], "every": "step"}))
     names = set(runs["ash"].exchange.sharing.names["ash"])
     of_ash = [message["state"] for _, site, message in hub.heard if site == "ash" and "state" in message]
     assert len(of_ash) == 12 and all(set(state) == names | {"sum/0"} for state in of_ash)
@@ -88,7 +88,7 @@ def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_pa
     for first in range(12):
         for second in range(first):
             assert not any((of_ash[first][name] == of_ash[second][name]).any() for name in names)
-    assert all(not guard.notes for guard in guards.values())
+    assert all(not shield.notes for shield in shields.values())
 
 
 @pytest.mark.parametrize("kind", ["noise", "an older one", "one bit"])
@@ -105,14 +105,14 @@ def test_a_message_that_was_replaced_ends_all_with_the_same_words(kind: str, tmp
 
     hub.spoil = spoil
     with pytest.raises(RunError, match="expected masks that cancel over ash, birch, cedar, dune"):
-        over_guards(tmp_path, MASKED, hub=hub, **plain())
+        over_shields(tmp_path, MASKED, hub=hub, **plain())
 
 
 def test_a_site_that_is_not_finite_leaves_itself_out(tmp_path: Path) -> None:
     options = plain(exchange={"federated": ["core"]}, client=Explodes)
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, hub, _ = over_guards(tmp_path, MASKED, **options)
+    runs, hub, _ = over_shields(tmp_path, MASKED, **options)
     assert whole.exchange.not_finite == {"birch": 1} == runs["ash"].exchange.not_finite
     assert ("ash", "cedar", "dune") in hub.took.values()
     assert furthest(weights(whole), joint(runs)) < 2e-6
@@ -120,7 +120,7 @@ def test_a_site_that_is_not_finite_leaves_itself_out(tmp_path: Path) -> None:
 
 def test_a_site_whose_update_is_too_long_leaves_itself_out_and_too_few_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="expected at least 3 sites, found none left"):
-        over_guards(tmp_path, Privacy(masked=Masked(norm=1e-6)), **plain())
+        over_shields(tmp_path, Privacy(masked=Masked(norm=1e-6)), **plain())
 
 
 def test_coefficients_from_masked_sums_of_gradients_and_curvatures(
@@ -133,7 +133,7 @@ def test_coefficients_from_masked_sums_of_gradients_and_curvatures(
     options["align"] = "both"
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, hub, _ = over_guards(tmp_path, MASKED, **options)
+    runs, hub, _ = over_shields(tmp_path, MASKED, **options)
     assert furthest(weights(whole), joint(runs)) < 1e-6
     answers = [message["state"] for _, _, message in hub.heard if "forms" in message]
     assert len(answers) > 8 and all(value.dtype == torch.int64 for state in answers for value in state.values())
@@ -151,7 +151,7 @@ def test_trees_from_masked_counts_are_the_same_trees(tmp_path: Path, monkeypatch
         whole = make_run(tmp_path / name, **options)
         whole.fit(quiet=True)
         grown[name] = whole.loop.federation.clients["ash"].state["trees"]
-    runs, hub, _ = over_guards(tmp_path, MASKED, **options)
+    runs, hub, _ = over_shields(tmp_path, MASKED, **options)
     grown["masked"] = runs["ash"].loop.federation.clients["ash"].state["trees"]
     assert len(grown["single"]["feature"]) > 50
     for name in ("summed", "masked"):
@@ -166,11 +166,11 @@ def test_noise_is_what_client_level_privacy_adds_and_is_counted(tmp_path: Path) 
     options = plain()
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, _, guards = over_guards(tmp_path / "small", small, **options)
+    runs, _, shields = over_shields(tmp_path / "small", small, **options)
     assert 0 < furthest(weights(whole), joint(runs)) < 1e-2
-    runs, hub, guards = over_guards(tmp_path / "large", Privacy(client_level=ClientLevel(0.1, 2.0)), **options)
+    runs, hub, shields = over_shields(tmp_path / "large", Privacy(client_level=ClientLevel(0.1, 2.0)), **options)
     assert furthest(weights(whole), joint(runs)) > 0.1
-    assert {guard.epsilon for guard in guards.values()} == {epsilon([2.0] * 3, 1e-5)}
+    assert {shield.epsilon for shield in shields.values()} == {epsilon([2.0] * 3, 1e-5)}
     first = {site: message["state"] for number, site, message in hub.heard if number == 0}
     noise = torch.cat([(first["ash"][name] - first["birch"][name]).reshape(-1) for name in first["ash"]])
     assert float(noise.std()) == pytest.approx(0.2 * 2**0.5, rel=0.2)  # all started alike; updates are 0.1 long
@@ -181,7 +181,7 @@ def test_both_together(tmp_path: Path) -> None:
     options = plain()
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
-    runs, _, guards = over_guards(tmp_path, both, signed=False, **options)
+    runs, _, shields = over_shields(tmp_path, both, signed=False, **options)
     assert 0 < furthest(weights(whole), joint(runs)) < 1e-2
-    assert guards["ash"].epsilon == epsilon([1e-9] * 3, 1e-5)
-    assert "a coordinator that lies could put its own in their place" in guards["ash"].notes[0]
+    assert shields["ash"].epsilon == epsilon([1e-9] * 3, 1e-5)
+    assert "a coordinator that lies could put its own in their place" in shields["ash"].notes[0]

@@ -12,7 +12,7 @@ from fedlit.institutions.settings import SiteSettings
 from fedlit.privacy.keys import fingerprint, registered_key
 from fedlit.privacy.refusals import refuse
 from fedlit.privacy.settings import Privacy
-from fedlit.privacy.site import Guard
+from fedlit.privacy.site import Shield
 from fedlit.privacy.words import lines
 from fedlit.sharing import Sharing
 from fedlit.show.shown import say
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedlit.institutions.transport import SiteTransport
     from fedlit.run.run import Run
 
-__all__ = ["guarded", "protected"]
+__all__ = ["protected", "shielded"]
 
 
 def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds:
     return tuple(lines(privacy, rule, rounds, privacy.masked.least if privacy.masked else 1, values))
 
 
-def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteTransport) -> Guard:
+def shielded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
     """What stands between a site's client and the coordinator.
 
     Args:
@@ -56,9 +56,9 @@ def guarded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteT
     if peers is not None and registered is not None:
         form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         peers[name] = fingerprint(registered.public_key().public_bytes(*form).decode())
-    guard = Guard(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
-    offers = transport.share("privacy", {name: guard.offer()})
-    guard.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
-    for note in guard.notes:
+    shield = Shield(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
+    offers = transport.share("privacy", {name: shield.offer()})
+    shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
+    for note in shield.notes:
         say(f"Note: {note}")
-    return guard
+    return shield
