@@ -53,7 +53,7 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
     controller, terminal = pty.openpty()
     threading.Thread(target=lambda: [os.read(controller, 65536) for _ in iter(int, 1)], daemon=True).start()
     stream = os.fdopen(terminal, "w")
-    timed(FederatedLoop, "step_client", "client steps")
+    timed(FederatedLoop, "training_step", "client steps")
     timed(Exchange, "exchange", "exchange")
     for method in ("measure", "judge", "act", "note"):
         timed(Guard, method, "guard")
