@@ -172,6 +172,7 @@ def make_plan(federation: Federation) -> Plan:
             "minimum": exchange.minimum,
         },
         (
+            *exchange.attackers.told,
             *_heads_of_different_classes(facts, sharing),
             *federation.personal.told,
             *_inputs_that_differ(federation, facts),
