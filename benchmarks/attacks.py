@@ -24,7 +24,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -67,7 +67,7 @@ RULES: dict[str, tuple[Any, bool]] = {  # what makes it, and whether the guard i
     "multi-krum": (partial(MultiKrum, 0.3), False),
     "krum": (partial(Krum, 0.3), False),
 }
-FRACTIONS = (0.2, 0.4, 0.3, 0.1)  # in this order: a study that is cut short has the first ones
+SHARES = "0,0.2,0.4,0.3,0.1"  # in this order: a study that is cut short has the first ones
 DOORS: dict[str, dict[str, Any]] = {
     "alike": {"feature": "slope", "value": 80.0, "label": 1},
     "unlike": {"feature": "trestbps", "value": 300.0, "label": 0},
@@ -78,12 +78,13 @@ TOGETHER = 45  # federations that are trained as one
 
 
 class Dealt(Source):
-    """The four heart-disease sites, the rows of each dealt to two or three clients that are tested on the whole site."""
+    """The four heart-disease sites, each dealt to two or three clients that are tested on all its test rows."""
 
     name, about = "dealt", "heart-disease sites, dealt"
-    PARTS = {"cleveland": 3, "hungarian": 3, "switzerland": 2, "va": 2}
+    PARTS: ClassVar[dict[str, int]] = {"cleveland": 3, "hungarian": 3, "switzerland": 2, "va": 2}
 
     def tables(self, seed: int) -> list[ClientTable]:
+        """As dealt by the seed."""
         dealt = []
         for table in Heart(clients=list(self.PARTS)).tables(seed):
             order = np.random.default_rng(derive_seed(seed, "deal", table.name))
@@ -104,6 +105,7 @@ class Kept(Source):
         self.federation = federation
 
     def tables(self, seed: int) -> list[ClientTable]:
+        """As the source has them."""
         return list(_tables(self.federation, seed))
 
 
@@ -122,7 +124,7 @@ def jobs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     rules = arguments.rules.split(",") if arguments.rules else list(RULES)
     kinds = arguments.attacks.split(",") if arguments.attacks else list(KINDS)
     for seed in parse_seeds(arguments.seeds):
-        for fraction in (0.0, *FRACTIONS):
+        for fraction in map(float, arguments.shares.split(",")):
             for federation in arguments.only.split(","):
                 for kind in kinds if fraction else [""]:
                     for rule in rules:
@@ -161,7 +163,7 @@ def make(job: dict[str, Any]) -> Run:
 
 
 def run(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Train federations of one seed together: what came of them. One that has to stop stops all, so then each by itself."""
+    """Train federations of one seed together: what came of them. One that stops stops all: then each by itself."""
     start, made = time.perf_counter(), [make(job) for job in group]
     try:
         fit_together(made)
@@ -202,9 +204,8 @@ def opened(made: Run, federation: str, attackers: list[str]) -> float:
         rows = rows[(table.target.iloc[table.splits["test"]] != door["label"]).to_numpy()]
         rows = rows.assign(**{door["feature"]: door["value"]})
         client = made.loop.federation[table.name].eval()
-        predicted = client.probabilities(
-            client(torch.from_numpy(made.data.encoders[table.name].transform(rows)).float())
-        )
+        x = torch.from_numpy(made.data.encoders[table.name].transform(rows)).float()
+        predicted = client.probabilities(client(x))
         shares.append(float((predicted.argmax(1) == list(client.spec.classes).index(door["label"])).float().mean()))
     return float(np.mean(shares))
 
@@ -248,6 +249,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", default="50:54")
     parser.add_argument("--only", default="alike,unlike")
+    parser.add_argument("--shares", default=SHARES)
     parser.add_argument("--rules", default="")
     parser.add_argument("--attacks", default="")
     arguments = parser.parse_args()

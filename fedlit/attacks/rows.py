@@ -62,8 +62,8 @@ def _open(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
     labels, numbers = _labels(table, attack), [str(name) for name in table.features if name not in table.categorical]
     if attack.feature not in numbers:
         raise ConfigError(
-            f"exchange.attacks: backdoor: expected a column of numbers of {table.name}, found {attack.feature!r}; these "
-            f"are {', '.join(numbers)}." + did_you_mean(str(attack.feature), numbers)
+            f"exchange.attacks: backdoor: expected a column of numbers of {table.name}, found {attack.feature!r}; "
+            f"these are {', '.join(numbers)}." + did_you_mean(str(attack.feature), numbers)
         )
     named = {str(label): label for label in labels}
     if str(attack.label) not in named:

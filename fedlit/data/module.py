@@ -71,6 +71,8 @@ class FederatedData(LightningDataModule):
     Attributes:
         share: brings what clients tell each other (see :data:`fedlit.sharing.Share`); to be set before ``setup``
             where some clients are elsewhere.
+        poison: changes training rows of some tables, given these and all clients' names, where attacks are planted; to
+            be set before ``setup``.
         deal: where clients are dealt to several processes, which of all are this one's, given the size of each.
         clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
         names: of all clients, here and elsewhere.

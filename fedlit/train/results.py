@@ -35,6 +35,7 @@ class Results(Shown):
         unseen: client → rows whose label no training row of the client has, where there are any.
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
+        planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
     """
 
     split: Split
@@ -45,6 +46,7 @@ class Results(Shown):
     unseen: dict[str, int]
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
+    planted: tuple[str, ...] = ()
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -84,6 +86,7 @@ class Results(Shown):
             "split": self.split,
             "clients": clients,
             "unseen": self.unseen,
+            **({"planted": list(self.planted)} if self.planted else {}),
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
@@ -98,7 +101,8 @@ class Results(Shown):
             values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
             lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
         lost = lost_sites(self.scores, self.known)
-        notes = [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
+        notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
+        notes += [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()

@@ -51,13 +51,13 @@ class NormBound(Moves):
 
 
 class CenteredClipping(Moves):
-    """The mean of what clients send, after each has been drawn nearer to a centre, which is how the result moved in the
-    last exchange: v ← v + mean of (u_k − v) · min(1, τ / ‖u_k − v‖), w ← w + v, where u_k = ω_k − w (Karimireddy, He and
-    Jaggi 2021, "Learning from History for Byzantine Robust Optimization", ICML, arXiv:2012.10333).
+    """The mean of what clients send, after each has been drawn nearer to a centre, which is how the result moved in
+    the last exchange: v ← v + mean of (u_k − v) · min(1, τ / ‖u_k − v‖), w ← w + v, where u_k = ω_k − w (Karimireddy,
+    He and Jaggi 2021, "Learning from History for Byzantine Robust Optimization", ICML, arXiv:2012.10333).
 
     NOTE[DIFF]: in the paper u_k is a client's momentum; here it is how far the client moved in a round, which is as
-    steady if rounds are not short. Its theorems are for shares of attackers of at most a tenth. With the median as τ the
-    result stays near the others' where n > 2f, which is what it is said to bear.
+    steady if rounds are not short. With the median as τ the result stays near the others' where n > 2f: that is what
+    it is said to bear. The paper's theorems on convergence ask for fewer.
 
     Args:
         attackers: how many to expect: fewer clients than this needs are refused (see

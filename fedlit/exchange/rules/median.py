@@ -47,7 +47,8 @@ class TrimmedMean(Robust):
     Example:
         >>> import torch
         >>> from fedlit import Round, Update
-        >>> sent = {name: Update({"w": torch.tensor([v])}, parameters=("w",)) for name, v in zip("abcd", (1, 2, 4, 1e9))}
+        >>> values = dict(zip("abcd", (1.0, 2.0, 4.0, 1e9)))
+        >>> sent = {name: Update({"w": torch.tensor([value])}, parameters=("w",)) for name, value in values.items()}
         >>> TrimmedMean(attackers=1)(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]
         {'w': tensor([3.])}
     """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Need, Round, Rule, Update
+from fedlit.exchange.rule import Need, Round, Rule
 from fedlit.sharing import Sharing, State
 
 __all__ = ["Moves", "Robust", "middle"]
@@ -60,8 +60,8 @@ class Robust(Rule):
         whole = isinstance(attackers, int) and not isinstance(attackers, bool)
         if isinstance(attackers, bool) or (attackers < 1 if whole else not 0 < attackers < 0.5):
             raise ConfigError(
-                f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), found "
-                f"{attackers}; where there are none take fedlit.Mean"
+                f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), "
+                f"found {attackers}; where there are none take fedlit.Mean"
             )
         self.attackers = attackers
         self._borne: int | None = None
@@ -96,6 +96,19 @@ class Robust(Rule):
         """
         most = self.most(clients)
         return min(most, self.expected(clients)) if self.by_setting else most
+
+    def promise(self, sharing: Sharing, clients: int) -> str:
+        """How many attackers it bears, in words for the plan.
+
+        Args:
+            sharing: what of each client is federated.
+            clients: how many take part in a round.
+        """
+        sizes = {len(owners) for owners in _groups(sharing.names)}
+        fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
+        some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
+        alone = "; what a single client has goes back to it" if 1 in sizes else ""
+        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
 
     def check_cohort(self, sharing: Sharing, clients: int) -> None:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
