@@ -71,11 +71,11 @@ class Exchange(Callback):
         bytes: that have travelled in them, from and to all clients, with what the rule asked.
         seconds: that they took.
         transport: the way to clients that are elsewhere.
+        attackers: who attacks, where attacks are planted.
         sharing: what of each client is federated; known once the clients are built.
         published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
         sent: client → names of what it has sent.
         clustering: who belongs together, after the last exchange, where the rule says so.
-        attackers: who attacks, where attacks are planted.
 
     Raises:
         ConfigError: values out of range.
@@ -116,7 +116,7 @@ class Exchange(Callback):
         if problems:
             raise ConfigError("\n".join(problems))
         self.federated, self.rate, self.buffers, self.minimum = list(federated or []), rate, buffers, minimum
-        self.by_name, self.attackers = list(by_name or []), Attackers(attacks or [])
+        self.by_name = list(by_name or [])
         self.optimizer_state: OptimizerState = optimizer_state
         self.participation, self.rule = participation, rule if rule is not None else Mean()
         self.every: Every = every
@@ -128,6 +128,7 @@ class Exchange(Callback):
         self.clustering: Clustering | None = None
         self._lost, self._lending = NotFinite(), Lending()
         self._specs: dict[str, ClientSpec] = {}
+        self.attackers = Attackers(attacks or [])
 
     @property
     def on(self) -> bool:

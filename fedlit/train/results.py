@@ -33,9 +33,9 @@ class Results(Shown):
         rows: client → number of rows.
         summary: mean over clients, worst client, and how many clients were counted, per metric.
         unseen: client → rows whose label no training row of the client has, where there are any.
+        planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
-        planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
     """
 
     split: Split
@@ -44,9 +44,9 @@ class Results(Shown):
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
     unseen: dict[str, int]
+    planted: tuple[str, ...] = field(default=(), kw_only=True)
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
-    planted: tuple[str, ...] = ()
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -85,8 +85,8 @@ class Results(Shown):
         return {
             "split": self.split,
             "clients": clients,
-            "unseen": self.unseen,
             **({"planted": list(self.planted)} if self.planted else {}),
+            "unseen": self.unseen,
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
