@@ -220,7 +220,7 @@ def _key(job: dict[str, Any]) -> tuple[Any, ...]:
 
 def read(out: Path) -> list[dict[str, Any]]:
     """What has been run."""
-    lines = [line for path in sorted(out.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()]
+    lines = [line for path in sorted(out.rglob("*.jsonl")) for line in path.read_text("utf-8").splitlines()]
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
