@@ -2,9 +2,11 @@
 
     python benchmarks/attacks.py run --out FOLDER [--seeds 50:54] [--only alike,unlike] [--rules mean,median] …
     python benchmarks/attacks.py table --out FOLDER
+    python benchmarks/attacks.py kept --out FOLDER
 
 `run` trains what is missing in FOLDER (a line of JSON a run; start it again to go on). `table` writes
-benchmarks/results/attacks.csv, docs/studies/attacks_table.md's text to the terminal, and docs/pictures/attacks.png.
+the tables of docs/studies/attacks.md and docs/pictures/attacks.png. `kept` trains a few more federations and prints
+whom Krum listens to.
 
 `alike` is 10 clients of 300 training rows, dealt from Covertype (high forest or not). `unlike` is 10 clients dealt from
 the four UCI heart-disease sites, two or three a site; each is tested on all test rows of its site. One network for all
@@ -19,6 +21,7 @@ import json
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -58,7 +61,7 @@ from fedlit.train.loop import FederatedLoop
 
 RULES: dict[str, tuple[Any, bool]] = {  # what makes it, and whether the guard is on
     "mean": (Mean, False),
-    "mean, guarded": (Mean, True),
+    "guarded mean": (Mean, True),
     "norm bound": (partial(NormBound, 0.3), False),
     "centered clipping": (partial(CenteredClipping, 0.3), False),
     "median": (partial(Median, 0.3), False),
@@ -210,6 +213,36 @@ def opened(made: Run, federation: str, attackers: list[str]) -> float:
     return float(np.mean(shares))
 
 
+class Counts(MultiKrum):
+    """Notes whom it keeps."""
+
+    def __init__(self, keep: int | None) -> None:
+        super().__init__(0.3, keep)
+        self._kept: Counter[int] = Counter()
+
+    def _order(self, sent: torch.Tensor) -> torch.Tensor:
+        order = super()._order(sent)
+        self._kept.update(order[: self.keep or len(sent) - self.bears(len(sent))].tolist())
+        return order
+
+
+def kept(seeds: list[int]) -> None:
+    """Whom Krum and multi-Krum listen to among unlike clients where nobody attacks, printed by site."""
+    for label, keep in (("multi-Krum", None), ("Krum", 1)):
+        counts = Counter[str]()
+        for seed in seeds:
+            job = {"federation": "unlike", "seed": seed, "rule": "multi-krum", "kind": "", "share": 0.0}
+            made = make(job)
+            made.exchange.rule = rule = Counts(keep)
+            fit_together([made])
+            names = sorted(made.loop.federation)
+            for place, times in rule._kept.items():
+                counts[names[place].partition("-")[0]] += times
+        rounds = len(seeds) * EPOCHS
+        shares = {site: round(counts[site] / rounds / parts, 3) for site, parts in Dealt.PARTS.items()}
+        print(label, "share of rounds in which a client of the site is kept:", shares)
+
+
 def _file(out: Path, job: dict[str, Any]) -> Path:
     return out / f"{job['federation']}-{job['seed']}.jsonl"
 
@@ -245,7 +278,7 @@ def _place(job: dict[str, Any]) -> tuple[Any, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["run", "table"])
+    parser.add_argument("command", choices=["run", "table", "kept"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", default="50:54")
     parser.add_argument("--only", default="alike,unlike")
@@ -259,6 +292,10 @@ def main() -> None:
         warnings.filterwarnings("ignore")
         logging.getLogger("fedlit").setLevel(logging.ERROR)
         work(arguments)
+    elif arguments.command == "kept":
+        from fedlit.study.seeds import parse_seeds
+
+        kept(list(parse_seeds(arguments.seeds)))
     else:
         from attacks_table import write
 
