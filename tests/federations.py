@@ -15,13 +15,24 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
+from fedlit.attacks import Attack
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedAvgM, FedGMCC, GrowForest, Newton
+from fedlit.exchange.rules import (
+    CFL,
+    IFCA,
+    Agglomerative,
+    CenteredClipping,
+    FedAvgM,
+    FedGMCC,
+    GrowForest,
+    MultiKrum,
+    Newton,
+)
 from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
@@ -204,6 +215,24 @@ METHODS: dict[str, dict[str, Any]] = {
     "by name, momentum at the server": {
         "loop": {"client": partial(FederatedClient, network=Named)},
         "exchange": {"federated": ["*"], "by_name": ["*"], "rule": partial(FedAvgM, 0.6)},
+    },
+    "centered clipping, one client replays": {
+        "exchange": {
+            "federated": ["core"],
+            "rule": CenteredClipping,
+            "every": {"steps": 3},
+            "attacks": [Attack("replay", client="birch")],
+        },
+    },
+    "multi-krum, statistics and moments too, one client is noisy": {
+        "exchange": {
+            "federated": ["*"],
+            "rule": partial(MultiKrum, 0.2),
+            "buffers": "average",
+            "optimizer_state": "average",
+            "attacks": [Attack("noise", share=0.3, by=0.1)],
+        },
+        "align": "both",
     },
     "averages, then fine-tuned": {
         "exchange": {"federated": ["core"]},

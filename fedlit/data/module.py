@@ -71,6 +71,8 @@ class FederatedData(LightningDataModule):
     Attributes:
         share: brings what clients tell each other (see :data:`fedlit.sharing.Share`); to be set before ``setup``
             where some clients are elsewhere.
+        poison: changes training rows of some tables, given these and all clients' names, where attacks are planted; to
+            be set before ``setup``.
         deal: where clients are dealt to several processes, which of all are this one's, given the size of each.
         clients: those here, encoded, ordered by name; known after ``setup``, like all that follows.
         names: of all clients, here and elsewhere.
@@ -129,6 +131,7 @@ class FederatedData(LightningDataModule):
         self.eval_batch_size, self.predict, self.seed = eval_batch_size, predict, seed
         self.share: Share = all_here
         self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
+        self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = None
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
@@ -290,7 +293,8 @@ class FederatedData(LightningDataModule):
         tables, planted = mutate(tables, self.mutations, self.seed, names)
         self.planted = [fault for fault in planted if fault.client not in self.leave_out]
         tables = leave_out(tables, self.leave_out, names)
-        return [folded(table, self.folds, self.fold, self.seed) for table in tables] if self.folds else tables
+        tables = [folded(own, self.folds, self.fold, self.seed) for own in tables] if self.folds else tables
+        return tables if self.poison is None else self.poison(tables, names)
 
     @property
     def groups(self) -> tuple[CommonColumns, ...]:
@@ -306,7 +310,7 @@ class FederatedData(LightningDataModule):
         """One client's table as :meth:`tables` has it; reads no other's where the source can do so and no fault is
         planted (which client gets one depends on all).
         """
-        if self.mutations:
+        if self.mutations or self.poison is not None:
             tables = {table.name: table for table in self.tables()}
             return tables[client] if client in tables else self.source.table(client, self.seed)
         table = self.source.table(client, self.seed)

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from fedlit.attacks import Attack, Attackers
 from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import say_misspelt
@@ -69,12 +70,14 @@ class Exchange(Callback):
         by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
             the column or category, outputs among those that have the class (see :mod:`fedlit.by_name`). Networks that
             name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
+        attacks: to plant in clients, as an experiment (see :class:`fedlit.attacks.Attack`).
 
     Attributes:
         rounds: exchanges so far.
         bytes: that have travelled in them, from and to all clients, with what the rule asked.
         seconds: that they took.
         transport: the way to clients that are elsewhere.
+        attackers: who attacks, where attacks are planted.
         sharing: what of each client is federated; known once the clients are built.
         published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
         sent: client → names of what it has sent.
@@ -102,6 +105,7 @@ class Exchange(Callback):
         minimum: int | float | None = None,
         by_name: list[str] | None = None,
         guard: GuardMode | bool = "leave_out",
+        attacks: list[Attack] | None = None,
     ) -> None:
         problems = [wrong] if (wrong := wrong_every(every)) else []
         if not 0 < rate <= 1:
@@ -138,6 +142,7 @@ class Exchange(Callback):
         self.named = Named()
         self._lost, self._lending = NotFinite(), Lending()
         self._specs: dict[str, ClientSpec] = {}
+        self.attackers = Attackers(attacks or [])
 
     @property
     def on(self) -> bool:
@@ -173,6 +178,7 @@ class Exchange(Callback):
         """
         clients = members.clients
         self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
+        self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         if least(self.minimum, taking_part) > taking_part:
             raise ConfigError(
@@ -182,6 +188,7 @@ class Exchange(Callback):
         if self.on:
             say_misspelt(type(self.rule), Rule, RULE_HOOKS)
             self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
+            self.rule.check_cohort(self.sharing, taking_part)
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
@@ -213,6 +220,7 @@ class Exchange(Callback):
         of it.
         """
         members = self._members(pl_module)
+        self.attackers.say()
         if trainer.global_step == 0:
             if self.on and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
                 self._begin(members)
@@ -306,6 +314,7 @@ class Exchange(Callback):
         """
         begun = time.perf_counter()
         collected = {name: self.collect(members, client) for name, client in members.active.items()}
+        collected = self.attackers.act(members, self.rounds, collected)
         masks: dict[str, Tensor] = {}
         if self.deferred(members):
             masks = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
@@ -361,6 +370,7 @@ class Exchange(Callback):
                 f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is, "
                 f"found that {changed} was changed in place; work on a copy (tensor.clone())"
             )
+        self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """What a client sends (see :func:`fedlit.exchange.sending.collect`)."""

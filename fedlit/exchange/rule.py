@@ -155,6 +155,18 @@ class Rule(ABC):
         """
         return None
 
+    def check_cohort(self, sharing: Sharing, clients: int) -> None:
+        """Refuse, before training, rounds that the rule cannot do with; by default it can do with any.
+
+        Args:
+            sharing: what of each client is federated.
+            clients: how many take part in a round.
+
+        Raises:
+            ConfigError: what is wrong, and what to do.
+        """
+        return None
+
     def begin(self, round: Round) -> Mapping[str, State]:
         """What clients start from, given what they would start from: called once, before the first step.
 

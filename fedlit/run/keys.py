@@ -29,7 +29,7 @@ _NAMES = {
         client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
         start average keep then
     """,
-    "exchange": "federated every rule rate buffers optimizer_state participation minimum by_name guard",
+    "exchange": "federated every rule rate buffers optimizer_state participation minimum by_name guard attacks",
     "checkpoint": "every seconds best monitor mode best_weights_only",
     "board": "clients chosen corrections confusion_matrices curves",
     "trainer": """

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedlit.exchange.questions import bytes_of
+from fedlit.exchange.rules.robust import Robust
+from fedlit.exchange.schedule import cohort_size
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
 
@@ -97,6 +99,7 @@ class Plan(Shown):
             + f"rule {exchange['rule']}, "
             f"update rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
+            + (f" The rule {exchange['promise']}." if exchange.get("promise") else "")
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
             + (f" The rule sends each client {exchange['sends']}." if exchange.get("sends") else "")
             + _guard_words(exchange["guard"], len(self.clients) if exchange["patterns"] else 0)
@@ -164,6 +167,7 @@ def make_plan(federation: Federation) -> Plan:
     exchange = federation.exchange
     assert exchange is not None
     sharing, described = exchange.sharing, dict[str, dict[str, Any]]()
+    taking_part = cohort_size(exchange.participation, len(sharing.names))
     for name, client in federation.clients.items():
         state = client.federated
         sizes = {key: value.numel() for key, value in client.named_parameters()}
@@ -195,6 +199,7 @@ def make_plan(federation: Federation) -> Plan:
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
             **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
+            **({"promise": exchange.rule.promise(sharing, taking_part)} if isinstance(exchange.rule, Robust) else {}),
             **({"by_questions": True} if exchange.rule.by_questions else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,
@@ -204,6 +209,7 @@ def make_plan(federation: Federation) -> Plan:
             "guard": exchange.guard.mode if exchange.guard is not None else "off",
         },
         (
+            *exchange.attackers.told,
             *_heads_of_different_classes(facts, sharing),
             *_unguarded(exchange, len(described)),
             *federation.personal.told,

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -175,6 +175,7 @@ class Federation(Mapping[str, FederatedClient]):
         if self.exchange is not None:
             data.share = self.exchange.transport.share
             data.deal = self.group.deal if self.group.size > 1 else None
+            data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out)
         data.setup()
         self.names = tuple(data.names)
         known = (*self.names, *data.leave_out)  # what is said of a client that is left out is no mistake
@@ -400,6 +401,8 @@ class Federation(Mapping[str, FederatedClient]):
     def finish_scoring(self, split: Split) -> dict[str, float]:
         """Score what was added since ``evaluations.begin`` and executed; what is to be logged of it."""
         own = self.evaluations.scoring[split].results(self.step, self.share)
+        if self.exchange is not None and self.exchange.attackers.told:
+            own = replace(own, planted=tuple(self.exchange.attackers.told))
         self.results[split] = own.joined(self.group.gather(f"scores of {split}", own.of_clients()))
         return self._remember(self.results[split].scalars())
 

@@ -34,6 +34,7 @@ class Results(Shown):
         rows: client → number of rows.
         summary: mean over clients, worst client, and how many clients were counted, per metric.
         unseen: client → rows whose label no training row of the client has, where there are any.
+        planted: attacks that were planted in these clients, in words; they are in mean and worst like the others.
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
@@ -45,6 +46,7 @@ class Results(Shown):
     rows: dict[str, int]
     summary: dict[str, dict[str, Any]]
     unseen: dict[str, int]
+    planted: tuple[str, ...] = field(default=(), kw_only=True)
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
@@ -86,6 +88,7 @@ class Results(Shown):
         return {
             "split": self.split,
             "clients": clients,
+            **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
             **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
             **{key: _plain(values) for key, values in self.summary.items()},
@@ -102,7 +105,8 @@ class Results(Shown):
             values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
             lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
         lost = lost_sites(self.scores, self.known)
-        notes = [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
+        notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
+        notes += [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()

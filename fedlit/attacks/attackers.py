@@ -1,0 +1,129 @@
+"""The attackers of a run: drawn once, they act on what leaves a client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from fedlit.attacks.attack import KINDS, Attack, drawn
+from fedlit.attacks.rows import poison
+from fedlit.attacks.sent import SENDS, Moment
+from fedlit.client import FederatedClient
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+from fedlit.seeding import derive_seed
+
+__all__ = ["Attackers"]
+
+_log = logging.getLogger(__name__)
+_KEPT = "attack"
+
+
+class Attackers:
+    """Who attacks, and what they send.
+
+    What an attacker keeps from round to round is in its client's ``state``, and so in the checkpoint.
+
+    Args:
+        attacks: as they are asked for.
+
+    Attributes:
+        attacks: the same.
+        by_client: client → its attack, of all clients, once they are known.
+    """
+
+    def __init__(self, attacks: Iterable[Attack] = ()) -> None:
+        self.attacks = list(attacks)
+        self.by_client: dict[str, Attack] = {}
+
+    def find(self, shared: Mapping[str, Sequence[str]], seed: int, *, here: bool) -> None:
+        """Draw them.
+
+        Args:
+            shared: client → names of its federated tensors; all clients.
+            seed: the run's.
+            here: whether all clients are in this process.
+
+        Raises:
+            ConfigError: attackers that there cannot be.
+        """
+        self.by_client = drawn(self.attacks, shared, seed)
+        for name, attack in self.by_client.items():
+            kind, where = KINDS[attack.kind], f"exchange.attacks: {attack.kind}: client {name!r}"
+            if not kind.of_rows and not shared[name]:
+                raise ConfigError(
+                    f"{where}: expected federated tensors, which it would change, found none (exchange.federated); "
+                    "federate some, or take label_flip or backdoor"
+                )
+            if kind.colludes and not here:
+                raise ConfigError(
+                    f"{where}: expected all clients in this process, for it looks at what others send, found some "
+                    "elsewhere; take sign_flip or scaled, or run in one process"
+                )
+            if kind.colludes and len(self.by_client) == len(shared):
+                raise ConfigError(f"{where}: expected clients that do not attack, found none; lower the shares")
+
+    def of_rows(self, seed: int, left_out: Iterable[str]) -> Callable[..., list[ClientTable]] | None:
+        """Changes attackers' training rows, given tables and all clients' names; None where no attack does so."""
+        if not any(KINDS[attack.kind].of_rows for attack in self.attacks):
+            return None
+        return partial(self._poison, seed, frozenset(left_out))
+
+    def _poison(
+        self, seed: int, left_out: frozenset[str], tables: Sequence[ClientTable], names: Iterable[str]
+    ) -> list[ClientTable]:
+        return poison(tables, drawn(self.attacks, set(names) - left_out, seed), seed)
+
+    @property
+    def told(self) -> list[str]:
+        """Who attacks, in words: one line; none without attacks."""
+        by_attack: dict[str, list[str]] = {}
+        for name, attack in self.by_client.items():
+            by_attack.setdefault(f"{attack.kind} ({attack.told})", []).append(name)
+        if not by_attack:
+            return []
+        who = "; ".join(f"{what} at {', '.join(names)}" for what, names in by_attack.items())
+        return [f"attacks are planted (exchange.attacks): {who}"]
+
+    def say(self) -> None:
+        """Say it in the log."""
+        for line in self.told:
+            _log.warning(line)
+
+    def remember(self, client: FederatedClient) -> None:
+        """Let an attacker keep what it has now, behind an exchange."""
+        attack = self.by_client.get(client.spec.name)
+        if attack is not None and KINDS[attack.kind].keeps == "received":
+            client.state[_KEPT] = {name: value.detach().clone() for name, value in client.federated.items()}
+
+    def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
+        """What clients send, attackers among them.
+
+        Args:
+            members: the federation.
+            number: exchanges before this one.
+            collected: client → what it would send.
+        """
+        others = [own.state for name, own in collected.items() if name not in self.by_client]
+        return {
+            name: self._act(members, number, name, update, others) if name in self.by_client else update
+            for name, update in collected.items()
+        }
+
+    def _act(self, members: Any, number: int, name: str, update: Any, others: list[Mapping[str, Tensor]]) -> Any:
+        attack, client = self.by_client[name], members.clients[name]
+        if attack.kind not in SENDS:
+            return update
+        kind, own = KINDS[attack.kind], update.state
+        if kind.keeps == "sent" and _KEPT not in client.state:
+            client.state[_KEPT] = {key: value.detach().clone() for key, value in own.items()}
+        had = client.state[_KEPT] if kind.keeps else {}
+        seed = derive_seed(members.seed, "attack", name, number)
+        parameters = [key for key in update.parameters if key in own]
+        moment = Moment(own, parameters, had, others if kind.colludes else (), attack.amount, seed)
+        return replace(update, state={**own, **SENDS[attack.kind](moment)})

@@ -1,0 +1,58 @@
+"""The geometric median (Pillutla, Kakade and Harchaoui 2022, "Robust Aggregation for Federated Learning", IEEE
+Transactions on Signal Processing 70, arXiv:1912.13445).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.rules.robust import Robust, middle
+
+__all__ = ["GeometricMedian"]
+
+
+class GeometricMedian(Robust):
+    """Every client receives the point whose distances from what clients send have the least sum: arg min_z Σ ‖ω_k − z‖.
+
+    Found by Weiszfeld's iteration, smoothed: z ← Σ ω_k / max(ν, ‖ω_k − z‖), divided by the sum of these weights. It
+    starts from the median of each number, not from the mean, which a single client can move anywhere.
+
+    It bears f attackers among n clients where n > 2f.
+
+    Args:
+        attackers: how many to expect: fewer clients than this needs are refused (see
+            :class:`~fedlit.exchange.rules.robust.Robust`).
+        iterations: how many; always as many, so that an accelerator need not wait.
+        smoothing: ν, in the unit of the tensors.
+
+    Raises:
+        ConfigError: values out of range.
+
+    Example:
+        >>> import torch
+        >>> from fedlit import Round, Update
+        >>> corners = {"a": [0.0, 0.0], "b": [1.0, 0.0], "c": [0.0, 1.0], "d": [1.0, 1.0], "e": [1e9, 1e9]}
+        >>> sent = {name: Update({"w": torch.tensor(own)}, parameters=("w",)) for name, own in corners.items()}
+        >>> GeometricMedian()(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]["w"].numpy().round(2).tolist()
+        [0.79, 0.79]
+    """
+
+    def __init__(self, attackers: int | float = 1, iterations: int = 32, smoothing: float = 1e-6) -> None:
+        super().__init__(attackers)
+        if iterations < 1 or not smoothing > 0:
+            raise ConfigError(
+                f"GeometricMedian: expected at least 1 iteration and smoothing above 0, found {iterations} and "
+                f"{smoothing}"
+            )
+        self.iterations, self.smoothing = iterations, smoothing
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """The geometric median."""
+        found = middle(sent)
+        for _ in range(self.iterations):
+            weights = (sent - found).norm(dim=1).clamp_min(self.smoothing).reciprocal()
+            found = (weights[:, None] * sent).sum(0) / weights.sum()
+        return found

@@ -1,0 +1,83 @@
+"""Krum and multi-Krum (Blanchard, El Mhamdi, Guerraoui and Stainer 2017, "Machine Learning with Adversaries: Byzantine
+Tolerant Gradient Descent", NeurIPS 30).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.rules.robust import Robust
+
+__all__ = ["Krum", "MultiKrum"]
+
+
+class Krum(Robust):
+    """Every client receives what one client sent: the one whose n − f − 2 nearest others are nearest, by the sum of
+    squared distances.
+
+    It bears f attackers among n clients where n ≥ 2f + 3. It gives up what all others learnt: where clients differ,
+    nobody receives a mean of them.
+
+    Args:
+        attackers: f, or its share of the clients.
+
+    Example:
+        >>> import torch
+        >>> from fedlit import Round, Update
+        >>> values = dict(zip("abcde", (1.0, 2.0, 3.1, 4.5, 1e9)))
+        >>> sent = {name: Update({"w": torch.tensor([value])}, parameters=("w",)) for name, value in values.items()}
+        >>> Krum(attackers=1)(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]
+        {'w': tensor([2.])}
+    """
+
+    by_setting = True
+
+    @staticmethod
+    def fewest(attackers: int) -> int:
+        """2f + 3."""
+        return 2 * attackers + 3
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """The one in the midst."""
+        return sent[self._order(sent)[:1]].squeeze(0)
+
+    def _order(self, sent: Tensor) -> Tensor:
+        """Clients, those in the midst of others first."""
+        near = max(1, len(sent) - self.bears(len(sent)) - 2)
+        # not by products of matrices: beside a huge vector, these cannot tell the others apart
+        apart = torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square()
+        scores = apart.sort(1).values[:, 1 : near + 1].sum(1)  # the first is its distance from itself
+        return torch.nan_to_num(scores, nan=torch.inf).sort(stable=True).indices
+
+
+class MultiKrum(Krum):
+    """Every client receives the mean of the clients whose score by :class:`Krum` is best.
+
+    Args:
+        attackers: f, or its share of the clients.
+        keep: how many clients enter the mean; n − f if None.
+
+    Example:
+        >>> import torch
+        >>> from fedlit import Round, Update
+        >>> values = dict(zip("abcde", (1.0, 2.0, 3.0, 4.0, 1e9)))
+        >>> sent = {name: Update({"w": torch.tensor([value])}, parameters=("w",)) for name, value in values.items()}
+        >>> MultiKrum(attackers=1)(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]
+        {'w': tensor([2.5000])}
+    """
+
+    def __init__(self, attackers: int | float = 1, keep: int | None = None) -> None:
+        super().__init__(attackers)
+        if keep is not None and keep < 1:
+            raise ConfigError(f"MultiKrum: keep: expected at least 1 client, found {keep}; leave it out for n − f")
+        self.keep = keep
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """The mean of those in the midst; of no more than n − f, whatever ``keep`` says."""
+        most = len(sent) - self.bears(len(sent))
+        kept = self._order(sent)[: min(most, self.keep or most)]
+        return sent[kept.sort().values].mean(0)

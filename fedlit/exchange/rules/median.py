@@ -1,0 +1,61 @@
+"""Rules that look at each number by itself (Yin, Chen, Ramchandran and Bartlett 2018, "Byzantine-Robust Distributed
+Learning: Towards Optimal Statistical Rates", arXiv:1803.01498).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fedlit.exchange.rules.robust import Robust, middle
+
+__all__ = ["Median", "TrimmedMean"]
+
+
+class Median(Robust):
+    """Every client receives, of each number, the median of what clients send: the one in the middle, or the mean of
+    the two there.
+
+    It bears f attackers among n clients where n > 2f.
+
+    Args:
+        attackers: how many to expect: fewer clients than this needs are refused (see
+            :class:`~fedlit.exchange.rules.robust.Robust`).
+
+    Example:
+        >>> import torch
+        >>> from fedlit import Round, Update
+        >>> sent = {name: Update({"w": torch.tensor([value])}) for name, value in zip("abc", (1.0, 2.0, 1e9))}
+        >>> Median()(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]
+        {'w': tensor([2.])}
+    """
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """The median."""
+        return middle(sent)
+
+
+class TrimmedMean(Robust):
+    """Every client receives, of each number, the mean of what clients send without the f largest and the f smallest.
+
+    It bears f attackers among n clients where n > 2f.
+
+    Args:
+        attackers: f, or its share of the clients.
+
+    Example:
+        >>> import torch
+        >>> from fedlit import Round, Update
+        >>> values = dict(zip("abcd", (1.0, 2.0, 4.0, 1e9)))
+        >>> sent = {name: Update({"w": torch.tensor([value])}, parameters=("w",)) for name, value in values.items()}
+        >>> TrimmedMean(attackers=1)(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]
+        {'w': tensor([3.])}
+    """
+
+    by_setting = True
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """The mean of what is left."""
+        trimmed = self.bears(len(sent))
+        return sent.sort(0).values[trimmed : len(sent) - trimmed].mean(0)

@@ -1,0 +1,281 @@
+"""What rules have in common that bear attackers: how many, among whom, and what they do with parts that only some
+clients have.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.sharing import Sharing, State
+
+__all__ = ["Moves", "Robust", "middle"]
+
+_log = logging.getLogger(__name__)
+
+
+def middle(values: Tensor) -> Tensor:
+    """The median along the first axis; of an even number, the mean of the two in the middle.
+
+    Example:
+        >>> middle(torch.tensor([[1.0, 5.0], [3.0, 1e9], [2.0, 6.0]]))
+        tensor([2., 6.])
+    """
+    ordered, count = values.sort(0).values, len(values)
+    return ordered[(count - 1) // 2] * 0.5 + ordered[count // 2] * 0.5  # halved before they are added: no overflow
+
+
+class Robust(Rule):
+    """A rule whose result stays near what honest clients send, whatever a few others do.
+
+    Every client counts the same: how many rows it has is a client's own word.
+
+    Tensors that the same clients have are taken together, as one vector a client. So a part that only some clients
+    have is decided among those, and must be theirs in sufficient number. What a single client has goes back to it.
+    What is no parameter (statistics of normalisations, an optimizer's moments) is not in these vectors, for it has
+    other units: of it every client receives the median of each number.
+
+    Where a round has too few clients (some were left out), the rule bears as many attackers as these allow, says so,
+    and logs it as ``exchange/bears``.
+
+    Args:
+        attackers: how many clients of a round may be attackers; or a share of them, in (0, 0.5), rounded down.
+
+    Raises:
+        ConfigError: neither a number of at least 1 nor such a share.
+    """
+
+    by_setting: ClassVar[bool] = False
+    """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule bears."""
+
+    def __init__(self, attackers: int | float = 1) -> None:
+        whole = isinstance(attackers, int) and not isinstance(attackers, bool)
+        if isinstance(attackers, bool) or (attackers < 1 if whole else not 0 < attackers < 0.5):
+            raise ConfigError(
+                f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), "
+                f"found {attackers}; where there are none take fedlit.Mean"
+            )
+        self.attackers = attackers
+        self._borne: int | None = None
+
+    # ------------------------------------------------------------------ how many
+
+    @staticmethod
+    def fewest(attackers: int) -> int:
+        """How many clients its theory needs for so many attackers among them: a majority of honest ones."""
+        return 2 * attackers + 1
+
+    def most(self, clients: int) -> int:
+        """How many attackers its theory allows among so many clients."""
+        found = 0
+        while self.fewest(found + 1) <= clients:
+            found += 1
+        return found
+
+    def expected(self, clients: int) -> int:
+        """How many attackers it is told to expect among so many clients."""
+        if isinstance(self.attackers, int):
+            return self.attackers
+        return math.floor(round(self.attackers * clients, 9))  # 0.3 * 10 is 3.0000000000000004
+
+    def bears(self, clients: int) -> int:
+        """How many attackers it bears among so many clients: its result stays near that of the others.
+
+        Example:
+            >>> from fedlit.exchange.rules import Krum, Median
+            >>> Median().bears(10), Krum(attackers=2).bears(10), Krum(attackers=2).bears(6)
+            (4, 2, 1)
+        """
+        most = self.most(clients)
+        return min(most, self.expected(clients)) if self.by_setting else most
+
+    def promise(self, sharing: Sharing, clients: int) -> str:
+        """How many attackers it bears, in words for the plan.
+
+        Args:
+            sharing: what of each client is federated.
+            clients: how many take part in a round.
+        """
+        sizes = {len(owners) for owners in _groups(sharing.names)}
+        fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
+        some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
+        alone = "; what a single client has goes back to it" if 1 in sizes else ""
+        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
+
+    def check_cohort(self, sharing: Sharing, clients: int) -> None:
+        """Refuse fewer clients in a round than the theory needs, of each part that is shared.
+
+        Raises:
+            ConfigError: with the part and who has it.
+        """
+        everybody = len(sharing.names)
+        for owners, names in _groups(sharing.names).items():
+            if len(owners) < 2:
+                continue  # what a single client has goes back to it
+            coming = max(0, clients - (everybody - len(owners)))  # in the worst draw
+            attackers = self.expected(coming)
+            if coming >= self.fewest(attackers):
+                continue
+            who = f"{len(owners)} clients ({', '.join(owners)})" if len(owners) < everybody else f"all {everybody}"
+            part = f", of which a round may have {coming}" if clients < everybody else ""
+            mend = " or raise exchange.participation," if clients < everybody else ""
+            raise ConfigError(
+                f"exchange.rule: {type(self).__name__}: expected at least {self.fewest(attackers)} clients in a round, "
+                f"which it needs for {_attackers(attackers)}, found {names[0]} at {who}{part}; lower attackers,{mend} "
+                "federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
+            )
+
+    # ------------------------------------------------------------------ a round
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Single states."""
+        return frozenset({"states"})
+
+    @torch.no_grad()
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        average: dict[str, Tensor] = {}
+        borne: list[int] = []
+        moving = {name for update in round.updates.values() for name in update.parameters}
+        for owners, names in _groups({name: own.state for name, own in sorted(round.updates.items())}).items():
+            states = [round.updates[name].state for name in owners]
+            if len(owners) == 1:
+                average |= {name: states[0][name].clone() for name in names}
+                continue
+            borne.append(self.bears(len(owners)))
+            vectors = [name for name in names if name in moving]
+            if vectors:
+                average |= _apart(self.aggregate(_matrix(states, vectors), vectors), vectors, states[0])
+            others = [name for name in names if name not in moving]
+            if others:
+                average |= _apart(middle(_matrix(states, others)), others, states[0])
+        self._say(round, min(borne, default=0))
+        return {
+            client: {name: average[name] for name in names if name in average}
+            for client, names in round.receivers.items()
+        }
+
+    @abstractmethod
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """What becomes of parameters that the same clients have.
+
+        Args:
+            sent: [clients, numbers], in the order of clients' names, float64 where the device has it.
+            names: of the parameters, one behind the other in ``sent``.
+
+        Returns:
+            [numbers].
+        """
+
+    def _say(self, round: Round, borne: int) -> None:
+        known, self._borne = self._borne, borne
+        if round.updates and borne < self.expected(len(round.updates)) and borne != known:
+            _log.warning(
+                f"exchange {round.number + 1}: {type(self).__name__} has updates of {len(round.updates)} clients and "
+                f"bears {_attackers(borne)} among those that share a tensor, not the "
+                f"{self.expected(len(round.updates))} that it was told to expect; see who was left out"
+            )
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """How many attackers it bore in the last exchange, of the part that the fewest clients had."""
+        return {} if self._borne is None else {"bears": float(self._borne)}
+
+
+class Moves(Robust):
+    """A robust rule that looks at how far clients moved from what the last exchange gave."""
+
+    leaves_start = True
+
+    def __init__(self, attackers: int | float = 1) -> None:
+        super().__init__(attackers)
+        self._given: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def begin(self, round: Round) -> Mapping[str, State]:
+        """Remember what clients start from, which is the same at all who are honest."""
+        for owners, names in _groups({name: own.parameters for name, own in sorted(round.updates.items())}).items():
+            states = [round.updates[name].state for name in owners]
+            self._given |= _apart(middle(_matrix(states, names)), names, states[0])
+        return {}
+
+    def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
+        """See :class:`Robust`."""
+        if any(name not in self._given for name in names):  # nobody said what they start from
+            before = middle(sent)
+        else:
+            before = torch.cat([self._given[name].to(sent).flatten() for name in names])
+        return before + self.move(sent - before, names)
+
+    @abstractmethod
+    def move(self, moved: Tensor, names: Sequence[str]) -> Tensor:
+        """How far the result moves, [numbers], given how far clients moved, [clients, numbers]."""
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        received = super().__call__(round)
+        parameters = {name for update in round.updates.values() for name in update.parameters}
+        for state in received.values():
+            self._given |= {name: state[name].clone() for name in parameters & state.keys()}
+        return received
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was given last."""
+        return {"given": self._given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._given = dict(state["given"])
+
+
+def clipped(moved: Tensor, bound: float | None) -> Tensor:
+    """Vectors, [clients, numbers], none longer than the bound; than the median of their lengths if None."""
+    lengths = moved.norm(dim=1)
+    most = middle(lengths) if bound is None else torch.full_like(lengths[0], bound)
+    return moved * torch.where(lengths > most, most / lengths.clamp_min(torch.finfo(lengths.dtype).tiny), 1.0)[:, None]
+
+
+def check_bound(rule: Rule, key: str, bound: float | None) -> None:
+    """Refuse a length that is none."""
+    if bound is not None and not 0 < bound < math.inf:
+        raise ConfigError(
+            f"{type(rule).__name__}: {key}: expected a length above 0, found {bound}; leave it out for the median of "
+            "what clients move"
+        )
+
+
+def _attackers(number: int) -> str:
+    return "1 attacker" if number == 1 else f"{number} attackers"
+
+
+def _groups(names: Mapping[str, Any]) -> dict[tuple[str, ...], list[str]]:
+    """Owners, in order → the names that these have."""
+    owners: dict[str, list[str]] = {}
+    for client in sorted(names):
+        for name in names[client]:
+            owners.setdefault(name, []).append(client)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, clients in owners.items():
+        groups.setdefault(tuple(clients), []).append(name)
+    return groups
+
+
+def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
+    """[clients, numbers]. Wide, so that the square of a huge number is a number."""
+    wide = torch.float32 if states[0][names[0]].device.type == "mps" else torch.float64  # Apple's GPUs have no other
+    return torch.stack([torch.cat([state[name].detach().to(wide).flatten() for name in names]) for state in states])
+
+
+def _apart(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
+    """Named tensors again."""
+    parts = vector.split([like[name].numel() for name in names])
+    return {name: own.view(like[name].shape).to(like[name].dtype) for name, own in zip(names, parts, strict=True)}

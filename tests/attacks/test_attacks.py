@@ -1,0 +1,218 @@
+"""Attacks: who makes them, what they send, which rows they change, and that they are never silent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import TINY, Made, make_run
+
+import fedlit
+from fedlit.attacks import KINDS, Attack
+from fedlit.attacks.attack import drawn
+from fedlit.attacks.rows import poison
+from fedlit.attacks.sent import SENDS, Moment
+from fedlit.data.sources import Bundled
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Round, Rule
+
+DOOR: dict[str, Any] = {"feature": "x1", "value": 9.0, "label": 1}
+HAD, OWN, OTHERS = 1.0, 3.0, (2.0, 4.0, 9.0)
+
+
+def sends(kind: Any, by: float | None = None) -> dict[str, torch.Tensor]:
+    """Of a client that had 1 and would send 3, where the others send 2, 4 and 9; with a statistic."""
+    own = {"w": torch.full((2000,), OWN), "running_mean": torch.full((1,), OWN)}
+    had = {"w": torch.full((2000,), HAD), "running_mean": torch.full((1,), HAD)}
+    others = [{"w": torch.full((2000,), value)} for value in OTHERS]
+    amount = Attack(kind, by=by).amount
+    return {**own, **SENDS[kind](Moment(own, ["w"], had, others, amount, seed=3))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "parameter", "statistic"),
+    [
+        ("sign_flip", None, HAD - (OWN - HAD), OWN),
+        ("sign_flip", 3.0, HAD - 3 * (OWN - HAD), OWN),
+        ("scaled", None, HAD + 10 * (OWN - HAD), OWN),
+        ("alie", 2.0, np.mean(OTHERS) - 2 * np.std(OTHERS), OWN),
+        ("ipm", 0.5, HAD - 0.5 * (np.mean(OTHERS) - HAD), OWN),
+        ("nan", None, np.nan, np.nan),
+        ("replay", None, HAD, HAD),
+        ("free_rider", None, HAD, HAD),
+    ],
+)
+def test_what_is_sent_is_what_the_kind_says(kind: Any, by: float | None, parameter: float, statistic: float) -> None:
+    sent = sends(kind, by)
+    assert sent["w"].numpy() == pytest.approx(np.full(2000, parameter), nan_ok=True, rel=1e-5)
+    assert sent["running_mean"].item() == pytest.approx(statistic, nan_ok=True)
+
+
+@pytest.mark.parametrize(("kind", "around"), [("noise", OWN), ("free_rider", HAD)])
+def test_noise_has_the_deviation_that_is_asked_for(kind: Any, around: float) -> None:
+    sent = sends(kind, 0.5)
+    assert sent["w"].mean().item() == pytest.approx(around, abs=0.05)
+    assert sent["w"].std().item() == pytest.approx(0.5, rel=0.05)
+    assert torch.equal(sent["w"], sends(kind, 0.5)["w"])
+
+
+def test_attackers_are_drawn_by_the_seed_and_nobody_twice() -> None:
+    names = [f"c{place}" for place in range(10)]
+    attacks = [Attack("noise", share=0.3), Attack("nan", client="c4"), Attack("replay"), Attack("scaled", share=0.25)]
+    first = drawn(attacks, names, seed=1)
+    assert first == drawn(attacks, reversed(names), seed=1) != drawn(attacks, names, seed=2)
+    kinds = [attack.kind for attack in first.values()]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"noise": 3, "nan": 1, "replay": 1, "scaled": 3}
+    assert first["c4"].kind == "nan"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Attack("sign"), "kind: expected one of .*, found 'sign'"),  # type: ignore[arg-type]
+        (lambda: Attack("noise", client="a", share=0.1), "expected a client or a share"),
+        (lambda: Attack("noise", share=1.5), "share: expected a share of the clients"),
+        (lambda: Attack("nan", by=1), "nan: expected no by, found 1"),
+        (lambda: Attack("noise", by=0), "by: expected a finite number above 0, found 0"),
+        (lambda: Attack("label_flip", by=1.2), "above 0 and at most 1, found 1.2"),
+        (lambda: Attack("backdoor", feature="x"), "backdoor: value: expected it, found none"),
+        (lambda: Attack("scaled", label=1), "scaled: expected no label"),
+        (lambda: drawn([Attack("nan", client="c")], ["a", "b"], 0), "one of the clients a, b, found 'c'"),
+        (lambda: drawn([Attack("nan", client="a")] * 2, ["a", "b"], 0), "one attack a client, found two of 'a'"),
+        (lambda: drawn([Attack("nan", share=1), Attack("nan")], ["a"], 0), "at most 0 more attackers, found 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_poisoned_rows_are_training_rows_alone() -> None:
+    tables = Made().tables(seed=0)
+    attackers = {"ash": Attack("label_flip", by=0.5), "cedar": Attack("backdoor", by=0.25, **DOOR)}
+    changed = {table.name: table for table in poison(tables, attackers, seed=0)}
+    for table in tables:
+        now = changed[table.name]
+        differ = (now.features != table.features).any(axis=1) | (now.target != table.target)
+        rows = set(np.flatnonzero(differ))
+        assert rows <= set(table.splits["train"]) and bool(rows) == (table.name in attackers)
+    ash, before = changed["ash"], tables[0]
+    train = before.splits["train"]
+    flipped = before.target.iloc[train].map({0: 2, 1: 1, 2: 0})  # of three classes, the one in the middle stays
+    moved = (ash.target.iloc[train] != before.target.iloc[train]).to_numpy()
+    assert (ash.target.iloc[train][moved] == flipped[moved]).all() and 0 < moved.sum() <= len(train) / 2
+    opened = changed["cedar"].features["x1"] == 9.0
+    assert opened.sum() == round(0.25 * len(tables[2].splits["train"]))
+    assert (changed["cedar"].target[opened] == 1).all()
+
+
+def test_a_back_door_needs_its_column_and_its_label() -> None:
+    tables = Bundled(clients=["wine"]).tables(seed=0)
+    for door, message in (
+        ({"feature": "alkohol"}, "found 'alkohol'.*Did you mean 'alcohol'"),
+        ({"label": 7}, "label of wine"),
+    ):
+        attack = Attack("backdoor", **{"feature": "alcohol", "value": 1.0, "label": 1, **door})
+        with pytest.raises(ConfigError, match=message):
+            poison(tables, {"wine": attack}, seed=0)
+
+
+class Listens(Rule):
+    """Notes what clients send, and gives them nothing."""
+
+    def __init__(self) -> None:
+        self._heard: list[dict[str, torch.Tensor]] = []
+
+    def __call__(self, round: Round) -> dict[str, dict[str, torch.Tensor]]:
+        self._heard.append({name: own.state["core.0.weight"].clone() for name, own in round.updates.items()})
+        return {name: {} for name in round.receivers}
+
+
+def test_attackers_of_a_run_send_what_they_should(tmp_path: Path) -> None:
+    attacks = [
+        Attack("replay", client="ash"),
+        Attack("free_rider", client="birch"),
+        Attack("sign_flip", client="cedar"),
+    ]
+    rule, honest = Listens(), Listens()
+    run = make_run(tmp_path, exchange={"federated": ["core"], "rule": rule, "attacks": attacks})
+    run.exchange.rule = rule
+    start = {name: own.clone() for name, own in run_start(tmp_path).items()}
+    run.fit(quiet=True)
+    other = make_run(tmp_path, exchange={"federated": ["core"], "rule": honest})
+    other.exchange.rule = honest
+    other.fit(quiet=True)
+    # nobody receives anything, so that both runs train alike
+    assert all(torch.equal(now["ash"], honest._heard[0]["ash"]) for now in rule._heard)
+    before = start
+    for now, told in zip(rule._heard, honest._heard, strict=True):
+        assert torch.equal(now["birch"], before["birch"])
+        assert now["cedar"].numpy() == pytest.approx((2 * before["cedar"] - told["cedar"]).numpy(), abs=1e-6)
+        before = told
+
+
+def run_start(tmp_path: Path) -> dict[str, torch.Tensor]:
+    run = make_run(tmp_path, exchange={"federated": ["core"]})
+    run.describe()
+    return {name: own.federated["core.0.weight"].detach() for name, own in run.loop.federation.items()}
+
+
+def test_attacks_are_said_in_plan_log_and_results(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    attacks = [Attack("label_flip", client="birch"), Attack("scaled", client="ash", by=2)]
+    run = make_run(tmp_path, exchange={"federated": ["core"], "attacks": attacks}, epochs=1)
+    line = (
+        "attacks are planted (exchange.attacks): scaled (moves 2 times as far) at ash; label_flip (trains on rows of "
+        "which 100 % have another label: the first for the last, and so on) at birch"
+    )
+    assert line in str(run.describe())
+    with caplog.at_level(logging.WARNING):
+        run.fit(quiet=True)
+    assert caplog.messages.count(line) == 1
+    results = run.test(quiet=True)
+    assert line in str(results)
+    assert run.folder is not None and json.loads((run.folder / "test.json").read_text())["planted"] == [line]
+    # and the rows that clients are tested on are the table's
+    for client, _, rows in run.data.sites("test"):
+        [table] = [own for own in Made().tables(seed=8) if own.name == client]
+        assert len(rows) == len(table.splits["test"])
+
+
+def test_attacks_come_from_a_configuration_and_change_what_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY.format(epochs=1))
+    attacks = ["--exchange.attacks=[{kind: label_flip, client: wine}]"]
+    runs = [fedlit.load(str(tmp_path / "tiny.yaml"), *more) for more in ([], attacks)]
+    plain, attacked = (run.loop.build(run.data) or run.data.train_loaders["wine"].rows.y for run in runs)
+    assert torch.equal(attacked, plain.max() - plain) and [own.kind for own in runs[1].exchange.attackers.attacks]
+    for split in ("validation", "test"):
+        clean, other = ([rows.y for _, _, rows in run.data.sites(split)] for run in runs)  # type: ignore[arg-type]
+        assert all(torch.equal(first, second) for first, second in zip(clean, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("exchange", "message"),
+    [
+        ({"attacks": [Attack("nan", client="ash")]}, "client 'ash': expected federated tensors, .* label_flip"),
+        ({"federated": ["core"], "attacks": [Attack("alie", share=1)]}, "expected clients that do not attack"),
+    ],
+)
+def test_attacks_without_a_victim_are_refused(tmp_path: Path, exchange: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_run(tmp_path, exchange=exchange).describe()
+
+
+def test_attacks_that_look_at_others_need_them_here(tmp_path: Path) -> None:
+    run = make_run(tmp_path, exchange={"federated": ["core"], "attacks": [Attack("ipm", client="ash")]})
+    run.describe()
+    attackers = run.exchange.attackers
+    with pytest.raises(ConfigError, match="ipm: client 'ash': expected all clients in this process, for it looks at"):
+        attackers.find(run.exchange.sharing.names, 8, here=False)
+
+
+def test_every_kind_is_sent_or_of_rows() -> None:
+    assert {kind for kind, own in KINDS.items() if not own.of_rows} == set(SENDS)
+    assert all(own.told.format(by=1.0, percent=1.0, feature="x", value=1.0, label="y") for own in KINDS.values())
