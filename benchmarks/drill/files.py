@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def _table(said: str) -> list[str]:
     """The lines of the scores."""
     lines = said.splitlines()
     begin = next((n for n, line in enumerate(lines) if line.startswith(("test:", "validation:"))), len(lines))
-    return [line.split() for line in lines[begin : begin + 7]]  # type: ignore[misc]
+    return [line.split() for line in lines[begin : begin + 6]]  # type: ignore[misc]
 
 
 class _Count:
@@ -205,8 +205,9 @@ def disk_full(folder: Path, tries: int = 20) -> Rows:
         for number in range(tries):
             size = int(whole * 4.5 * (number + 1) / tries)
             place = folder / f"full_{number}"
-            with _small(place, max(4096, size)) as able:
-                if able:
+            with _small(place, max(4096, size)) as made:
+                able = made
+                if made:
                     _without_room(commands, mounted, place, table, size, {})
             place = folder / f"limit_{number}"
             place.mkdir()
@@ -325,8 +326,7 @@ def signals(folder: Path, tries: int = 50) -> Rows:
             version = len(list((folder / "lightning_logs" / name).glob("version_*")))
             if not more and version:
                 shutil.rmtree(folder / "lightning_logs" / name)
-            threads = draw.choice([[], ["--model.engine", "plain"]])[:0]
-            running = commands.start(*_fit("--name", name, *more, *threads, epochs=epochs))
+            running = commands.start(*_fit("--name", name, *more, epochs=epochs))
             time.sleep(draw.uniform(0, span))
             number = draw.choice([signal.SIGINT, signal.SIGTERM])
             sent = time.monotonic()
@@ -424,8 +424,7 @@ def two_writers(folder: Path, tries: int = 5) -> Rows:
 
 
 if __name__ == "__main__":
-    with nullcontext():
-        for drill in sys.argv[2:]:
-            name, _, most = drill.partition("=")
-            for row in globals()[name](Path(sys.argv[1], name), *([int(most)] if most else [])):
-                print(row, flush=True)
+    for drill in sys.argv[2:]:
+        name, _, most = drill.partition("=")
+        for row in globals()[name](Path(sys.argv[1], name), *([int(most)] if most else [])):
+            print(row, flush=True)
