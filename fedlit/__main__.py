@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from fedlit.cli.interrupted import STATUS, came, heeded
+from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
 from fedlit.show.shown import say
@@ -84,10 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    status = _main(list(sys.argv[1:] if argv is None else argv), to_the_end=argv is None)
+    if argv is None:
+        leave(status)
+    return status
+
+
+def _main(args: list[str], *, to_the_end: bool) -> int:
     _wrap_warnings()
     # those that speak with others take their leave, by handlers of their own
-    with nullcontext() if args[:1] in (["coordinate"], ["site"]) else heeded(to_the_end=argv is None):
+    with nullcontext() if args[:1] in (["coordinate"], ["site"]) else heeded(to_the_end=to_the_end):
         try:
             return _dispatch(args)
         except FedlitError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["STATUS", "came", "heeded"]
+__all__ = ["STATUS", "came", "heeded", "leave"]
 
 PATIENCE = 4.0
 """Seconds for an orderly end."""
@@ -54,6 +54,15 @@ def heeded(*, to_the_end: bool) -> Iterator[None]:
             _stop()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def leave(status: int) -> None:
+    """End the process at once, if a signal came: what Python and libraries do at the end may take long."""
+    if _came:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(status)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -40,16 +40,16 @@ class Writer(SummaryWriter):
         self._told = told or folder
         super().__init__(str(folder), purge_step=purge_step)
 
-    def _get_file_writer(self) -> FileWriter:  # torch asks here for what it writes to
-        if self.all_writers is None or self.file_writer is None:
-            self.file_writer = _Files(self.log_dir, self._told)
-            self.all_writers = {self.file_writer.get_logdir(): self.file_writer}
+    def _get_file_writer(self) -> Any:  # torch asks here for what it writes to
+        known: Any = self.file_writer
+        if known is None:
+            known = _Files(self.log_dir, self._told)
+            vars(self).update(file_writer=known, all_writers={known.get_logdir(): known})
             if self.purge_step is not None:
-                step = self.purge_step
-                self.file_writer.add_event(Event(step=step, file_version="brain.Event:2"))
-                self.file_writer.add_event(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
-                self.purge_step = None
-        return self.file_writer
+                step, self.purge_step = self.purge_step, None
+                known.add_event(Event(step=step, file_version="brain.Event:2"))
+                known.add_event(Event(step=step, session_log=SessionLog(status=SessionLog.START)))
+        return known
 
 
 class _Files(FileWriter):

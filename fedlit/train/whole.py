@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from fedlit.errors import ConfigError
 from fedlit.show.shown import say
@@ -72,7 +72,7 @@ def check(path: Path) -> None:
     if known in _checked:
         return
     if damage := _damage(path):
-        raise ConfigError(f"{path}: expected a checkpoint as it was written, found {damage}; use another one")
+        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {damage}; use another one")
     _checked.add(known)
 
 
@@ -81,7 +81,7 @@ def _damage(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()
     except Exception as error:  # of damaged files zipfile raises many kinds
-        return f"a damaged file, or one cut short ({error or type(error).__name__})"
+        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
     if record is None:
         return ""
     return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
@@ -103,7 +103,7 @@ def write(content: Any, path: Path, before: Path | None = None) -> None:
     def save(file: IO[bytes]) -> None:
         told = _Told(file)
         try:
-            torch.save(content, told)
+            torch.save(content, cast(Any, told))
         except Exception:
             if told.error is not None:  # torch says something else
                 raise told.error from None

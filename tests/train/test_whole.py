@@ -28,7 +28,7 @@ def refused_or_the_same(path: Path) -> bool:
     try:
         check(path)
     except ConfigError as error:
-        return str(error).startswith(f"{path}: expected a checkpoint as it was written, found ")
+        return str(error).startswith(f"{path}: expected a checkpoint that fedlit wrote, found ")
     try:
         return same(torch.load(path, weights_only=True, mmap=True), CONTENT)
     except Exception:  # what reads checkpoints says which file cannot be read
