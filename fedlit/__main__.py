@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
@@ -9,8 +10,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
-from fedlit.errors import ConfigError, FedlitError, did_you_mean
+from fedlit.cli.interrupted import STATUS, came, heeded, leave
+from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
 from fedlit.show.shown import say
 
@@ -19,6 +22,7 @@ __all__ = ["main"]
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
 _PATIENCE = 2.0
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
@@ -81,19 +85,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run, 3 for a run that came to
         its end without a client.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    status = _main(list(sys.argv[1:] if argv is None else argv), to_the_end=argv is None)
+    if argv is None:
+        leave(status)
+    return status
+
+
+def _main(args: list[str], *, to_the_end: bool) -> int:
     _wrap_warnings()
-    try:
-        return _dispatch(args)
-    except FedlitError as error:
-        if os.environ.get("FEDLIT_DEBUG"):
-            traceback.print_exc()
-        return _ended(f"fedlit: error: {error}", error.exit_status, refused=True)
-    except KeyboardInterrupt as error:
-        told = str(error) or "continue with --ckpt_path last, if a checkpoint was written"
-        return _ended(f"fedlit: interrupted; {told}", 130, by_signal=True)
-    except BrokenPipeError:
-        return 1
+    # those that speak with others take their leave, by handlers of their own
+    with nullcontext() if args[:1] in (["coordinate"], ["site"]) else heeded(to_the_end=to_the_end):
+        try:
+            return _dispatch(args)
+        except FedlitError as error:
+            if os.environ.get("FEDLIT_DEBUG"):
+                traceback.print_exc()
+            return _ended(f"fedlit: error: {error}", error.exit_status, refused=True)
+        except KeyboardInterrupt as error:
+            return _interrupted(error)
+        except SystemExit as error:  # how Lightning ends
+            if not came():
+                raise
+            return _interrupted(error)
+        except BrokenPipeError:
+            return 1
+
+
+def _interrupted(error: BaseException) -> int:
+    told = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    told = told or "continue with --ckpt_path last, if a checkpoint was written"
+    return _ended(f"fedlit: interrupted; {told}", STATUS, by_signal=True)
 
 
 def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = False) -> int:
@@ -194,6 +215,14 @@ def _guarded(work: Callable[[], int]) -> int:
     except (FedlitError, KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
+        if came():  # a library that tells it otherwise
+            raise KeyboardInterrupt from error
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+            place = error.filename or "the run's folder"
+            raise RunError(
+                f"{place}: expected to write there, found: {error.strerror}; make room, make it writable, or choose "
+                "another folder"
+            ) from error
         from lightning.fabric.utilities.exceptions import MisconfigurationException
 
         if isinstance(error, MisconfigurationException):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from fedlit.data.sources import Tables
+from fedlit.errors import RunError
 from fedlit.exchange.named import check_left_out
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, pairs_of, title
@@ -87,6 +88,8 @@ def execute(asked: Asked) -> None:
             print(f"Next: {_program()} test {_same_run(asked, run.name)}{best}")
         for line in _curves(run):
             print(line)
+        if run.lost is not None:
+            raise RunError(f"{run.lost}; the scores are those of the end, what is kept is an earlier state. Make room")
         check_left_out(run.exchange.found)
     elif command == "validate":
         run.validate(config.ckpt_path)

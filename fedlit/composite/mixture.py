@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
+from fedlit.locks import alone
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
 from fedlit.run.plan import Plan
@@ -114,8 +115,12 @@ class Mixture(Shown):
         if ckpt_path not in (None, "last"):
             raise ConfigError(f"--ckpt_path: expected last, to continue the newest run, found {ckpt_path}")
         begun = self.folder is not None
-        folder = self.folder or new_folder(self.root, self.settings.name)
-        self.folder = folder
+        folder = self.folder = self.folder or new_folder(self.root, self.settings.name)
+        expected, do = f"{folder}: expected no other process that writes there", "wait for it, or end it"
+        with alone(folder / ".lock", expected, do):
+            return self._fit(folder, begun, tell)
+
+    def _fit(self, folder: Path, begun: bool, tell: Callable[[str], None]) -> MixtureResults:
         parts = Part.of(self.settings, folder)
         try:
             plan = self.plan_of(parts, keep=True)

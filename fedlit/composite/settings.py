@@ -14,6 +14,7 @@ import yaml
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import ROOT, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
+from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
 
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
@@ -192,6 +193,7 @@ def settings_from(
         **{key: top[key] for key in ("seed", "folds", "workers") if top.get(key) is not None},
         **{key: value for key, value in mixing.items() if value is not None},
     }  # fmt: skip
+    check_name(str(own["name"]), f"{where}: name")
     made = MixtureSettings(parts, **own, origin=_first_origin(origin))
     _check(made, where)
     return replace(made, shrink=float(made.shrink))

@@ -17,29 +17,43 @@ __all__ = ["AutoEngine", "ThreadedEngine"]
 class ThreadedEngine(Engine):
     """Clients side by side, each step on one of several threads.
 
-    PyTorch's generators are shared by all threads, so a client that draws random numbers (dropout) would get others on
-    each run; this engine fails then. :class:`AutoEngine` finds out beforehand.
+    PyTorch's generator belongs to all threads. So a client that draws random numbers (dropout) takes its turn, as under
+    the plain engine, and draws the same ones; the others run side by side. A client's first step, which it takes alone,
+    tells whether it draws.
 
     Args:
         workers: threads, each of which executes whole client steps.
         intra_op: threads inside one operation of each.
+
+    Attributes:
+        draws: client → whether it draws, of those that have taken a step.
     """
 
     def __init__(self, workers: int, intra_op: int = 1) -> None:
         self.workers, self.intra_op = workers, intra_op
+        self.draws: dict[str, bool] = {}
         self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
-        """See :class:`Engine`; the largest batches start first, so that the threads end together."""
+        """See :class:`Engine`; the largest batches start first, so that the threads end together.
+
+        Raises:
+            RunError: a client began to draw only later.
+        """
+        aside = []
+        for name, one in steps.items():
+            if one.dry or self.draws.get(name) is False:
+                aside.append(one)
+                continue
+            self.draws[name] = one.step(True) or self.draws.get(name, False)
         state = torch.default_generator.get_state()
-        largest_first = sorted(steps.values(), key=lambda one: -len(one.batch.y))
-        futures = [self._pool.submit(one.step, False) for one in largest_first]
-        _finish(futures)
+        largest_first = sorted(aside, key=lambda one: -len(one.batch.y))
+        _finish([self._pool.submit(one.step, False) for one in largest_first])
         if not torch.equal(torch.default_generator.get_state(), state):
+            names = ", ".join(sorted(one.client.spec.name for one in aside))
             raise RunError(
-                "clients side by side: expected clients that draw no random numbers in a step, found that one "
-                "did (dropout "
-                "that was switched on later?); set model.engine: plain"
+                f"model.engine: threads: expected clients that draw random numbers from their first step on or never, "
+                f"found that one of {names} began later (dropout that was switched on?); set model.engine: plain"
             )
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
@@ -51,8 +65,8 @@ class ThreadedEngine(Engine):
             self._pool.submit(settle, *mine)  # a client may remember things between its batches
 
     def close(self) -> None:
-        """See :class:`Engine`."""
-        self._pool.shutdown()
+        """See :class:`Engine`; what has not begun is not begun any more."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 class AutoEngine(Engine):
@@ -73,14 +87,14 @@ class AutoEngine(Engine):
         self.chosen: Engine | None = None
         self._times: dict[str, list[float]] = {"plain": [], "threads": []}
         self._step = 0
-        self._asked: set[str] = set()
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
-        new = {name: one for name, one in steps.items() if name not in self._asked and not one.dry}
+        draws = self.threaded.draws
+        new = {name: one for name, one in steps.items() if name not in draws and not one.dry}
         for name, one in new.items():  # a client's first step tells whether it draws
-            self._asked.add(name)
-            if one.step(True):
+            draws[name] = one.step(True)
+            if draws[name]:
                 self.chosen = self.plain
         known = {name: one for name, one in steps.items() if name not in new}
         if self.chosen is not None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.consent import Terms
 from fedlit.institutions.extra import QUIET
-from fedlit.institutions.lock import alone
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
 from fedlit.institutions.socket_line import SocketLine
+from fedlit.locks import alone
 from fedlit.show.shown import say
 from fedlit.train.results import Results
 
@@ -159,8 +159,8 @@ def take_part(
     Raises:
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.
     """
-    found = f"{settings.folder}: expected no site to take part from this folder, found one that does; end it first"
-    with alone(settings.folder / "lock", found):
+    expected = f"{settings.folder}: expected no other site to take part from this folder"
+    with alone(settings.folder / "lock", expected, "end it first"):
         return _take_part(settings, hashes, show, quiet=quiet)
 
 

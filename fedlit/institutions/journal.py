@@ -11,7 +11,7 @@ import torch
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
-from fedlit.train.shards import write
+from fedlit.train.whole import write
 
 __all__ = ["Journal"]
 

@@ -19,8 +19,8 @@ from typing import IO, Any
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.extra import QUIET, needs_flower
 from fedlit.institutions.folder import check, invite
-from fedlit.institutions.lock import alone
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
+from fedlit.locks import alone
 from fedlit.run.config import shown
 from fedlit.show.shown import say
 
@@ -254,8 +254,8 @@ def start(folder: Path, serve: str = SERVE, stop: threading.Event | None = None)
             "changed: hand them out again"
         )
     stop = stop or threading.Event()
-    found = f"{shown(settings.folder)}: expected no coordinator to run here, found one; end it first"
-    with alone(settings.state / "lock", found), _signals(stop) as came:
+    expected = f"{shown(settings.folder)}: expected no other coordinator to run here"
+    with alone(settings.state / "lock", expected, "end it first"), _signals(stop) as came:
         coordinator = _Coordinator(settings, serve, stop)
         say(f"Waits for {', '.join(settings.sites)} at {settings.address}:{settings.port}")
         try:

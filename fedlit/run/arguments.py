@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
-from fedlit.run.folders import newest_run, run_folder, to_resume, to_score
+from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
 from fedlit.show.shown import say
 
@@ -126,7 +126,10 @@ def read(command: Command, typed: list[str], source: str = "") -> Asked:
             found = found or dict(flatten(content)).get(key)
         return None if found is None else str(found)
 
-    name = setting("name") or title(configs)
+    name = setting("name")
+    if name is not None:
+        check_name(name, "--name")
+    name = name or title(configs)
     root, checkpoint = Path(setting("trainer.default_root_dir") or ROOT), setting("ckpt_path")
     saved = _own_config(command, configs, root, name, checkpoint)
     if saved is not None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.train.manifest import LAST
+from fedlit.show.shown import say
+from fedlit.train.manifest import LAST, PREVIOUS
 
 __all__ = [
     "CHECKPOINTS",
+    "check_name",
     "find_run",
     "find_trained",
     "new_folder",
@@ -22,6 +25,42 @@ __all__ = [
 ]
 
 CHECKPOINTS = "checkpoints"
+
+_LONGEST = 200  # bytes of a name that file systems take, with something before and after it
+_told: set[Path] = set()
+
+
+def check_name(name: str, key: str) -> None:
+    """Refuse a name that is to be a folder's and would be something else: a way elsewhere, or none.
+
+    Args:
+        name: of runs, of a method, of a client.
+        key: where it stands, for the message.
+
+    Raises:
+        ConfigError: says why.
+
+    Example:
+        >>> check_name("../../x", "--name")
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.ConfigError: --name: expected a folder's name, without a slash, found '../../x'; take 'x', say
+    """
+    ending = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    better = "".join(sign for sign in ending if sign.isprintable()).strip(" .~-") or "run"
+    if "/" in name or "\\" in name:
+        expected = "without a slash"
+    elif not name.strip() or name.strip(".") == "" or name != name.strip():
+        expected = "that is more than dots, and has no space at its ends"
+    elif not name.isprintable():
+        expected = "of signs that can be printed"
+    elif name.startswith(("-", "~")):
+        expected = "that begins with neither - nor ~"
+    elif len(os.fsencode(name)) > _LONGEST:
+        expected, better = f"of at most {_LONGEST} bytes", better[: _LONGEST // 4]
+    else:
+        return
+    raise ConfigError(f"{key}: expected a folder's name, {expected}, found {name!r}; take {better!r}, say")
 
 
 def _versions(parent: Path) -> dict[int, Path]:
@@ -40,15 +79,45 @@ def newest_run(root: Path, name: str) -> Path | None:
     if not begun:
         return None
     newest = begun[max(begun)]
-    if not (newest / CHECKPOINTS / LAST).is_file():
-        older = [
-            path / CHECKPOINTS / LAST for _, path in sorted(begun.items()) if (path / CHECKPOINTS / LAST).is_file()
-        ]
+    if not _has_any(newest):
+        older = [path / CHECKPOINTS / LAST for _, path in sorted(begun.items()) if _has_any(path)]
         raise ConfigError(
             f"expected a checkpoint in {newest}, the newest run of {name}, found none (it ended before its first, or "
             f"checkpoints were off); start a new one, or give --ckpt_path {older[-1] if older else 'FILE'}"
         )
     return newest
+
+
+def _has_any(folder: Path) -> bool:
+    return any((folder / CHECKPOINTS / name).is_file() for name in (LAST, PREVIOUS))
+
+
+def _usable(last: Path) -> Path:
+    """The last checkpoint; the one before where it is damaged or gone, which is said.
+
+    Raises:
+        ConfigError: there is no whole one.
+    """
+    from fedlit.train.shards import check_all
+
+    try:
+        check_all(last)
+        return last
+    except FileNotFoundError:
+        found = "it is gone"
+    except ConfigError as error:
+        found = str(error)
+    before = last.with_name(PREVIOUS)
+    try:
+        check_all(before)
+    except FileNotFoundError:
+        raise ConfigError(f"{found}. None was written before it: start a new run") from None
+    except ConfigError:
+        raise ConfigError(f"{found}. The one before it, {before.name}, is damaged too: start a new run") from None
+    if last not in _told:
+        _told.add(last)
+        say(f"{last if found == 'it is gone' else 'Checkpoint'}: {found}. The one before it is used: {before}")
+    return before
 
 
 def find_run(run: str | Path, fits: Callable[[Path], bool] | None = None) -> Path:
@@ -120,7 +189,7 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
                 f"{(root / name).resolve()}, found none; "
                 "leave --ckpt_path out to start one"
             )
-        return folder / CHECKPOINTS / LAST, folder
+        return _usable(folder / CHECKPOINTS / LAST), folder
     path = Path(ckpt_path).absolute()
     if ckpt_path == "best":
         raise ConfigError("--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only")
@@ -150,7 +219,7 @@ def used(checkpoint: Path) -> str:
     better one.
     """
     config = checkpoint.parent.parent / "config.yaml"
-    better = checkpoint.name == LAST and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
+    better = checkpoint.name in (LAST, PREVIOUS) and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
     if better and "EarlyStopping" in config.read_text(encoding="utf-8"):
         return f"Using {checkpoint}: the last state of a run that stops early. --ckpt_path best takes its best"
     return f"Using {checkpoint}"
@@ -179,14 +248,15 @@ def to_score(
                 f"{purpose}: expected a trained run in {root / name}, found none; run fit first "
                 "or give --ckpt_path (runs that were trained together are scored by fedlit.test_together)"
             )
-        best = sorted((folder / CHECKPOINTS).glob("best-*.ckpt"), key=os.path.getmtime)
-        if ckpt_path == "best" and not best and _kept_best(folder / CHECKPOINTS / LAST):
+        last = folder / CHECKPOINTS / LAST
+        best = _best(folder / CHECKPOINTS) if ckpt_path == "best" else None
+        if ckpt_path == "best" and best is None and _kept_best(last):
             ckpt_path = LAST  # each client has the best of its epochs there
-        if ckpt_path == "best" and not best:
+        if ckpt_path == "best" and best is None:
             raise ConfigError(
                 f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set checkpoint.best"
             )
-        checkpoint = best[-1] if ckpt_path == "best" else folder / CHECKPOINTS / LAST
+        checkpoint = best if best is not None else _usable(last) if _has_any(folder) else last
     else:
         found, folder = to_resume(root, name, ckpt_path)
         assert found is not None
@@ -194,6 +264,20 @@ def to_score(
     if not checkpoint.is_file():
         raise ConfigError(f"{purpose}: expected a checkpoint {checkpoint}, found none; was checkpointing off?")
     return checkpoint, folder
+
+
+def _best(checkpoints: Path) -> Path | None:
+    """The best checkpoint: the one that the last one takes for it, which belongs to it; else the newest."""
+    files = sorted(checkpoints.glob("best-*.ckpt"), key=os.path.getmtime)
+    if len(files) < 2:
+        return files[0] if files else None
+    from fedlit.train.manifest import read_checkpoint
+
+    with suppress(ConfigError, FileNotFoundError):
+        states = read_checkpoint(checkpoints / LAST, resumable=False).get("callbacks", {}).values()
+        named = {Path(str(own["best_model_path"])).name for own in states if own.get("best_model_path")}
+        return next((file for file in files if file.name in named), files[-1])
+    return files[-1]
 
 
 def _kept_best(last: Path) -> bool:

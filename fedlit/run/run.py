@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +25,10 @@ from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
+from fedlit.locks import Lock, alone
 from fedlit.run.alike import check_alike
 from fedlit.run.card import card
-from fedlit.run.folders import CHECKPOINTS, new_folder, to_resume, to_score, used
+from fedlit.run.folders import CHECKPOINTS, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import (
     check_accelerator,
@@ -40,11 +44,12 @@ from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
-from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors
-from fedlit.train.logger import BoardSettings
+from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
+from fedlit.train.logger import BoardSettings, boards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
 from fedlit.train.results import Results
+from fedlit.train.whole import clear_partials, forget, reason, spared, write_text
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
@@ -107,6 +112,7 @@ class Run(Shown):
         if loop.seed != data.seed:
             raise ConfigError(f"expected one seed for loop and data, found {loop.seed} and {data.seed}")
         check_options(trainer)
+        check_name(name, "name")
         self.loop, self.data, self.settings = loop, data, settings
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
@@ -118,6 +124,8 @@ class Run(Shown):
         self.config_text, self.trainer_options = config_text, trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
+        self._lock: Lock | None = None
+        self._io: AtomicCheckpointIO | None = None
 
     @property
     def seed(self) -> int:
@@ -222,20 +230,66 @@ class Run(Shown):
             self.exchange = deepcopy(self._untouched_exchange)
         check_accelerator(self.trainer_options.get("accelerator"))
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
-        header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
-        read_as_then(self.data, header)
-        plan = self._plan()
-        if checkpoint is not None:
-            Manifest.read(header).refuse(self.loop.manifest, resume=True)
-        if self.trainer_options.get("fast_dev_run"):
-            return self._try(plan, checkpoint, header, quiet)
-        self.folder = self._one_folder(folder)
-        try:
-            return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
-        finally:
-            self.loop.release()
-            if self.group.rank == 0 and not any(self.folder.iterdir()):  # refused before anything was written
-                self.folder.rmdir()
+        trial = bool(self.trainer_options.get("fast_dev_run"))
+        with ExitStack() as held:
+            if folder is not None and not trial:  # before it is read: whoever holds it may be about to write
+                self._hold(folder, held)
+            header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
+            read_as_then(self.data, header)
+            plan = self._plan()
+            if checkpoint is not None:
+                Manifest.read(header).refuse(self.loop.manifest, resume=True)
+            if trial:
+                return self._try(plan, checkpoint, header, quiet)
+            self.folder = self._one_folder(folder)
+            held.callback(self._tidy, self.folder)
+            if folder is None:
+                self._hold(self.folder, held)
+            try:
+                return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
+            finally:
+                self.loop.release()
+
+    def _hold(self, folder: Path, held: ExitStack) -> None:
+        """Keep others out of the run's folder, and clear what a process that was killed has left there."""
+        if self.group.rank:
+            return
+        do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
+        expected = f"{folder}: expected no other process that writes there"
+        self._lock = held.enter_context(alone(folder / ".lock", expected, do))
+        held.callback(setattr, self, "_lock", None)
+        clear_partials(folder / CHECKPOINTS, ours=True)
+        clear_partials(folder, ours=False)
+
+    def _tidy(self, folder: Path) -> None:
+        """Take away a folder in which nothing was written, for the run was refused."""
+        if self.group.rank == 0:
+            with suppress(OSError):  # something is there
+                folder.rmdir()
+
+    def _still_there(self) -> None:
+        """Make the folder again where somebody removed it: what is kept from now on is kept.
+
+        Raises:
+            RunError: another process writes there now.
+        """
+        assert self.folder is not None
+        if self._lock is None or self._lock.held:
+            return
+        gone = not (self.folder / CHECKPOINTS).is_dir()
+        self._lock.renew()
+        if gone:
+            say(f"{self.folder} was removed while it was written to; it is made again, with what is kept from now on")
+            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
+            if self.config_text is not None:
+                write_text(self.config_text, self.folder / "config.yaml")
+            for logger in boards(self.trainer) if self.trainer is not None else ():
+                logger.finalize("")  # they would go on writing to files without a name
+
+    @property
+    def lost(self) -> str | None:
+        """The last state of training, if it could not be written: its checkpoint, and why."""
+        return self._io.lost if self._io is not None else None
 
     def _one_folder(self, known: Path | None) -> Path:
         """The run's folder, a new one if None; one of several processes makes it for all."""
@@ -255,6 +309,7 @@ class Run(Shown):
 
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
+        forget()
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
@@ -275,6 +330,8 @@ class Run(Shown):
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
         whose = self.group.gather("where clients are", f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
         places = whose if self.group.size > 1 else []
+        if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
+            make_consistent(checkpoint, header)
         if not quiet:
             source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
             trial = bool(self.trainer_options.get("fast_dev_run"))
@@ -363,6 +420,11 @@ class Run(Shown):
         from fedlit.run.predictions import write_predictions
 
         checkpoint, _ = self._find(ckpt_path, quiet, "predict")
+        if self.folder is not None and not os.access(self.folder, os.W_OK):
+            raise ConfigError(
+                f"{self.folder}: expected a folder that predictions can be written to, found one that is read-only; "
+                "copy it to where you may write, and give --ckpt_path with the copy's checkpoint"
+            )
         self.trainer = self._trainer([], log=False)
         assert self.folder is not None
         known = self.folder / "predictions" / self.data.predict
@@ -390,19 +452,25 @@ class Run(Shown):
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         found = found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
-        self.trainer = self._trainer([Board(None, self.settings)] if split == "test" else [], log=split == "test")
+        assert self.folder is not None
+        writable = os.access(self.folder, os.W_OK)
+        log = split == "test" and writable
+        self.trainer = self._trainer([Board(None, self.settings)] if log else [], log=log)
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
         results = replace(self.loop.results[split], guarded=found)
-        assert self.folder is not None
-        known = (self.folder / f"{split}.csv").exists()
         if self.group.rank:
             return results
-        files = results.write(self.folder)
         if not quiet:
-            wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
-            print(for_terminal(results), for_terminal(wrote), sep="\n")
+            print(for_terminal(results))
+        known = (self.folder / f"{split}.csv").exists()
+        with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are told"):
+            if not writable:
+                raise OSError(errno.EROFS, "the folder is read-only")
+            files = results.write(self.folder)
+            if not quiet:
+                print(for_terminal(f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"))
         return results
 
     # ------------------------------------------------------------------
@@ -415,6 +483,16 @@ class Run(Shown):
         assert self.folder is not None
         if self.group.rank:
             return
+        try:
+            self._write_config(trainer)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this "
+                "training could be kept. Make room, or set trainer.default_root_dir"
+            ) from error
+
+    def _write_config(self, trainer: Trainer) -> None:
+        assert self.folder is not None
         (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
         path = self.folder / "config.yaml"
         if self.config_text is None:
@@ -424,7 +502,7 @@ class Run(Shown):
             while (kept := self.folder / f"config_{number}_until_step_{trainer.global_step}.yaml").exists():
                 number += 1
             path.rename(kept)
-        path.write_text(self.config_text, encoding="utf-8")
+        write_text(self.config_text, path)
 
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
@@ -436,7 +514,8 @@ class Run(Shown):
         logger = options.pop("logger", None)
         loggers = make_loggers(logger, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
-        plugins = [*listed(options.pop("plugins", None)), AtomicCheckpointIO(self.group, own)]
+        self._io = AtomicCheckpointIO(self.group, own, self._still_there)
+        plugins = [*listed(options.pop("plugins", None)), self._io]
         if self.group.size > 1:  # Lightning would have the ranks be devices of one module
             plugins.append(LightningEnvironment())
         decided = {

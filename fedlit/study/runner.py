@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from fedlit.errors import ConfigError
+from fedlit.locks import alone
 from fedlit.run.worker import WorkerProcess, cores
 from fedlit.study.job import DONE, Job, finished
 from fedlit.study.progress import Progress
@@ -33,18 +32,14 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: another process has it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
     try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
         raise ConfigError(
-            f"{folder}: expected no other study at work there, found one; wait for it, or give --out"
+            f"{folder}: expected a folder that can be written to, found: {error.strerror}; give --out"
         ) from error
-    try:
+    with alone(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out"):
         yield
-    finally:
-        lock.release()
 
 
 class _Worker(WorkerProcess):

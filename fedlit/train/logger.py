@@ -18,6 +18,8 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
 from fedlit.errors import ConfigError, RunError, told_as
+from fedlit.train.events import Writer
+from fedlit.train.whole import spared
 
 __all__ = [
     "FEDERATION",
@@ -93,12 +95,12 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         self.shown = shown or BoardSettings()
         self._worst: dict[str, None] = {}
         self.purge_step = purge_step
-        self._writers: dict[str, SummaryWriter] = {}
+        self._writers: dict[str, Writer] = {}
 
     def writer(self, run: str = FEDERATION) -> SummaryWriter:
         """The writer of a client's run, or of the federation's."""
         if run not in self._writers:
-            self._writers[run] = SummaryWriter(str(Path(self.log_dir) / run), purge_step=self.purge_step)
+            self._writers[run] = Writer(Path(self.log_dir) / run, self.purge_step, Path(self.log_dir))
         return self._writers[run]
 
     @property
@@ -190,7 +192,7 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
         RunError: a logger cannot; says which.
     """
     for logger in trainer.loggers:
-        with _named(logger):
+        with _named(logger), _spared(logger):
             logger.log_metrics(dict(values), step)
             if not isinstance(logger, FederatedTensorBoardLogger):
                 logger.save()  # as Lightning does behind each call: what is not written yet is lost with a killed run
@@ -199,8 +201,13 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
 def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
     """Write a configuration's keys and values to all loggers; see :func:`log_scalars`."""
     for logger in trainer.loggers:
-        with _named(logger):
+        with _named(logger), _spared(logger):
             logger.log_hyperparams(dict(values))
+
+
+def _spared(logger: Logger) -> AbstractContextManager[None]:
+    """A full disk ends no training."""
+    return spared(f"trainer.logger: {type(logger).__name__}", "what it writes")
 
 
 def _named(logger: Logger) -> AbstractContextManager[None]:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import ConfigError, FedlitError
+from fedlit.train.whole import LAST, PREVIOUS
 
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
 
-__all__ = ["FORMAT", "LAST", "TYPES_FOUND", "Manifest", "read_checkpoint"]
-
-LAST = "last.ckpt"
-"""The checkpoint that a run can be resumed from."""
+__all__ = ["FORMAT", "LAST", "PREVIOUS", "TYPES_FOUND", "Manifest", "read_checkpoint"]
 
 FORMAT = 4
 """Of checkpoints; those of version 0.1 have none, those of 0.2 have 2, those of 0.3 have 3. What they lack is learnt

@@ -15,6 +15,7 @@ from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
 from fedlit.tasks.metrics import lost_sites
+from fedlit.train.whole import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,8 +141,8 @@ class Results(Shown):
         a run.
         """
         csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
-        self.to_frame().to_csv(csv)
-        plain.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        write_text(self.to_frame().to_csv(), csv)
+        write_text(json.dumps(self.to_dict(), indent=2) + "\n", plain)
         return csv, plain
 
 

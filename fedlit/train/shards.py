@@ -7,10 +7,10 @@ number of processes. A run of one process keeps one file.
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import torch
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Group
+from fedlit.train.whole import LAST, PREVIOUS, check, write
 
-__all__ = ["SHARDED", "discard_parts", "join", "load", "save", "split"]
+__all__ = ["SHARDED", "check_all", "discard_parts", "join", "load", "save", "split"]
 
 SHARDED = 5
 """The format of heads (see :data:`fedlit.train.manifest.FORMAT`)."""
@@ -129,8 +130,9 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
         clients: whose parts are wanted; all if None.
 
     Raises:
-        ConfigError: a part is missing, or is one of another checkpoint.
+        ConfigError: it is damaged, or a part is, is missing, or is one of another checkpoint.
     """
+    check(path)
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     shards = checkpoint.get("fedlit", {}).pop("shards", None)
     if shards is None:
@@ -143,14 +145,29 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
     return join(checkpoint, {name: _part(path, shards["token"], name) for name in wanted})
 
 
+def check_all(path: Path) -> None:
+    """Refuse a checkpoint of which anything is damaged or missing; reads it, and keeps nothing.
+
+    Raises:
+        ConfigError: what :func:`load` says.
+        FileNotFoundError: there is none.
+    """
+    check(path)
+    if _folder(path).is_dir():
+        load(path)
+
+
 def _part(path: Path, token: str, name: str) -> dict[str, Any]:
     """A client's part, which lies where the head's own name says: both may be renamed together."""
     file = _folder(path) / token / f"{name}.pt"
     try:
+        check(file)
         part: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         found = "" if part["fedlit"]["token"] == token else f"one of another checkpoint ({part['fedlit']['token']})"
     except FileNotFoundError:
         found = "none"
+    except ConfigError:
+        found = "a damaged file, or one cut short"
     except Exception:  # torch raises many kinds for a damaged file
         found = "a file that cannot be read"
     if found:
@@ -161,25 +178,23 @@ def _part(path: Path, token: str, name: str) -> dict[str, Any]:
     return part
 
 
-def write(content: Any, path: Path) -> None:
-    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
 def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
-    """Write a checkpoint of several processes; all of them do so at once.
+    """Write a checkpoint; of several processes all do so at once, and make one in parts. The last checkpoint that was
+    there before is kept as the one before.
 
     Args:
         checkpoint: of the clients here.
-        path: of the head.
+        path: of the file, or of the head.
         group: the processes; its first draws what the head and its parts are known by.
+
+    Raises:
+        OSError: the disk is full, say; what was there before is still there.
     """
+    before = path.with_name(PREVIOUS) if path.name == LAST else None
+    if group.size == 1:
+        write(checkpoint, path, before)
+        discard_parts(path, but=[_token(before)] if before is not None and _folder(path).is_dir() else ())
+        return
     head, parts = split(checkpoint)
     token = group.first("a checkpoint", f"{checkpoint['global_step']}-{secrets.token_hex(8)}")
     place = _folder(path) / token
@@ -198,19 +213,29 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
             saved["stacks"] = {
                 key: [value for one in told for value in one["stacks"][key]] for key in ("clients", "stacks")
             }
-        write(head, path)
-        discard_parts(path, but=token)
+        write(head, path, before)
+        discard_parts(path, but=[token, *([_token(before)] if before is not None else [])])
     group.gather("the head of a checkpoint", None)  # the head stands, and it is the new one everywhere
 
 
-def discard_parts(path: Path, but: str | None = None) -> None:
-    """Remove parts that a head does not name: those of earlier ones, and of writings that were cut short."""
+def discard_parts(path: Path, but: Collection[str | None] = ()) -> None:
+    """Remove parts that no head names: those of earlier ones, and of writings that were cut short."""
     for old in _folder(path).glob("*"):
-        if old.name != but:
+        if old.name not in but:
             shutil.rmtree(old, ignore_errors=True)
-    if but is None and _folder(path).is_dir():
-        shutil.rmtree(_folder(path), ignore_errors=True)
+    with suppress(OSError):  # not empty, or not there
+        _folder(path).rmdir()
+
+
+def _token(head: Path) -> str | None:
+    """By what a head's parts are known; None where there is no such head, or it has none."""
+    with suppress(FileNotFoundError, ConfigError):
+        check(head)
+        found = torch.load(head, map_location="cpu", weights_only=True, mmap=True)["fedlit"].get("shards")
+        return None if found is None else str(found["token"])
+    return None
 
 
 def _folder(path: Path) -> Path:
-    return path.with_name(f"{path.name}.parts")
+    """Where a head's parts lie; those of the last one and of the one before it lie together."""
+    return path.with_name(f"{LAST if path.name == PREVIOUS else path.name}.parts")

@@ -44,6 +44,13 @@ class Full(Memory):
         raise OSError("no space left")
 
 
+class Strange(Memory):
+    """Fails otherwise."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        raise ValueError("nothing like that")
+
+
 def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
     memory = Memory()
     loggers = [FederatedTensorBoardLogger, CSVLogger, memory]
@@ -63,9 +70,12 @@ def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Pa
     assert yaml.safe_load((run.folder / BELOW / "hparams.yaml").read_text(encoding="utf-8")) == {"seed": 8}
 
 
-def test_a_logger_that_fails_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"trainer.logger: Full could not write \(OSError: no space left\)"):
-        make_run(tmp_path, epochs=1, logger=Full()).fit(quiet=True)
+def test_a_logger_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path, epochs=2, logger=Full()).fit(quiet=True)  # a full disk ends no training
+    told = capsys.readouterr().err
+    assert told.count("trainer.logger: Full: expected to write there, found: no space left; training goes on") == 1
+    with pytest.raises(RunError, match=r"trainer.logger: Strange could not write \(ValueError: nothing like that\)"):
+        make_run(tmp_path, epochs=1, logger=Strange()).fit(quiet=True)
     with pytest.raises(ConfigError, match=r"expected a logger of Lightning.*, found 'csv'"):
         make_run(tmp_path, epochs=1, logger="csv").fit(quiet=True)
 

@@ -13,6 +13,7 @@ from fedlit.exchange.transport import Group
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge, read_records
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.whole import spared, write_text
 
 __all__ = ["Corrections"]
 
@@ -39,7 +40,8 @@ class Corrections(Callback):
         if self.path.is_file() and self.group.rank == 0:
             before = read_records(self.path)
             before = before[before["epoch"] <= trainer.current_epoch]
-            before.to_csv(self.path, index=False)
+            with spared(self.path, "what clients correct"):
+                write_text(before.to_csv(index=False), self.path)
             self._last = int(before["epoch"].max()) if len(before) else -1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -61,7 +63,8 @@ class Corrections(Callback):
             return
         self._last = epoch
         values.insert(0, "epoch", epoch)
-        values.to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
+        with spared(self.path, "what clients correct"):
+            values.to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
         for logger in trainer.loggers if self.every else ():
             if isinstance(logger, FederatedTensorBoardLogger):
                 try:

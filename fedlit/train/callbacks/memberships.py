@@ -16,6 +16,7 @@ from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
+from fedlit.train.whole import spared, write_text
 
 __all__ = ["Memberships"]
 
@@ -43,7 +44,8 @@ class Memberships(Callback):
             path = self.folder / name
             if path.is_file() and group_of(self.exchange.transport).rank == 0:
                 before = read(path)
-                before[before["round"] <= self._round].to_csv(path, index=False)
+                with spared(path, "who belongs together"):
+                    write_text(before[before["round"] <= self._round].to_csv(index=False), path)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Write what an exchange has found, before the next checkpoint."""
@@ -70,9 +72,10 @@ class Memberships(Callback):
     def _append(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         path = self.folder / name
         if rows:
-            pd.DataFrame(list(rows), columns=list(columns)).to_csv(
-                path, mode="a", header=not path.is_file(), index=False
-            )
+            with spared(path, "who belongs together"):
+                pd.DataFrame(list(rows), columns=list(columns)).to_csv(
+                    path, mode="a", header=not path.is_file(), index=False
+                )
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Draw."""

@@ -1,0 +1,430 @@
+"""Drills with files: torn ones, disks without room, folders that may not be written to, signals, two writers.
+
+Each function trains small federations of tables that scikit-learn carries, by the fedlit command, and returns rows
+(what, tries, passed, note).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from command import Commands, in_one_message
+
+Rows = list[tuple[str, int, int, str]]
+
+EPOCHS = 6
+ARGS = ["--config", "quickstart.yaml", "--checkpoint.seconds", "0", "--board.curves", "false"]
+ARGS += ["--board.confusion_matrices", "0"]
+LIMIT = 5.0
+"""Seconds in which a signal ends a command."""
+
+
+def _fit(*more: str, epochs: int = EPOCHS) -> list[str]:
+    return ["fit", *ARGS, "--trainer.max_epochs", str(epochs), *more]
+
+
+def _checkpoints(folder: Path, name: str = "quickstart", version: int = 0) -> Path:
+    return folder / "lightning_logs" / name / f"version_{version}" / "checkpoints"
+
+
+def _state(path: Path) -> dict[str, bytes]:
+    """Tensors of clients and of their optimizers, as bytes."""
+    loaded = torch.load(path, weights_only=True)
+    tensors = dict(loaded["state_dict"])
+    for number, optimizer in enumerate(loaded["optimizer_states"]):
+        for parameter, state in optimizer["state"].items():
+            tensors |= {f"{number}/{parameter}/{key}": torch.as_tensor(value) for key, value in state.items()}
+    return {key: value.contiguous().numpy().tobytes() for key, value in tensors.items()}
+
+
+def _table(said: str) -> list[str]:
+    """The lines of the scores."""
+    lines = said.splitlines()
+    begin = next((n for n, line in enumerate(lines) if line.startswith(("test:", "validation:"))), len(lines))
+    return [line.split() for line in lines[begin : begin + 6]]  # type: ignore[misc]
+
+
+class _Count:
+    """Tries and what failed of them."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.tries, self.passed, self.notes = what, 0, 0, list[str]()
+
+    def add(self, passed: bool, note: str) -> None:
+        self.tries += 1
+        self.passed += passed
+        if not passed and len(self.notes) < 3:
+            self.notes.append(note)
+
+    def row(self, note: str = "") -> tuple[str, int, int, str]:
+        return self.what, self.tries, self.passed, "; ".join([*([note] if note else []), *self.notes])
+
+
+# ---------------------------------------------------------------------- torn files
+
+
+def torn(folder: Path, tries: int = 40) -> Rows:
+    """Bits that flip, and files that are cut short, in each region of each file of a run."""
+    draw, rows = random.Random(0), Rows()
+    with Commands(folder) as commands:
+        status, said = commands.run(*_fit())
+        if status:
+            return [("torn files", 1, 0, f"training: {said[-200:]}")]
+        run, whole = _checkpoints(folder).parent, _checkpoints(folder)
+        expected = _table(commands.run("test", *ARGS)[1])
+        states = _state(whole / "last.ckpt")
+        rows += [_torn_checkpoint(commands, path, expected, tries, draw) for path in sorted(whole.glob("*.ckpt"))]
+        rows.append(_torn_last(commands, folder, states, max(1, tries // 10), draw))
+        rows.append(_torn_configuration(commands, run, expected, tries, draw))
+        rows.append(_torn_beside(commands, run, tries, draw))
+    return rows
+
+
+def _damage(path: Path, place: int, draw: random.Random) -> str:
+    """Flip a bit there, or cut the file there; which was done."""
+    content = bytearray(path.read_bytes())
+    if draw.random() < 0.7:
+        content[place] ^= 1 << draw.randrange(8)
+        how = f"bit of byte {place} flipped"
+    else:
+        del content[place:]
+        how = f"cut at {place}"
+    path.write_bytes(content)
+    return how
+
+
+def _places(size: int, tries: int, draw: random.Random) -> list[int]:
+    """One of each of as many regions as there are tries; the ends, where archives have their lists, more often."""
+    regions = [
+        draw.randrange(n * size // tries, max(n * size // tries + 1, (n + 1) * size // tries)) for n in range(tries)
+    ]
+    return [*regions, *(size - 1 - draw.randrange(min(size, 2000)) for _ in range(tries // 2))]
+
+
+def _torn_checkpoint(commands: Commands, path: Path, expected: Any, tries: int, draw: random.Random) -> Any:
+    found, content, harmless = _Count(f"torn {path.name}: refused by name, or the same scores"), path.read_bytes(), 0
+    own = _table(commands.run("test", *ARGS, "--ckpt_path", str(path))[1])
+    for place in _places(len(content), tries, draw):
+        how = _damage(path, place, draw)
+        status, said = commands.run("test", *ARGS, "--ckpt_path", str(path))
+        same = status == 0 and _table(said) == own
+        harmless += same
+        found.add(
+            in_one_message(said) and (same or (status == 2 and path.name in said)), f"{how}: {status} {said[-200:]}"
+        )
+        path.write_bytes(content)
+    return found.row(f"{harmless} harmless")
+
+
+def _torn_last(commands: Commands, folder: Path, states: Any, tries: int, draw: random.Random) -> Any:
+    found = _Count("torn last.ckpt: training goes on from the one before, to the same bits")
+    run = _checkpoints(folder).parent
+    kept = folder / "kept"
+    shutil.copytree(run, kept)
+    for _ in range(tries):
+        shutil.rmtree(run)
+        shutil.copytree(kept, run)
+        last = _checkpoints(folder) / "last.ckpt"
+        how = _damage(last, draw.randrange(last.stat().st_size // 10, last.stat().st_size * 8 // 10), draw)
+        status, said = commands.run(*_fit("--ckpt_path", "last"))
+        told = "The one before it is used" in said and in_one_message(said)
+        found.add(status == 0 and told and _state(last) == states, f"{how}: {status} {said[-200:]}")
+    shutil.rmtree(kept)
+    return found.row()
+
+
+def _torn_configuration(commands: Commands, run: Path, expected: Any, tries: int, draw: random.Random) -> Any:
+    found, path = _Count("torn config.yaml: refused in one message, or the same scores"), run / "config.yaml"
+    content = path.read_bytes()
+    for place in _places(len(content), tries, draw):
+        how = _damage(path, place, draw)
+        status, said = commands.run("test", *ARGS)
+        same = status == 0 and _table(said) == expected
+        found.add(in_one_message(said) and (same or status == 2), f"{how}: {status} {said[-300:]}")
+        path.write_bytes(content)
+    return found.row()
+
+
+def _torn_beside(commands: Commands, run: Path, tries: int, draw: random.Random) -> Any:
+    """Events and tables of scores are written for people: nothing reads them to go on."""
+    found = _Count("torn events, test.csv, test.json: a run goes on")
+    for file in [*run.rglob("events.*"), run / "test.csv", run / "test.json"]:
+        if file.stat().st_size:
+            _damage(file, draw.randrange(file.stat().st_size), draw)
+    for command in (_fit("--ckpt_path", "last", epochs=EPOCHS + 1), ["test", *ARGS]):
+        status, said = commands.run(*command)
+        found.add(status == 0 and in_one_message(said), f"{command[0]}: {status} {said[-200:]}")
+    return found.row()
+
+
+# ---------------------------------------------------------------------- disks without room
+
+
+@contextmanager
+def _small(folder: Path, size: int) -> Any:
+    """A file system of that size, where one may be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)], capture_output=True, check=False
+    )
+    try:
+        yield made.returncode == 0
+    finally:
+        if made.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def disk_full(folder: Path, tries: int = 20) -> Rows:
+    """Train where there is room for some of what is written: at many sizes, on a small file system where one may be
+    made, and under a limit for each file.
+    """
+    with Commands(folder) as commands:
+        status, said = commands.run(*_fit())
+        last = _checkpoints(folder) / "last.ckpt"
+        if status:
+            return [("full disks", 1, 0, f"training: {said[-200:]}")]
+        whole = last.stat().st_size
+        table = [line for line in _table(said) if line]
+        mounted = _Count("full disks: the table is printed, or one message says why nothing can be kept")
+        limited = _Count("files that may not grow: as before")
+        able = True
+        for number in range(tries):
+            size = int(whole * 4.5 * (number + 1) / tries)
+            place = folder / f"full_{number}"
+            with _small(place, max(4096, size)) as made:
+                able = made
+                if made:
+                    _without_room(commands, mounted, place, table, size, {})
+            place = folder / f"limit_{number}"
+            place.mkdir()
+            size = int(whole * 1.2 * (number + 1) / tries)
+            _without_room(commands, limited, place, table, size, {"most": size})
+    rows = [limited.row()]
+    return [mounted.row(), *rows] if able else [("full disks: this user may mount none", 0, 0, "limits instead"), *rows]
+
+
+def _without_room(
+    commands: Commands, found: _Count, place: Path, table: Any, size: int, limits: dict[str, int]
+) -> None:
+    root = ["--trainer.default_root_dir", str(place)]
+    status, said = commands.run(*_fit(*root), **limits)
+    last = place / "quickstart/version_0/checkpoints/last.ckpt"
+    printed = [line for line in _table(said) if line][: len(table)] == table
+    kept = last.is_file()
+    good = in_one_message(said)
+    if status == 0:
+        good &= printed and kept
+    elif kept:  # the end of training could not be kept, an earlier state is
+        good &= status == 1 and printed and str(last) in said
+    else:
+        good &= status in (1, 2) and "error: " in said and str(place) in said
+    good &= not list(place.rglob("*.partial"))
+    if kept:
+        tested, told = commands.run("test", *ARGS, *root, **limits)
+        good &= tested == 0 and in_one_message(told)
+    found.add(bool(good), f"{size} bytes: {status} {said[-300:]}")
+
+
+# ---------------------------------------------------------------------- read-only
+
+
+@contextmanager
+def _read_only(run: Path) -> Any:
+    """A folder that may not be written to, as far as this user can make one: nothing is forbidden to root."""
+    if os.geteuid():
+        for path in [*run.rglob("*"), run]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        try:
+            yield True
+        finally:
+            for path in [run, *run.rglob("*")]:
+                path.chmod(0o755 if path.is_dir() else 0o644)
+        return
+    made = [
+        subprocess.run(["mount", *how, str(run)], capture_output=True, check=False).returncode == 0
+        for how in (["--bind", str(run)], ["-o", "remount,ro,bind"])
+    ]
+    try:
+        yield all(made)
+    finally:
+        if made[0]:
+            subprocess.run(["umount", "-l", str(run)], check=True)
+
+
+def read_only(folder: Path, tries: int = 1) -> Rows:
+    """Commands on a run's folder in which nothing may be written, and on one that was removed in training."""
+    scored = _Count("read-only run: test and validate print their scores and say that nothing was written")
+    refused = _Count("read-only run: what must write is refused in one message")
+    removed = _Count("run's folder removed in training: it is made again, or ends with one message")
+    with Commands(folder) as commands:
+        commands.run(*_fit())
+        expected = _table(commands.run("test", *ARGS)[1])
+        run = _checkpoints(folder).parent
+        for _ in range(tries):
+            before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+            with _read_only(run) as able:
+                if not able:
+                    return [("read-only run: this user can make none", 0, 0, "skipped")]
+                status, said = commands.run("test", *ARGS)
+                good = status == 0 and _table(said) == expected and "read-only" in said and str(run) in said
+                scored.add(good and in_one_message(said), f"test: {said[-300:]}")
+                status, said = commands.run("validate", *ARGS)
+                scored.add(status == 0 and any(_table(said)) and in_one_message(said), f"validate: {said[-300:]}")
+                for command in (["predict", *ARGS], _fit("--ckpt_path", "last", epochs=EPOCHS + 2)):
+                    status, said = commands.run(*command)
+                    good = status == 2 and str(run) in said and in_one_message(said)
+                    refused.add(good, f"{command[0]}: {status} {said[-300:]}")
+            refused.add(before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}, "something was written")
+            running = commands.start(*_fit("--name", "gone", epochs=60))
+            last = _checkpoints(folder, "gone") / "last.ckpt"
+            _await(last.is_file)
+            shutil.rmtree(last.parents[1], ignore_errors=True)
+            status, said = running.wait()
+            good = status == 0 and last.is_file() and "was removed while it was written to" in said
+            removed.add(good and in_one_message(said), f"{status} {said[-300:]}")
+    return [scored.row(), refused.row(), removed.row()]
+
+
+def _await(there: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not there() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+# ---------------------------------------------------------------------- signals
+
+
+def signals(folder: Path, tries: int = 50) -> Rows:
+    """Ctrl-C and SIGTERM at random moments. What was cut short goes on, and ends with the bits of what was not."""
+    draw, epochs = random.Random(1), 60
+    ended = _Count(f"signals: the command ends within {LIMIT:.0f} s with the right status and one message")
+    same = _Count("signals: what goes on ends with the same bits")
+    longest = 0.0
+    with Commands(folder) as commands:
+        began = time.monotonic()
+        commands.run(*_fit("--name", "whole", epochs=epochs))
+        span = time.monotonic() - began
+        expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
+        name, left, chain = "chain_0", tries, 0
+        while left:
+            last = _checkpoints(folder, name) / "last.ckpt"
+            more = ["--ckpt_path", "last"] if last.is_file() else []
+            version = len(list((folder / "lightning_logs" / name).glob("version_*")))
+            if not more and version:
+                shutil.rmtree(folder / "lightning_logs" / name)
+            running = commands.start(*_fit("--name", name, *more, epochs=epochs))
+            time.sleep(draw.uniform(0, span))
+            number = draw.choice([signal.SIGINT, signal.SIGTERM])
+            sent = time.monotonic()
+            running.send(number)
+            if draw.random() < 0.2:
+                time.sleep(draw.uniform(0, 0.3))
+                running.send(number)
+            status, said = running.wait(30)
+            took = time.monotonic() - sent
+            right = {signal.SIGINT: (0, 130), signal.SIGTERM: (0, 1, -signal.SIGTERM)}[number]
+            longest = max(longest, took)
+            ended.add(
+                took <= LIMIT and status in right and in_one_message(said), f"{took:.1f} s, {status}: {said[-200:]}"
+            )
+            left, chain = left - 1, chain + 1
+            if chain == 5 or not left:
+                status, said = commands.run(
+                    *_fit("--name", name, *(["--ckpt_path", "last"] if last.is_file() else []), epochs=epochs)
+                )
+                found = sorted((folder / "lightning_logs" / name).glob("version_*"))[-1] / "checkpoints"
+                bests = len(list(found.glob("best-*.ckpt")))
+                good = status == 0 and _state(found / "last.ckpt") == expected and bests == 1
+                same.add(good, f"{name}: {status}, {bests} best: {said[-200:]}")
+                name, chain = f"chain_{tries - left}", 0
+    cold = _cold(folder, max(1, tries // 10), draw)
+    return [ended.row(f"{longest:.1f} s at most"), same.row(), cold]
+
+
+def _cold(folder: Path, tries: int, draw: random.Random) -> Any:
+    """Signals to a command that is being loaded."""
+    found = _Count(f"Ctrl-C while the command is loaded: it ends within {LIMIT:.0f} s")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    for number in range(tries):
+        with (folder / f"cold_{number}.txt").open("w") as log:
+            command = [sys.executable, "-m", "fedlit", *_fit("--name", f"cold_{number}", epochs=2000)]
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+            time.sleep(draw.uniform(1.0, 10.0))
+            sent = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            try:
+                status = process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status = process.wait()
+        took, said = time.monotonic() - sent, (folder / f"cold_{number}.txt").read_text(encoding="utf-8")
+        found.add(took <= LIMIT and status == 130 and in_one_message(said), f"{took:.1f} s, {status}: {said[-300:]}")
+    return found.row()
+
+
+# ---------------------------------------------------------------------- two writers
+
+
+def two_writers(folder: Path, tries: int = 5) -> Rows:
+    """Two processes that want one folder, one that was killed, and one of another machine."""
+    found = _Count("second writer: refused, by process and machine; the first ends with the same bits")
+    apart = _Count("two new runs of one name at once: a folder each")
+    stale = _Count("the lock of a process that was killed is taken over")
+    foreign = _Count("a lock of another machine: refused, with what to remove")
+    with Commands(folder) as commands:
+        commands.run(*_fit("--name", "whole", epochs=40))
+        expected = _state(_checkpoints(folder, "whole") / "last.ckpt")
+        for number in range(tries):
+            name = f"two_{number}"
+            last = _checkpoints(folder, name) / "last.ckpt"
+            first = commands.start(*_fit("--name", name, epochs=40))
+            _await(last.is_file)
+            status, said = commands.run(*_fit("--name", name, "--ckpt_path", "last", epochs=40))
+            refused = status == 2 and f"process {first.pid} on" in said and in_one_message(said)
+            ended, told = first.wait()
+            late = status == 0 and "Nothing is left to train" in said  # the first was done before the second asked
+            found.add(
+                (refused or late) and ended == 0 and _state(last) == expected, f"{status} {said[-200:]} {told[-99:]}"
+            )
+
+            both = [commands.start(*_fit("--name", f"new_{number}")) for _ in range(2)]
+            ends = [one.wait() for one in both]
+            versions = [_checkpoints(folder, f"new_{number}", version) / "last.ckpt" for version in range(2)]
+            good = all(status == 0 for status, _ in ends) and all(path.is_file() for path in versions)
+            apart.add(good and _state(versions[0]) == _state(versions[1]), ends[0][1][-200:])
+
+            killed = commands.start(*_fit("--name", f"killed_{number}", epochs=40))
+            last = _checkpoints(folder, f"killed_{number}") / "last.ckpt"
+            _await(last.is_file)
+            killed.send(signal.SIGKILL)
+            killed.wait()
+            status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=40))
+            stale.add(status == 0 and _state(last) == expected, f"{status} {said[-200:]}")
+
+            lock = last.parents[1] / ".lock"
+            lock.write_text(json.dumps({"pid": 7, "host": "elsewhere", "began": "yesterday"}))
+            status, said = commands.run(*_fit("--name", f"killed_{number}", "--ckpt_path", "last", epochs=42))
+            told = "process 7 on elsewhere" in said and str(lock) in said
+            foreign.add(status == 2 and told and in_one_message(said), f"{status} {said[-200:]}")
+    return [found.row(), apart.row(), stale.row(), foreign.row()]
+
+
+if __name__ == "__main__":
+    for drill in sys.argv[2:]:
+        name, _, most = drill.partition("=")
+        for row in globals()[name](Path(sys.argv[1], name), *([int(most)] if most else [])):
+            print(row, flush=True)

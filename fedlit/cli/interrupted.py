@@ -1,0 +1,108 @@
+"""Ctrl-C, and SIGTERM in the middle of training, end a command within seconds, whatever it is at.
+
+Python raises ``KeyboardInterrupt`` where the main thread happens to be. A library may swallow it there, or wait for a
+thread of its own. So a clock runs from the first signal on; what is on disk is whole at any moment.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+__all__ = ["STATUS", "came", "heeded", "leave"]
+
+PATIENCE = 4.0
+"""Seconds for an orderly end."""
+_LAST = 0.7
+"""Seconds more for who keeps Python from running threads."""
+STATUS = 130
+"""Exit status after Ctrl-C, as of a shell's own."""
+_came: list[int] = []
+
+
+def came() -> bool:
+    """Whether Ctrl-C was pressed: what goes wrong then goes wrong because of that."""
+    return signal.SIGINT in _came
+
+
+@contextmanager
+def heeded(*, to_the_end: bool) -> Iterator[None]:
+    """Have signals end what is done inside.
+
+    Args:
+        to_the_end: whether the process ends behind it; then the clock goes on running.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # nohup, or somebody else's
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    _came.clear()
+    signal.signal(signal.SIGINT, _interrupted)
+    if before[signal.SIGTERM] == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+    try:
+        yield
+    finally:
+        if not to_the_end:
+            _stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def leave(status: int) -> None:
+    """End the process at once, if a signal came: what Python and libraries do at the end may take long."""
+    if _came:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os._exit(status)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if number in _came:
+        _end(STATUS, "interrupted again: ended at once")
+    _start(number, STATUS, "interrupted")
+    raise KeyboardInterrupt
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    if signal.getsignal(signal.SIGTERM) is _terminated:  # Lightning, which ends the training, has put itself before it
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    elif number not in _came:
+        _start(number, 1, "error: the run was terminated (SIGTERM)")
+
+
+_clocks: list[threading.Timer] = []
+
+
+def _start(number: int, status: int, what: str) -> None:
+    _came.append(number)
+    text = f"{what}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
+    clock = threading.Timer(PATIENCE, _end, (status, text))
+    clock.daemon = True
+    clock.start()
+    _clocks.append(clock)
+    with suppress(Exception):
+        faulthandler.dump_traceback_later(PATIENCE + _LAST, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _stop() -> None:
+    while _clocks:
+        _clocks.pop().cancel()
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _end(status: int, text: str) -> None:
+    """At once, whatever other threads wait for, and whoever has the lock of a stream."""
+    told = f"fedlit: {text}; continue with --ckpt_path last, if a checkpoint was written\n"
+    with suppress(OSError, ValueError):
+        os.write(sys.stderr.fileno(), told.encode())
+    os._exit(status)

@@ -1,0 +1,193 @@
+"""Files that are there as a whole or not at all, and whose damage is noticed before they are used.
+
+A checkpoint is an archive (zip) whose records each have a checksum (CRC-32), which torch writes and does not look at.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+from fedlit.errors import ConfigError
+from fedlit.show.shown import say
+
+__all__ = ["LAST", "PREVIOUS", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
+
+LAST = "last.ckpt"
+"""The checkpoint that a run can be resumed from."""
+
+PREVIOUS = "previous.ckpt"
+"""The one before it: where the last one is damaged, the run goes on from here."""
+
+_PARTIAL = ".partial"
+_checked: set[tuple[str, int, int, int]] = set()
+_said: set[str] = set()
+
+
+def reason(error: OSError) -> str:
+    """Why a file could not be written, in the system's words."""
+    return error.strerror or str(error)
+
+
+def forget() -> None:
+    """Say again what was said: another run begins."""
+    _said.clear()
+
+
+@contextmanager
+def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> Iterator[None]:
+    """What cannot be written there is said, once, and work goes on.
+
+    Args:
+        path: of the file, or what else cannot write.
+        lost: what there will not be.
+        go_on: what happens all the same.
+    """
+    try:
+        yield
+    except OSError as error:
+        if str(path) not in _said:
+            _said.add(str(path))
+            say(
+                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. Make room, or make "
+                "the folder writable, and start again if that is wanted"
+            )
+
+
+def check(path: Path) -> None:
+    """Refuse a checkpoint whose bytes are not those that were written. It is read once, in pieces; a file that was
+    checked and has not changed is not read again.
+
+    Raises:
+        ConfigError: it is damaged; says where.
+        FileNotFoundError: there is none.
+    """
+    found = path.stat()
+    known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
+    if known in _checked:
+        return
+    if damage := _damage(path):
+        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {damage}; use another one")
+    _checked.add(known)
+
+
+def _damage(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = archive.testzip()
+    except Exception as error:  # of damaged files zipfile raises many kinds
+        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
+    if record is None:
+        return ""
+    return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
+
+
+def write(content: Any, path: Path, before: Path | None = None) -> None:
+    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole.
+
+    Args:
+        content: what torch saves.
+        path: the file.
+        before: what the file that was there is called from now on; forgotten if None.
+
+    Raises:
+        OSError: the disk is full, say. Nothing is left then of what was written.
+    """
+    import torch
+
+    def save(file: IO[bytes]) -> None:
+        told = _Told(file)
+        try:
+            torch.save(content, cast(Any, told))
+        except Exception:
+            if told.error is not None:  # torch says something else
+                raise told.error from None
+            raise
+
+    _write(path, save, before)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text as :func:`write` does."""
+    _write(path, lambda file: file.write(text.encode()))
+
+
+def _write(path: Path, fill: Callable[[IO[bytes]], Any], before: Path | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial(path)
+    try:
+        with partial.open("wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None and path.exists():
+            _set_aside(path, before)
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def _set_aside(path: Path, before: Path) -> None:
+    """Give a file a second name, so that there is one of the first name at any moment."""
+    second = _partial(before)
+    try:
+        second.unlink(missing_ok=True)
+        os.link(path, second)
+        os.replace(second, before)
+        second.unlink(missing_ok=True)  # where both are one file already, nothing was renamed
+    except OSError:  # a file system without links
+        os.replace(path, before)
+
+
+class _Told:
+    """A file that remembers what went wrong when it was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Write, or remember why not."""
+        try:
+            return self.file.write(content)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed when all is written."""
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
+
+
+def clear_partials(folder: Path, *, ours: bool) -> None:
+    """Remove what processes left that were killed while they wrote.
+
+    Args:
+        folder: and those below.
+        ours: whether nobody else may write here; else only what dead processes of this machine left.
+    """
+    for file in folder.rglob(f".*{_PARTIAL}"):
+        host, _, pid = file.name.removesuffix(_PARTIAL).rpartition("-")
+        if ours or (host.endswith(f".{socket.gethostname()}") and pid.isdigit() and not _lives(int(pid))):
+            with suppress(OSError):
+                file.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

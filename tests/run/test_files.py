@@ -1,0 +1,219 @@
+"""Files of runs: two writers, damage, disks without room, folders that are read-only or gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import different, weights
+from federations import make_run as made_run
+
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError, RunError
+from fedlit.locks import Lock, alone
+from fedlit.run.folders import check_name
+from fedlit.run.run import Run
+from fedlit.train.callbacks import Checkpoints
+
+QUIET = ["--config", "quickstart.yaml", "--data.source.init_args.clients=[wine]", "--board.curves=false"]
+QUIET += ["--board.confusion_matrices=0", "--checkpoint.seconds=0"]
+
+
+def make_run(folder: Path, **options: Any) -> Run:
+    return made_run(folder, checkpoints=Checkpoints(seconds=0), **options)
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """What a full disk does, for files of this process, without a disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# ---------------------------------------------------------------------- one writer
+
+
+def test_a_second_writer_is_refused_by_process_and_machine(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    assert run.folder is not None and not (run.folder / ".lock").exists()  # given back
+    last = run.folder / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+    with alone(run.folder / ".lock", "", ""):
+        found = rf"expected no other process that writes there, found process {os.getpid()} on this machine \("
+        with pytest.raises(ConfigError, match=found):
+            make_run(tmp_path, epochs=2).fit("last", quiet=True)
+        make_run(tmp_path, epochs=1).test(quiet=True)  # reads
+        other = make_run(tmp_path, epochs=1)
+        other.fit(quiet=True)  # has a folder of its own
+        assert other.folder is not None and other.folder != run.folder
+    assert last.read_bytes() == before
+
+
+def test_a_lock_that_was_left_is_taken_over_here_and_named_where_it_is_another_machines(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    left = {"pid": 2**22 + 1, "host": socket.gethostname(), "began": "2026-01-01 00:00:00"}
+    path.write_text(json.dumps(left))
+    with alone(path, "expected nobody", "wait") as lock:
+        assert lock.held and json.loads(path.read_text())["pid"] == os.getpid()
+    path.write_text(json.dumps(left | {"host": "elsewhere"}))
+    found = rf"expected nobody, found process {left['pid']} on elsewhere, since 2026.*; wait; if .* remove {path}"
+    with pytest.raises(ConfigError, match=found):
+        Lock(path, "expected nobody", "wait").acquire()
+    path.write_text("{")  # cut short
+    with alone(path, "expected nobody", "wait"):
+        shutil.rmtree(tmp_path)
+    assert not path.exists()
+
+
+def test_a_lock_whose_folder_was_removed_is_held_again_unless_another_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "run" / ".lock"
+    path.parent.mkdir()
+    with alone(path, "expected nobody", "wait") as lock:
+        assert not lock.renew()
+        shutil.rmtree(path.parent)
+        assert not lock.held and lock.renew() and lock.held
+        shutil.rmtree(path.parent)
+        path.parent.mkdir()
+        with alone(path, "expected nobody", "wait"), pytest.raises(RunError, match="was removed while this process"):
+            lock.renew()
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def test_a_damaged_checkpoint_is_refused_by_name_and_last_goes_on_from_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path, epochs=3)
+    run.fit(quiet=True)
+    assert run.folder is not None
+    checkpoints = run.folder / "checkpoints"
+    last, best = checkpoints / "last.ckpt", next(checkpoints.glob("best-*.ckpt"))
+    assert torch.load(checkpoints / "previous.ckpt", weights_only=True)["epoch"] == 1
+    for path in (best, last):
+        flip(path, path.stat().st_size // 2)
+        with pytest.raises(ConfigError, match=rf"{path}: expected a checkpoint that fedlit wrote, found .*checksum"):
+            make_run(tmp_path, epochs=3).test(path, quiet=True)
+    partial = checkpoints / f".last.ckpt.{socket.gethostname()}-1.partial"
+    partial.write_bytes(b"of a process that was killed")
+    capsys.readouterr()
+    again = make_run(tmp_path, epochs=3)
+    again.fit("last", quiet=True)
+    assert "checksum" in (told := capsys.readouterr().err) and f"The one before it is used: {checkpoints}" in told
+    assert different(weights(run), weights(again)) == []
+    assert not partial.exists() and (checkpoints / "damaged.ckpt").is_file()
+    for path in (last, checkpoints / "previous.ckpt"):
+        path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match=r"last.ckpt: .*cut short.* The one before it, previous.ckpt, is damaged too"):
+        make_run(tmp_path, epochs=4).fit("last", quiet=True)
+
+
+def test_a_best_checkpoint_that_the_last_one_names_outlives_it(tmp_path: Path) -> None:
+    """Killed at any moment, what the last checkpoint names is there, and what it does not name is written again."""
+    run = make_run(tmp_path, epochs=4)
+    run.fit(quiet=True)
+    assert run.folder is not None
+    checkpoints = run.folder / "checkpoints"
+    (best,) = checkpoints.glob("best-*.ckpt")
+    expected = weights(run)
+    early = make_run(tmp_path, epochs=2)
+    early.fit(quiet=True)
+    assert early.folder is not None
+    later = early.folder / "checkpoints" / best.name  # as if killed between the best one of an epoch and its last one
+    shutil.copy(best, later)
+    stale = early.folder / "checkpoints" / "best-0000.ckpt"
+    named = [path.name for path in early.folder.glob("checkpoints/best-*") if path != later]
+    again = make_run(tmp_path, epochs=4)
+    again.fit("last", quiet=True)
+    assert different(expected, weights(again)) == []
+    found = {path.name for path in early.folder.glob("checkpoints/best-*")}
+    assert best.name in found and found <= {best.name, *named} and len(found) == 1, (found, stale)
+
+
+# ---------------------------------------------------------------------- no room
+
+
+@pytest.mark.parametrize(
+    "share", [0.05, pytest.param(0.5, marks=pytest.mark.full), pytest.param(0.9, marks=pytest.mark.full)]
+)
+def test_where_nothing_can_be_kept_training_ends_with_one_message(share: float, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "whole", epochs=1)
+    run.fit(quiet=True)
+    assert run.folder is not None
+    size = (run.folder / "checkpoints" / "last.ckpt").stat().st_size
+    with (
+        files_of_at_most(int(share * size)),
+        pytest.raises((RunError, ConfigError), match=rf"^{tmp_path}.*File too large; nothing of this .* be kept"),
+    ):
+        make_run(tmp_path / "full", epochs=1).fit(quiet=True)
+    assert not list(tmp_path.rglob("*.partial")) and not list((tmp_path / "full").rglob("*.ckpt"))
+
+
+def test_a_disk_that_fills_up_costs_neither_the_scores_nor_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", *QUIET, "--trainer.max_epochs=1"]) == 0
+    last = tmp_path / "lightning_logs/quickstart/version_0/checkpoints/last.ckpt"
+    capsys.readouterr()
+    with files_of_at_most(last.stat().st_size // 2):
+        assert main(["fit", *QUIET, "--trainer.max_epochs=2", "--ckpt_path=last"]) == 1
+    out, err = capsys.readouterr()
+    assert "validation:" in out and f"fedlit: error: {last}: expected to write there, found: File too large" in err
+    assert torch.load(last, weights_only=True)["epoch"] == 0
+    assert main(["fit", *QUIET, "--trainer.max_epochs=2", "--ckpt_path=last"]) == 0  # there is room again
+
+
+def test_a_folder_that_is_removed_in_training_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lightning.pytorch.callbacks import LambdaCallback
+
+    def remove(trainer: object, module: object) -> None:
+        if getattr(trainer, "current_epoch") == 1:  # noqa: B009
+            assert run.folder is not None
+            shutil.rmtree(run.folder)
+
+    run = make_run(tmp_path, epochs=3, callbacks=[LambdaCallback(on_train_epoch_start=remove)])
+    run.fit(quiet=True)
+    assert run.folder is not None and "was removed while it was written to; it is made again" in capsys.readouterr().err
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["epoch"] == 2
+
+
+# ---------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "/tmp/x", "a/b", "a\\b", "", ".", "..", " x", "x\0y", "-x", "~x", "é" * 150]
+)
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--name: expected a folder's name, .* found '.*'; take '[^/]+', say"):
+        check_name(name, "--name")
+
+
+def test_the_command_line_refuses_a_name_that_leads_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("fit", "test", "describe"):
+        assert main([command, *QUIET, "--name=../../x"]) == 2
+        assert "--name: expected a folder's name, without a slash, found '../../x'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
