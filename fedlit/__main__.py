@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
+from fedlit.run.trust import take, trusting
 from fedlit.show.shown import say
 
 __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
+READING = (*HEAVY, "add-client", "explain", "export")
+"""Commands that read a run's own configuration."""
 _PATIENCE = 2.0
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
@@ -56,6 +59,7 @@ ABOUT = "Partial federated learning on tables whose columns, classes and distrib
 MORE = (
     "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
     "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
+    "A run's own configuration that was copied here is read as data; --trust follows it (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
 )
 
@@ -83,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     _wrap_warnings()
     try:
-        return _dispatch(args)
+        return _trusting(args)
     except FedlitError as error:
         if os.environ.get("FEDLIT_DEBUG"):
             traceback.print_exc()
@@ -93,6 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _ended(f"fedlit: interrupted; {told}", 130, by_signal=True)
     except BrokenPipeError:
         return 1
+
+
+def _trusting(args: list[str]) -> int:
+    """Run a command, whose ``--trust`` holds for all that it reads."""
+    rest, trusted = take(args) if args[:1] and args[0] in READING else (args, None)
+    if trusted is None:
+        return _dispatch(rest)
+    with trusting(*trusted):
+        return _dispatch(rest)
 
 
 def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = False) -> int:
