@@ -23,7 +23,7 @@ REFUSED: dict[str, tuple[str, Any]] = {
     "a process as the network": ("model.client.init_args.network", POPEN),
     "eval as the optimizer": ("model.optimizer", {"class_path": "builtins.eval", "init_args": {"source": "1"}}),
     "a module with side effects": ("model.client", {"class_path": "sideeffect.Net"}),
-    "fedlit's own import of another's": ("exchange.rule", {**POPEN, "class_path": "fedlit.run.worker.subprocess.Popen"}),
+    "fedlit imports it, too": ("exchange.rule", {**POPEN, "class_path": "fedlit.run.worker.subprocess.Popen"}),
     "fedlit's own process": ("exchange.rule", {"class_path": "fedlit.run.worker.WorkerProcess"}),
     "another run": ("model.client", {"class_path": "fedlit.Run"}),
     "what a network's module imports": ("exchange.rule", {**SYSTEM, "class_path": "fedlit.nn.os.system"}),
@@ -123,6 +123,10 @@ def plant(folder: Path, canary: Path) -> None:
     (folder / "more.yaml").write_text(yaml.safe_dump(SYSTEM).replace("CANARY", str(canary)))
 
 
+OF_CLIENTS = ("clients that are no clients",)
+"""What only commands for one client read; the others score without it."""
+
+
 class _Runs:
     def __init__(self, canary: Path) -> None:
         self.command = f"touch {canary}"
@@ -147,7 +151,7 @@ def checkpoints(good: Path, folder: Path, canary: Path) -> dict[str, Path]:
     plain.write_bytes(pickle.dumps(_Runs(canary)))
     keep("a pickle in torch's file", {**whole, "more": _Runs(canary)})
     keep("a pickle in place of the tensors", _Runs(canary))
-    first = next(iter(whole["state_dict"]))
+    first = next(name for name in whole["state_dict"] if name.startswith("clients.wine."))
     keep("a tensor of another shape", {**whole, "state_dict": {**whole["state_dict"], first: torch.zeros(3, 2)}})
     huge = torch.zeros(1).expand(2**45)
     keep("a tensor of 128 TiB, of one number", {**whole, "state_dict": {**whole["state_dict"], first: huge}})

@@ -174,7 +174,7 @@ def _check_text(text: str, key: str, where: str) -> None:
         except ConfigError:
             inner = None
         if isinstance(inner, Mapping | list):
-            _refuse(key, shorten([text[:60]]), where, what="settings in their place, no settings written as text")
+            _refuse(key, repr(text[:60]), where, what="settings in their place, no settings written as text")
     if os.path.exists(text) and not os.path.isdir(text):
         _refuse(key, text, where, what="no name of a file")
 
