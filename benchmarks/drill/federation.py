@@ -4,6 +4,7 @@ with, and compared bit by bit.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,15 +137,29 @@ def end_of(folder: Path) -> dict[str, Any]:
     return whole
 
 
-def differing(first: dict[str, Any], second: dict[str, Any]) -> str:
-    """What is not the same, bit by bit; empty where all is."""
+def differing(first: dict[str, Any], second: dict[str, Any], *, stacked: bool = False) -> str:
+    """What is not the same, bit by bit; empty where all is.
+
+    Args:
+        first: what one ended with.
+        second: the other.
+        stacked: whether clients were scored as one. Where nothing is left to train, each is scored by itself, and the
+            last digit of a score may differ.
+    """
     from federations import different
 
     if not first["weights"]:
         return "nothing was trained"
     found = [f"tensor {name}" for name in different(first["weights"], second["weights"])]
-    found += [key for key in ("scores", "counts") if first[key] != second[key]]
+    found += ["counts"] if first["counts"] != second["counts"] else []
+    scores = [own["scores"] if not stacked else {client: _rounded(text) for client, text in own["scores"].items()}
+              for own in (first, second)]  # fmt: skip
+    found += ["scores"] if scores[0] != scores[1] else []
     return ", ".join(found[:3])
+
+
+def _rounded(scores: str) -> list[str]:
+    return [f"{float(number):.5g}" for number in re.findall(r"-?\d[\d.e+-]*", scores)]
 
 
 def import_all() -> None:

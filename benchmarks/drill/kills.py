@@ -39,7 +39,7 @@ def kills(folder: Path, tries: int) -> Rows:
             federations += 1
             if job not in wholes:
                 wholes[job] = _whole(job, place / "whole")
-            killed, found = _killed(job, place / "killed", min(wanted - done, drawn.randint(1, 4)), drawn, *wholes[job])
+            killed, found = _killed(job, place / "killed", min(wanted - done, drawn.randint(2, 6)), drawn, *wholes[job])
             done, passed = done + killed, passed + (0 if found else killed)
             if found:
                 wrong.append(f"{job.name}: {found}")
@@ -64,7 +64,7 @@ def _whole(job: Job, place: Path) -> tuple[dict[str, object], float]:
     codes = [ended(process, PATIENCE) for process in running]
     if any(codes):
         raise SystemExit(f"{job.name}: exit status {codes}: {told(again / 'log')}")
-    if wrong := differing(end_of(place), end_of(again)):
+    if wrong := differing(end_of(place), end_of(again), stacked=job.engine == "stacked"):
         raise SystemExit(f"{job.name}: expected the bits of one process, found other {wrong}")
     return end_of(place), time.monotonic() - begun
 
@@ -93,7 +93,7 @@ def _killed(
             continue
         if any(codes) or code:
             return done, f"exit status {code}: {told(place / f'log-{victim}')}"
-        return done, differing(whole, end_of(place))
+        return done, differing(whole, end_of(place), stacked=job.engine == "stacked")
 
 
 def _end(groups: list[int]) -> None:

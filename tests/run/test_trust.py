@@ -113,10 +113,8 @@ def test_a_signed_configuration_is_followed_and_a_changed_one_is_not(run: Path) 
     assert not trusts(config)
     config.write_text(signed(plain))
     assert trusts(config) and key_file().stat().st_mode & 0o777 == 0o600
-    other = signed(plain.replace("seed: 8", "seed: 9"))
-    config.write_text(
-        other.rpartition("# signed")[0].replace("seed: 9", "seed: 8") + "# signed" + other.rpartition("# signed")[2]
-    )
+    of_another = signed(plain.replace("seed: 8", "seed: 9")).splitlines()[-1]
+    config.write_text(plain + of_another + "\n")
     assert not trusts(config), "the signature of another run"
     config.write_text(signed(plain) + "exchange: {}\n")
     assert not trusts(config), "a line behind the signature"
