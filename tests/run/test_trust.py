@@ -12,6 +12,7 @@ import hostile
 import pytest
 import yaml
 
+from fedlit.composite.settings import MixtureSettings, settings_of
 from fedlit.data.sources.withheld import Withheld
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
@@ -93,6 +94,7 @@ def test_a_file_that_is_no_configuration_is_refused_in_a_message(run: Path, cana
     assert not canary.exists()
 
 
+@pytest.mark.full
 def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second barrier, with the first one open."""
     monkeypatch.setattr("fedlit.run.foreign._check", lambda *_: None)
@@ -180,6 +182,27 @@ def test_a_run_that_was_begun_from_a_foreign_file_is_signed_without_its_instruct
     made, _ = parse(read("fit", ["--config", str(config)]))
     assert made.config_text is not None
     assert "evil" not in made.config_text and yaml.safe_load(made.config_text)["trainer"]["callbacks"] is None
+
+
+def test_a_copied_mixture_takes_its_parts_from_its_own_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "copied" / "version_0"
+    (folder / "parts" / "network").mkdir(parents=True)
+    shutil.copyfile(find_config("quickstart"), folder / "parts" / "network" / "config.yaml")
+    part = {"config": "parts/network/config.yaml"}
+    own = {"mixture": {"parts": {"network": part}}, "trainer": {"default_root_dir": "/elsewhere"}, "name": "../x"}
+
+    def read_back(mixture: Any = None) -> MixtureSettings:
+        text = yaml.safe_dump({**own, **({"mixture": {"parts": {"network": mixture}}} if mixture else {})})
+        (folder / "config.yaml").write_text(text)
+        return settings_of(folder / "config.yaml")
+
+    settings = read_back()
+    assert (str(settings.root), settings.name) == ("lightning_logs", "config")
+    for other in ({"config": str(find_config("quickstart"))}, {**part, "set": {"exchange.rule": "os.system"}}):
+        with pytest.raises(
+            ConfigError, match=r"mixture\.parts\.network: expected config: .*not signed on this account"
+        ):
+            read_back(other)
 
 
 @pytest.mark.parametrize("typed", [["--trust", "os"], ["--trust=a b"], ["--trust", "x.y;z"]])
