@@ -1,4 +1,4 @@
-"""The drills of ``benchmarks/drills.py`` that take about a minute each; all of them, and more kills, before a release."""
+"""The drills of ``benchmarks/drills.py`` that take a minute or a few; all of them before a release."""
 
 from __future__ import annotations
 

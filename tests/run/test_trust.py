@@ -199,9 +199,7 @@ def test_a_copied_mixture_takes_its_parts_from_its_own_folder(tmp_path: Path) ->
     settings = read_back()
     assert (str(settings.root), settings.name) == ("lightning_logs", "config")
     for other in ({"config": str(find_config("quickstart"))}, {**part, "set": {"exchange.rule": "os.system"}}):
-        with pytest.raises(
-            ConfigError, match=r"mixture\.parts\.network: expected config: .*not signed on this account"
-        ):
+        with pytest.raises(ConfigError, match=r"parts\.network: expected config: .*not signed on this account"):
             read_back(other)
 
 
