@@ -55,7 +55,7 @@ _LEFT_OUT = {
     ),
     "model": ("start",),
 }  # fmt: skip
-_USUAL = (None, "auto", [], True, False, 1)  # values that say nothing
+_USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)  # values that say nothing
 _NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
 """Lists of names that are read as text, whatever stands there."""
 _WITHHELD = "fedlit.data.sources.withheld.Withheld"
