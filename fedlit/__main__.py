@@ -15,12 +15,15 @@ from contextlib import nullcontext
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
+from fedlit.run.trust import take, trusting
 from fedlit.show.shown import say
 
 __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
+READING = (*HEAVY, "add-client", "explain", "export")
+"""Commands that read a run's own configuration."""
 _PATIENCE = 2.0
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 LIGHT = {
@@ -60,6 +63,7 @@ ABOUT = "Partial federated learning on tables whose columns, classes and distrib
 MORE = (
     "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
     "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
+    "A run's own configuration that was copied here is read as data; --trust follows it (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
 )
 
@@ -96,7 +100,7 @@ def _main(args: list[str], *, to_the_end: bool) -> int:
     # those that speak with others take their leave, by handlers of their own
     with nullcontext() if args[:1] in (["coordinate"], ["site"]) else heeded(to_the_end=to_the_end):
         try:
-            return _dispatch(args)
+            return _trusting(args)
         except FedlitError as error:
             if os.environ.get("FEDLIT_DEBUG"):
                 traceback.print_exc()
@@ -115,6 +119,15 @@ def _interrupted(error: BaseException) -> int:
     told = str(error) if isinstance(error, KeyboardInterrupt) else ""
     told = told or "continue with --ckpt_path last, if a checkpoint was written"
     return _ended(f"fedlit: interrupted; {told}", STATUS, by_signal=True)
+
+
+def _trusting(args: list[str]) -> int:
+    """Run a command, whose ``--trust`` holds for all that it reads."""
+    rest, trusted = take(args) if args[:1] and args[0] in READING else (args, None)
+    if trusted is None:
+        return _dispatch(rest)
+    with trusting(*trusted):
+        return _dispatch(rest)
 
 
 def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = False) -> int:

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--threshold", type=float, default=2.0, help="standard deviations of a mark (default: 2)")
     parser.add_argument("--out", help="where to write (default: explain/ in the run's folder)")
-    arguments = vars(parser.parse_args(argv))
+    arguments = {key: value for key, value in vars(parser.parse_args(argv)).items() if key != "trust"}
     arguments["run"] = find_run(arguments["run"], lambda folder: (folder / CORRECTIONS).is_file())
     from fedlit.run.explanation import explain
     from fedlit.show.shown import for_terminal

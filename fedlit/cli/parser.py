@@ -52,6 +52,13 @@ class Parser(argparse.ArgumentParser):
             client: what the client is for.
         """
         self.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
+        self.add_argument(
+            "--trust",
+            nargs="*",
+            metavar="CLASS",
+            help="follow the run's own configuration though it is not signed on this account: all of it, or build "
+            "these classes, too",
+        )
         if client is not None:
             self.add_argument("--client", required=True, help=client)
             self.add_argument("--ckpt_path", default="last", help="last (default), best, or a checkpoint's file")

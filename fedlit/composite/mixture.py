@@ -30,6 +30,7 @@ from fedlit.run.folders import new_folder
 from fedlit.run.plan import Plan
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
+from fedlit.run.trust import signed
 from fedlit.score.mixed import MixedScorer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.tasks import Task
@@ -124,7 +125,7 @@ class Mixture(Shown):
         parts = Part.of(self.settings, folder)
         try:
             plan = self.plan_of(parts, keep=True)
-            (folder / CONFIG).write_text(self.settings.text(kept=True), encoding="utf-8")
+            (folder / CONFIG).write_text(signed(self.settings.text(kept=True)), encoding="utf-8")
         except BaseException:
             if not begun:  # refused before anything was trained
                 shutil.rmtree(folder, ignore_errors=True)

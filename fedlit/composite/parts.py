@@ -13,7 +13,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,12 +29,13 @@ from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.run.arguments import origins
+from fedlit.run.arguments import read
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
-from fedlit.run.load import load
+from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.run.served import use_encoders
+from fedlit.run.trust import is_signed, signed, trusts
 from fedlit.score.scorer import Scorer
 from fedlit.tasks.base import of_people
 from fedlit.train.manifest import read_checkpoint
@@ -105,17 +105,15 @@ class Part:
         """Its run, of which those of folds are made: reading a configuration costs a second."""
         kept = self.folder / CONFIG
         config, arguments = (kept, []) if kept.is_file() else (self.settings.config, self.settings.arguments)
-        for origin in origins(config):  # a class of the user may lie beside the configuration that names it
-            if str(origin.parent) not in sys.path:
-                sys.path.append(str(origin.parent))
         own = _ALONE if self.settings.go_alone is not None else ()
         best = ["--checkpoint.best=1"] if self.settings.checkpoint == "best" else []
         try:
-            return load(
-                str(config), *own, *best, *arguments, "--board.curves=false", "--board.confusion_matrices=0",
+            keys = (
+                *own, *best, *arguments, "--board.curves=false", "--board.confusion_matrices=0",
                 f"--seed={self.seed}", f"--data.folds={self.folds}", "--data.fold=0",
                 f"--trainer.default_root_dir={self.folder}",
             )  # fmt: skip
+            return parse(read("fit", ["--config", str(config), *keys], of_run=config == kept))[0]
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
 
@@ -124,8 +122,11 @@ class Part:
         of the configuration's file.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / CONFIG).is_file():
-            _write(self.folder / CONFIG, run.config_text or "")
+        kept = self.folder / CONFIG
+        if not kept.is_file():
+            _write(kept, signed(run.config_text or ""))
+        elif trusts(kept, of_run=True) and not is_signed(kept.read_text(encoding="utf-8")):  # by --trust
+            _write(kept, signed(kept.read_text(encoding="utf-8")))
 
     @property
     def changed(self) -> bool:

@@ -15,7 +15,10 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import ROOT, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
 from fedlit.run.folders import check_name
+from fedlit.run.foreign import check_no_links
 from fedlit.run.keys import check_key
+from fedlit.run.trust import FLAG, trusts
+from fedlit.show.shown import say
 
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
 
@@ -153,7 +156,29 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
         ConfigError: keys or values that there are not, with those that may be meant; a part's configuration that is
             not there.
     """
-    return settings_from(read_yaml(path), typed, where=shown(path), origin=path)
+    content = read_yaml(path)
+    if not trusts(path):
+        content = _kept_only(content, shown(path))
+        check_no_links(path.parent)
+    return settings_from(content, typed, where=shown(path), origin=path)
+
+
+def _kept_only(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Of a run that this account did not sign: its parts' configurations are those that lie in its folder, which are
+    reviewed by themselves, and it does not say where runs lie.
+    """
+    mixture = content.get("mixture")
+    parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
+    for name, own in parts.items() if isinstance(parts, Mapping) else ():
+        found = own if isinstance(own, Mapping) else {}
+        if found.get("config") != KEPT.format(name) or found.get("set"):
+            raise ConfigError(
+                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing set, for the file is "
+                f"not signed on this account; found others. Look at it, and if you know who wrote it, add {FLAG}"
+            )
+    left = [key for key in ("name", "trainer") if content.get(key)]
+    say(f"{where} is read as data, for it is not signed on this account; left out: {', '.join(left) or 'nothing'}")
+    return {key: value for key, value in content.items() if key not in left}
 
 
 def settings_from(

@@ -12,10 +12,12 @@ from typing import Any, Literal
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
+from fedlit.run.foreign import readable
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
+from fedlit.run.trust import is_of_run, trusts
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "made_from", "origins", "pairs_of", "read", "title"]
+__all__ = ["ROOT", "Asked", "Command", "class_folders", "made_from", "origins", "pairs_of", "read", "title"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -36,6 +38,7 @@ class Asked:
         configs: the configurations, each over those before it.
         name: of the runs.
         helping: whether keys are asked for, and no run.
+        foreign: whether a configuration is not the user's, so that only harmless classes are built.
     """
 
     command: Command
@@ -44,6 +47,7 @@ class Asked:
     configs: list[Path]
     name: str
     helping: bool
+    foreign: bool = False
 
 
 def title(configs: list[Path]) -> str:
@@ -59,7 +63,7 @@ def title(configs: list[Path]) -> str:
 
 def made_from(configs: list[Path]) -> str:
     """The first line of a run's own configuration: the files that it came from."""
-    return _MADE_FROM + _origin(*configs)
+    return _MADE_FROM + " and ".join(_origin(path) if trusts(path) else str(path) for path in configs)
 
 
 def origins(config: Path) -> list[Path]:
@@ -69,19 +73,31 @@ def origins(config: Path) -> list[Path]:
 
 def _origin(*configs: Path) -> str:
     """The files that configurations came from: themselves, or what a run's own says in its first line."""
-    heads = {path: path.read_text(encoding="utf-8").partition("\n")[0] for path in configs}
+    heads = {path: _head(path) for path in configs}
     return " and ".join(
         head.removeprefix(_MADE_FROM) if head.startswith(_MADE_FROM) else str(path) for path, head in heads.items()
     )
 
 
-def read(command: Command, typed: list[str], source: str = "") -> Asked:
+def _head(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline(10_000).rstrip("\n")
+
+
+def class_folders(*configs: Path) -> list[str]:
+    """Where a class of the user's may lie: beside the configurations that name it, but in no run's folder."""
+    beside = [path for config in configs if trusts(config) for path in (*origins(config), config)]
+    return [str(path.parent) for path in dict.fromkeys(beside) if not is_of_run(path)]
+
+
+def read(command: Command, typed: list[str], source: str = "", *, of_run: bool = False) -> Asked:
     """Read what is typed behind a command.
 
     Args:
         command: the command.
         typed: what is behind it.
         source: who names the configurations, where nobody typed ``--config``.
+        of_run: whether the configuration is a run's own, wherever it lies.
 
     Raises:
         ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
@@ -99,17 +115,20 @@ def read(command: Command, typed: list[str], source: str = "") -> Asked:
     for flag, value in pairs_of(typed) if not helping else _as_typed(typed):
         if flag in ("--config", "-c") and value is not None:
             configs.append(find_config(value, what=source and f"{source}:"))
+            args += ["--config", str(configs[-1])]
             if configs[-1] in configs[:-1]:
                 raise ConfigError(f"--config {value}: expected each configuration once, found it twice; leave one out")
-            args += ["--config", str(configs[-1])]
         else:
             pairs.append((flag, value))
             args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
-    contents = [read_yaml(path) for path in configs]
+    files = [readable(path, of_run=of_run) for path in configs]
+    usable = dict(zip(map(str, configs), map(str, files), strict=True))
+    args, foreign = [usable.get(arg, arg) for arg in args], files != configs
+    contents = [read_yaml(path) for path in files]
     for content, path in zip(contents, configs, strict=True):
         check_file(content, shown(path))
     if helping:
-        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping)
+        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping, foreign)
     of_classes = [key.replace(".init_args", "") for content in contents for key, _ in flatten(content)]
     for flag, value in pairs:
         _check_flag(flag, str(value), of_classes)
@@ -134,10 +153,13 @@ def read(command: Command, typed: list[str], source: str = "") -> Asked:
     saved = _own_config(command, configs, root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {saved}")
-        args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
+        whose = [own for content in contents for own in [(content.get("data") or {}).get("source")] if own]
+        file = files[0] if configs == [saved] else readable(saved, whose[-1] if whose else None, of_run=True)
+        foreign = file != saved
+        args = ["--config", str(file), *(f"{flag}={value}" for flag, value in pairs)]
     elif len(configs) > 1:
         say(_put_together(configs, contents, name))
-    return Asked(command, typed, args, configs, name, helping)
+    return Asked(command, typed, args, configs, name, helping, foreign)
 
 
 def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:

@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 STUDIES = "studies"
+MOST_BYTES, MOST_VALUES = 2**22, 500_000
+"""Of a configuration's file: a larger one is another file, or is meant to fill the memory."""
 
 
 def config_folders() -> list[Path]:
@@ -133,7 +135,15 @@ def parse_yaml(text: str, where: str) -> Any:
         ConfigError: it is not YAML; names ``where`` it stands.
     """
     try:
-        return yaml.load(text, _StrictLoader)
+        content = yaml.load(text, _StrictLoader)
+        if _values(content, {}) > MOST_VALUES:
+            raise ConfigError(
+                f"{where}: expected at most {MOST_VALUES:,} keys and values, found more, or one that holds itself; "
+                "write less by anchors (& and *)"
+            )
+        return content
+    except RecursionError as error:
+        raise ConfigError(f"{where}: expected YAML, found that it is nested too deeply") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{where}, line {mark.line + 1}" if mark is not None else where
@@ -147,6 +157,16 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where}: expected YAML, found: {' '.join(str(error).split())}") from error
 
 
+def _values(tree: Any, known: dict[int, float]) -> float:
+    """How many values there are, each counted wherever an anchor repeats it; without end where one holds itself."""
+    if not isinstance(tree, dict | list):
+        return 1
+    if id(tree) not in known:
+        known[id(tree)] = math.inf
+        known[id(tree)] = 1 + sum(_values(own, known) for own in (tree.values() if isinstance(tree, dict) else tree))
+    return known[id(tree)]
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a file.
 
@@ -154,6 +174,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: it is no YAML mapping; names the file (a parser's own message would not).
     """
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(
+                f"{shown(path)}: expected a configuration of at most {MOST_BYTES // 2**20} MiB, found "
+                f"{path.stat().st_size / 2**20:.0f} MiB; is it another file?"
+            )
         content = parse_yaml(path.read_text(encoding="utf-8"), shown(path))
     except UnicodeDecodeError as error:
         raise ConfigError(

@@ -122,7 +122,8 @@ def explain(
 
 def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
     """The client's own rows by class: its marked inputs, findings and the farthest off first."""
-    from fedlit.run.load import load
+    from fedlit.run.arguments import read
+    from fedlit.run.load import parse
 
     own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
     own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
@@ -132,7 +133,7 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     config = run / "config.yaml"
     if not config.is_file():
         raise ConfigError(f"--client: expected the run's config.yaml, which names its data, found none in {run}")
-    table = load(str(config)).data.table(client)
+    table = parse(read("describe", ["--config", str(config)], of_run=True))[0].data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
     train = table.splits["train"]

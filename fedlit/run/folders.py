@@ -220,9 +220,14 @@ def used(checkpoint: Path) -> str:
     """
     config = checkpoint.parent.parent / "config.yaml"
     better = checkpoint.name in (LAST, PREVIOUS) and any(checkpoint.parent.glob("best-*.ckpt")) and config.is_file()
-    if better and "EarlyStopping" in config.read_text(encoding="utf-8"):
+    if better and "EarlyStopping" in _beginning(config):
         return f"Using {checkpoint}: the last state of a run that stops early. --ckpt_path best takes its best"
     return f"Using {checkpoint}"
+
+
+def _beginning(config: Path) -> str:
+    with config.open(encoding="utf-8", errors="replace") as file:
+        return file.read(2**22)
 
 
 def to_score(

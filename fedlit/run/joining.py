@@ -16,8 +16,10 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import Asked, pairs_of
 from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml
 from fedlit.run.folders import find_run, to_score
+from fedlit.run.foreign import readable
 from fedlit.run.load import parse
 from fedlit.run.run import Run
+from fedlit.run.trust import trusts
 from fedlit.show.text import shorten
 from fedlit.train.manifest import Manifest, read_checkpoint
 
@@ -115,7 +117,8 @@ def prepare(
     saved = folder / "config.yaml"
     if not saved.is_file():
         raise ConfigError(f"--run: expected a run that has its config.yaml, found none in {folder}")
-    base, files = read_yaml(saved), [saved]
+    usable = readable(saved, of_run=True)
+    base, files = read_yaml(usable), [saved]
     own = dict(config) if isinstance(config, Mapping) else {}
     if not isinstance(config, Mapping):
         files.append(find_config(str(config)))
@@ -238,4 +241,6 @@ def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], fi
                 path = Path(place, f"{number}.yaml")
                 path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
                 args += ["--config", str(path)]
-        return parse(Asked("fit", typed, [*args, *typed], files, name, False))[0]
+        told = [*typed, *(str(value) for _, value in flatten(own))]
+        foreign = not all(trusts(file) for file in files)
+        return parse(Asked("fit", told, [*args, *typed], files, name, False, foreign))[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,13 +14,15 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
-from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
-from fedlit.run.config import flatten
+from fedlit.run.arguments import ROOT, Asked, Command, class_folders, made_from, read
+from fedlit.run.config import flatten, read_yaml
 from fedlit.run.diagnose import diagnose
+from fedlit.run.foreign import only_these
 from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.loggers import RunTrainer
 from fedlit.run.refused import in_one_line, why_not_made
 from fedlit.run.run import Run
+from fedlit.run.trust import trusted_classes, trusts
 from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -167,8 +171,17 @@ def load(config: str, *args: str, command: Command = "fit") -> Run:
 def parse(asked: Asked) -> tuple[Run, Any]:
     """The run that is asked for, and all that was parsed."""
     # A class of the user is found in the working directory and beside the configuration that names it.
-    for folder in (*(str(path.parent) for path in asked.configs), str(Path.cwd())):
+    here = [str(Path.cwd())] if not asked.foreign or trusted_classes() else []
+    for folder in (*class_folders(*asked.configs), *here):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    cli = FedlitCLI(asked)
+    with only_these(*_typed_classes(asked)) if asked.foreign else nullcontext():
+        cli = FedlitCLI(asked)
     return cli.run, cli.config
+
+
+def _typed_classes(asked: Asked) -> list[str]:
+    """What the user has typed himself, or in a configuration of his own, may name any class."""
+    own = [read_yaml(path) for path in asked.configs if trusts(path)]
+    texts = [*asked.typed, *(str(value) for content in own for _, value in flatten(content))]
+    return [name for text in texts for name in re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", text)]

@@ -42,6 +42,7 @@ from fedlit.run.options import (
 )
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
+from fedlit.run.trust import signed
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -497,12 +498,13 @@ class Run(Shown):
         path = self.folder / "config.yaml"
         if self.config_text is None:
             return
-        if path.exists() and path.read_text(encoding="utf-8") != self.config_text:
+        text = signed(self.config_text)
+        if path.exists() and path.read_text(encoding="utf-8") != text:
             number = 0
             while (kept := self.folder / f"config_{number}_until_step_{trainer.global_step}.yaml").exists():
                 number += 1
             path.rename(kept)
-        write_text(self.config_text, path)
+        write_text(text, path)
 
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, did_you_mean, told_as
 from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
+from fedlit.train.form import misfit
 from fedlit.train.manifest import TYPES_FOUND, Manifest, read_checkpoint
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     read_as_then(data, header)
     states = header["fedlit"].get("encoders")  # version 0.1 kept none
     if states and not data.clients:
-        data.use_encoders(states)
+        with told_as(_altered):
+            data.use_encoders(states)
 
 
 def _described(
@@ -120,14 +122,22 @@ def _described(
     saved = header["fedlit"]
     states = saved.get("specs")
     if states:
-        encoder = TableEncoder(client)
-        encoder.load_state_dict(saved["encoders"][client])
-        return {name: ClientSpec.from_state(state) for name, state in states.items()}, encoder
+        with told_as(_altered):
+            encoder = TableEncoder(client)
+            encoder.load_state_dict(saved["encoders"][client])
+            return {name: ClientSpec.from_state(state) for name, state in states.items()}, encoder
     say("An earlier version wrote this checkpoint, which does not describe its clients: the run's tables are read")
     use_encoders(data, header)
     loop.build(data)
     Manifest.read(header).refuse(loop.manifest, resume=False)
     return {own.name: own for own in data.specs}, data.encoders[client]
+
+
+def _altered(error: Exception) -> ConfigError:
+    return ConfigError(
+        "checkpoint: expected clients as fedlit describes them, found other things "
+        f"({type(error).__name__}: {error}); use another checkpoint"
+    )
 
 
 def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -> FederatedClient:
@@ -141,10 +151,10 @@ def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -
         call_hook(client, "setup", "predict")
     try:
         client.load_state_dict(tensors)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"client {spec.name!r}: expected the checkpoint of such a network, found other tensors: "
-            f"{' '.join(str(error).split())}; use the run's own configuration and classes"
+            f"{misfit(client.state_dict(), tensors)}; use the run's own configuration and classes"
         ) from error
     saved = header["fedlit"]["clients"][spec.name]
     client.state, client.steps_taken = saved["state"], saved.get("steps_taken", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,11 +48,8 @@ def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
             f"{folder}: expected the run's config.yaml, which says how networks are built, found none (a run that was "
             "made in Python has none); there, use run.client(name)"
         )
-    from fedlit.run.arguments import origins, read
+    from fedlit.run.arguments import read
     from fedlit.run.load import parse
 
-    for origin in origins(config):  # a class of the user may lie beside the configuration that names it
-        if str(origin.parent) not in sys.path:
-            sys.path.append(str(origin.parent))
-    loaded, _ = parse(read("describe", ["--config", str(config)]))
+    loaded, _ = parse(read("describe", ["--config", str(config)], of_run=True))
     return loaded, path

@@ -20,10 +20,11 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, StackedEngine, make_engine
 from fedlit.engine.kernels import ROWS_WORTH_COMPILING, Kernels, use_kernels
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
+from fedlit.train.form import misfit
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
@@ -380,6 +381,16 @@ class FederatedLoop(LightningModule):
         kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
         kept["counts"] = counts
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Lightning's hook: what torch says against a checkpoint of other networks is said in fedlit's words."""
+
+        def told(error: Exception) -> ConfigError:
+            found = misfit(self.state_dict(), state_dict)
+            return ConfigError(f"checkpoint: {found}; use the run's own configuration and checkpoint")
+
+        with told_as(told):
+            return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""

@@ -152,6 +152,7 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
+    from fedlit.train.form import check_form
     from fedlit.train.shards import load
 
     try:
@@ -165,4 +166,5 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
         raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {found}; use another one")
     if resumable and "optimizer_states" not in header:  # it may be empty: not all clients take steps
         raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
+    check_form(header, path)
     return header
