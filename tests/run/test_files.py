@@ -34,7 +34,8 @@ def make_run(folder: Path, **options: Any) -> Run:
 
 def flip(path: Path, place: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 4
+    for at in range(place, place + 128):  # longer than what fills up between two records
+        content[at] ^= 4
     path.write_bytes(content)
 
 
