@@ -39,6 +39,7 @@ KINDS = {
     "label_flip": "label flip",
     "backdoor": "back door",
 }
+HARM = 0.05  # how far below the mean without attack a cell is marked
 FEDERATIONS = {"alike": "alike clients (Covertype)", "unlike": "unlike clients (heart sites)"}
 
 
@@ -83,6 +84,20 @@ def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def whole(frame: pd.DataFrame, share: float) -> pd.DataFrame:
+    """Of a share, those seeds that have all rules and attacks, so that cells of a table have the same seeds."""
+    own = frame[frame.share == share]
+    wanted = len(RULES) * (len(KINDS) if share else 1)
+    counts = own.groupby(["federation", "seed"]).size().unstack("federation").fillna(0)
+    seeds = counts.index[(counts.reindex(columns=list(FEDERATIONS), fill_value=0) == wanted).all(axis=1)]
+    return own[own.seed.isin(seeds)]
+
+
+def _seeds(frame: pd.DataFrame) -> str:
+    seeds = sorted(frame.seed.unique())
+    return "Seeds " + ", ".join(map(str, seeds)) + "." if len(seeds) else "Nothing has been run with all rules."
+
+
 def tables(frame: pd.DataFrame) -> dict[str, str]:
     """Name → the table in Markdown."""
     found = {
@@ -111,21 +126,18 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def grid(frame: pd.DataFrame, federation: str, share: float, value: str = "mean") -> pd.DataFrame:
     """Attack by rule, means over seeds; the first row is without attack."""
-    own = frame[(frame.federation == federation) & (frame.share == share)]
-    found = own.pivot_table(index="kind", columns="rule", values=value, aggfunc="mean")
+    own = whole(frame, share)
+    found = own[own.federation == federation].pivot_table(index="kind", columns="rule", values=value, aggfunc="mean")
     return found.reindex(index=[kind for kind in KINDS if kind in found.index], columns=list(RULES))
 
 
 def _accuracy(frame: pd.DataFrame, federation: str, share: float) -> str:
     values = grid(frame, federation, share)
-    rows = []
+    harmed, rows = float(values["mean"].get("", np.nan)) - HARM, []
     for kind, own in values.iterrows():
-        best = own.max()
-        cells = ["" if np.isnan(value) else f"{value:.3f}" for value in own]
-        rows.append(
-            [KINDS[str(kind)], *(f"**{cell}**" if own.iloc[k] == best else cell for k, cell in enumerate(cells))]
-        )
-    return _markdown(["", *RULES.values()], rows)
+        cells = ["" if np.isnan(value) else f"**{value:.3f}**" if value < harmed else f"{value:.3f}" for value in own]
+        rows.append([KINDS[str(kind)], *cells])
+    return f"{_seeds(whole(frame, share))}\n\n{_markdown(['', *RULES.values()], rows)}"
 
 
 def _cost(frame: pd.DataFrame) -> str:
@@ -133,18 +145,18 @@ def _cost(frame: pd.DataFrame) -> str:
     for rule, label in RULES.items():
         cells = []
         for federation in FEDERATIONS:
-            own = frame[(frame.federation == federation) & (frame.share == 0) & (frame.rule == rule)]
+            own = whole(frame, 0.0)
+            own = own[(own.federation == federation) & (own.rule == rule)]
             cells += ["" if own.empty else f"{own[value].mean():.3f}" for value in ("mean", "worst")]
         rows.append([label, *cells])
-    return _markdown(["rule", "alike: mean", "worst client", "unlike: mean", "worst site"], rows)
+    header = ["rule", "alike: mean", "worst client", "unlike: mean", "worst site"]
+    return f"{_seeds(whole(frame, 0.0))}\n\n{_markdown(header, rows)}"
 
 
 def _sites(frame: pd.DataFrame) -> str:
     """By site, where nobody attacks: each site's clients are tested on the same rows by the same network."""
-    own, sites = (
-        frame[(frame.federation == "unlike") & (frame.share == 0)],
-        ("cleveland", "hungarian", "switzerland", "va"),
-    )
+    own, sites = whole(frame, 0.0), ("cleveland", "hungarian", "switzerland", "va")
+    own = own[own.federation == "unlike"]
     rows = [
         [label, *(f"{np.mean([one[f'{site}-1'] for one in part['by client']]):.3f}" for site in sites)]
         for rule, label in RULES.items()
@@ -159,12 +171,14 @@ def _doors(frame: pd.DataFrame) -> str:
         cells = []
         for federation in FEDERATIONS:
             for share in (0.0, 0.2, 0.4):
-                own = frame[(frame.federation == federation) & (frame.share == share) & (frame.rule == rule)]
+                own = whole(frame, share)
+                own = own[(own.federation == federation) & (own.rule == rule)]
                 own = own[own.kind == ("backdoor" if share else "")]
                 cells.append("" if own.empty else f"{100 * own.opened.mean():.0f} %")
         rows.append([label, *cells])
     header = [f"{federation}: {share} %" for federation in FEDERATIONS for share in (0, 20, 40)]
-    return _markdown(["rule", *header], rows)
+    told = f"20 %: {_seeds(whole(frame, 0.2)).lower()} 40 %: {_seeds(whole(frame, 0.4)).lower()}"
+    return f"{told}\n\n{_markdown(['rule', *header], rows)}"
 
 
 def _named(frame: pd.DataFrame) -> str:
@@ -178,7 +192,7 @@ def _named(frame: pd.DataFrame) -> str:
                 cells.append("" if part.empty else caught)
         rows.append([label, *cells])
     header = [f"{federation}: {share} %" for federation in FEDERATIONS for share in (20, 40)]
-    return _markdown(["attack", *header], rows)
+    return f"{_seeds(own)}\n\n{_markdown(['attack', *header], rows)}"
 
 
 def _run(frame: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
@@ -17,8 +18,12 @@ __all__ = ["GeometricMedian"]
 class GeometricMedian(Robust):
     """Every client receives the point whose distances from what clients send have the least sum: arg min_z Σ ‖ω_k − z‖.
 
-    Found by Weiszfeld's iteration, smoothed: z ← Σ ω_k / max(ν, ‖ω_k − z‖), divided by the sum of these weights. It
-    starts from the median of each number, not from the mean, which a single client can move anywhere.
+    Found by Weiszfeld's iteration, z ← Σ w_k ω_k / Σ w_k with w_k = 1 / ‖ω_k − z‖.
+
+    NOTE[DIFF]: it starts from the median of each number, not from the mean, which a single client can move anywhere.
+    And where z is within ν of what a client sent, that client is taken out of the sums and holds z back (Vardi and
+    Zhang 2000, "The multivariate L1-median and associated data depth", PNAS 97); w_k = 1 / max(ν, ‖ω_k − z‖), as in the
+    paper, would stay there for long.
 
     It bears f attackers among n clients where n > 2f.
 
@@ -36,8 +41,8 @@ class GeometricMedian(Robust):
         >>> from fedlit import Round, Update
         >>> corners = {"a": [0.0, 0.0], "b": [1.0, 0.0], "c": [0.0, 1.0], "d": [1.0, 1.0], "e": [1e9, 1e9]}
         >>> sent = {name: Update({"w": torch.tensor(own)}, parameters=("w",)) for name, own in corners.items()}
-        >>> GeometricMedian()(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]["w"].numpy().round(2).tolist()
-        [0.79, 0.79]
+        >>> GeometricMedian()(Round(0, 0, sent, dict.fromkeys(sent, ("w",))))["a"]["w"].mul(100).round().int().tolist()
+        [79, 79]
     """
 
     def __init__(self, attackers: int | float = 1, iterations: int = 32, smoothing: float = 1e-6) -> None:
@@ -51,8 +56,12 @@ class GeometricMedian(Robust):
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
         """The geometric median."""
-        found = middle(sent)
+        found, tiny = middle(sent), torch.finfo(sent.dtype).tiny
         for _ in range(self.iterations):
-            weights = (sent - found).norm(dim=1).clamp_min(self.smoothing).reciprocal()
-            found = (weights[:, None] * sent).sum(0) / weights.sum()
+            apart = (sent - found).norm(dim=1)
+            here = apart <= self.smoothing
+            weights = torch.where(here, 0.0, apart.clamp_min(self.smoothing).reciprocal())
+            pull = (weights[:, None] * (sent - found)).sum(0)
+            stay = (here.sum() / pull.norm().clamp_min(tiny)).clamp_max(1)
+            found = found + (1 - stay) * pull / weights.sum().clamp_min(tiny)
         return found

@@ -65,7 +65,7 @@ TABLE: dict[str, Properties] = {
     # a twin is nearest of all; so many need to agree that they are neighbours enough of each other
     "Krum": Properties(partial(Krum, SHARE), doubled=False, breaks=lambda n: n - Krum(SHARE).bears(n) - 1),
     "MultiKrum": Properties(partial(MultiKrum, SHARE), doubled=False, breaks=lambda n: Krum(SHARE).bears(n) + 1),
-    "GeometricMedian": Properties(partial(GeometricMedian, iterations=200), breaks=lambda n: n // 2 + 1),
+    "GeometricMedian": Properties(partial(GeometricMedian, iterations=100), breaks=lambda n: n // 2 + 1),
     "NormBound": Properties(NormBound, breaks=half),
     "NormBound, a number": Properties(partial(NormBound, bound=1.0), scaled=False),
     "CenteredClipping": Properties(CenteredClipping, breaks=half),
