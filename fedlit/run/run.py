@@ -46,6 +46,7 @@ from fedlit.run.trust import signed
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
+from fedlit.train.fits import check_rule
 from fedlit.train.logger import BoardSettings, boards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
@@ -240,6 +241,7 @@ class Run(Shown):
             plan = self._plan()
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)
+                check_rule(header, self.exchange.rule)
             if trial:
                 return self._try(plan, checkpoint, header, quiet)
             self.folder = self._one_folder(folder)

@@ -16,7 +16,7 @@ from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
-from fedlit.train.form import misfit
+from fedlit.train.fits import check_tensors
 from fedlit.train.manifest import TYPES_FOUND, Manifest, read_checkpoint
 
 if TYPE_CHECKING:
@@ -149,13 +149,9 @@ def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -
     tensors = {key[len(prefix) :]: own for key, own in header["state_dict"].items() if key.startswith(prefix)}
     if overrides(client, "setup"):
         call_hook(client, "setup", "predict")
-    try:
-        client.load_state_dict(tensors)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"client {spec.name!r}: expected the checkpoint of such a network, found other tensors: "
-            f"{misfit(client.state_dict(), tensors)}; use the run's own configuration and classes"
-        ) from error
+    own = {prefix + key: value for key, value in client.state_dict().items()}
+    check_tensors({prefix + key: value for key, value in tensors.items()}, own)
+    client.load_state_dict(tensors)
     saved = header["fedlit"]["clients"][spec.name]
     client.state, client.steps_taken = saved["state"], saved.get("steps_taken", 0)
     call_hook(client, "on_load_checkpoint", saved)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 
-__all__ = ["check_form", "misfit"]
+__all__ = ["check_form"]
 
 _NEEDED = ("data", "pace", "seed", "engine", "kernels", "threads", "clients")
 
@@ -46,21 +46,3 @@ def _mapping(found: Any) -> bool:
 
 def _values(saved: Mapping[str, Any], key: str) -> list[Any]:
     return list((saved.get(key) or {}).values())
-
-
-def misfit(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> str:
-    """How tensors differ in names or shapes from those that are expected, as ``expected …, found …``.
-
-    Example:
-        >>> import torch
-        >>> misfit({"core.weight": torch.zeros(2, 3)}, {"core.weight": torch.zeros(2, 4)})
-        'expected core.weight of shape 2 x 3, found 2 x 4'
-    """
-    for name, own in expected.items():
-        if name not in found:
-            return f"expected {name}, found no tensor of this name"
-        if not isinstance(found[name], Tensor) or found[name].shape != own.shape:
-            shapes = [" x ".join(map(str, getattr(one, "shape", ()))) or "()" for one in (own, found[name])]
-            return f"expected {name} of shape {shapes[0]}, found {shapes[1]}"
-    unknown = [name for name in found if name not in expected]
-    return f"expected {len(expected)} tensors, found {unknown[0]}, too" if unknown else "expected others"

@@ -20,11 +20,11 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Engine, EngineName, StackedEngine, make_engine
 from fedlit.engine.kernels import ROWS_WORTH_COMPILING, Kernels, use_kernels
-from fedlit.errors import ConfigError, told_as
+from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
-from fedlit.train.form import misfit
+from fedlit.train.fits import check_optimizers, check_tensors
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
@@ -113,6 +113,7 @@ class FederatedLoop(LightningModule):
         self._threads_before: int  # known while there is an engine
         self._kernels_told = False
         self._resumed_stacks: dict[str, list[Any]] | None = None
+        self._resumed_optimizers: list[Any] | None = None
 
     @classmethod
     def together(cls, loops: Sequence[FederatedLoop]) -> FederatedLoop:
@@ -222,6 +223,11 @@ class FederatedLoop(LightningModule):
     def configure_optimizers(self) -> Any:
         """All clients' optimizers and schedules in two lists; each client keeps its own share."""
         parts = [own.configure_optimizers(fuse=self.engine_name != "plain") for own in self.federations]
+        if self._resumed_optimizers is not None:
+            check_optimizers(
+                self._resumed_optimizers, {name: own._optimizers for name, own in self.federation.clients.items()}
+            )
+            self._resumed_optimizers = None
         return [own for optimizers, _ in parts for own in optimizers], [own for _, others in parts for own in others]
 
     def _choose_kernels(self) -> None:
@@ -382,16 +388,6 @@ class FederatedLoop(LightningModule):
         kept["counts"] = counts
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Lightning's hook: what torch says against a checkpoint of other networks is said in fedlit's words."""
-
-        def told(error: Exception) -> ConfigError:
-            found = misfit(self.state_dict(), state_dict)
-            return ConfigError(f"checkpoint: {found}; use the run's own configuration and checkpoint")
-
-        with told_as(told):
-            return super().load_state_dict(state_dict, strict=strict, assign=assign)
-
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""
         saved = Manifest.read(checkpoint)
@@ -400,6 +396,7 @@ class FederatedLoop(LightningModule):
         if fitting:
             self.engine_name, self.threads = saved.engine, saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
+            self._resumed_optimizers = checkpoint.get("optimizer_states")
             self.federation.personal.load_state_dict(checkpoint["fedlit"].get("personal", {}))
         self.kernels = saved.kernels
         self._use_kernels()
@@ -408,6 +405,7 @@ class FederatedLoop(LightningModule):
             own = checkpoint["fedlit"]["clients"][name]
             client.state, client.steps_taken = own["state"], own.get("steps_taken", 0)
             call_hook(client, "on_load_checkpoint", own)
+        check_tensors(checkpoint["state_dict"], self.state_dict())
 
     def _forward(self, hook: str, *args: Any) -> None:
         for own in self.federations:

@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from federations import different, weights
 from federations import make_run as made_run
 
 from fedlit.__main__ import main
+from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.rules.momentum import FedAvgM
 from fedlit.locks import Lock, alone
+from fedlit.nn import MLP
 from fedlit.run.folders import check_name
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
@@ -218,3 +222,25 @@ def test_the_command_line_refuses_a_name_that_leads_elsewhere(
         assert main([command, *QUIET, "--name=../../x"]) == 2
         assert "--name: expected a folder's name, without a slash, found '../../x'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- going on with something else
+
+
+def test_another_optimizer_rule_or_width_is_refused_by_name(tmp_path: Path) -> None:
+    make_run(tmp_path, epochs=1).fit(quiet=True)
+    sgd = partial(torch.optim.SGD, lr=0.1)
+    with pytest.raises(ConfigError, match=r"client 'ash': expected .* its optimizer \(SGD, with .*found .* betas"):
+        make_run(tmp_path, epochs=2, loop={"optimizer": sgd}).fit("last", quiet=True)
+    adam = partial(torch.optim.Adam, lr=0.01)
+    with pytest.raises(ConfigError, match=r"\(Adam, with .*decay False.*decay True"):
+        make_run(tmp_path, epochs=2, loop={"optimizer": adam}).fit("last", quiet=True)
+    wide = partial(FederatedClient, network=partial(MLP, hidden=[7]))
+    for command in ("fit", "test"):
+        run = make_run(tmp_path, epochs=2, loop={"client": wide})
+        with pytest.raises(ConfigError, match=r"client 'ash': expected a checkpoint of its network, in which .* found"):
+            run.fit("last", quiet=True) if command == "fit" else run.test(quiet=True)
+    rule = {"federated": ["core"], "rule": FedAvgM()}
+    make_run(tmp_path / "rules", epochs=1, exchange=rule).fit(quiet=True)
+    with pytest.raises(ConfigError, match=r"exchange.rule: expected a checkpoint of Mean, found .*keeps .*velocity"):
+        make_run(tmp_path / "rules", epochs=2, exchange={"federated": ["core"]}).fit("last", quiet=True)

@@ -1,0 +1,108 @@
+"""Whether a checkpoint's tensors, optimizers and rule are those of the run that is to go on with it.
+
+What a run's configuration says is compared before (:meth:`fedlit.train.manifest.Manifest.refuse`); this is for runs
+that were made in Python, whose classes are not known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from torch import Tensor
+
+from fedlit.errors import ConfigError, told_as
+from fedlit.exchange.rule import Rule
+
+__all__ = ["check_optimizers", "check_rule", "check_tensors"]
+
+_EITHER_WAY = ("fused", "foreach", "capturable", "initial_lr", "params")
+"""Of an optimizer's settings: those by which no two kinds differ, and which an engine may change."""
+_DECOUPLED = "decoupled_weight_decay"
+"""By which torch tells Adam from AdamW."""
+
+
+def check_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another network.
+
+    Args:
+        saved: ``clients.<client>.<tensor>`` → as the checkpoint has it.
+        own: as the run has it.
+
+    Raises:
+        ConfigError: of other shapes, or of other names; names the first client and tensor.
+    """
+    for key in [*saved, *own]:
+        before, now = (tuple(side[key].shape) if key in side else None for side in (saved, own))
+        if before != now:
+            client, _, tensor = key.removeprefix("clients.").partition(".")
+            raise ConfigError(
+                f"client {client!r}: expected a checkpoint of its network, in which {tensor} is {_shape(now)}, found "
+                f"that it is {_shape(before)}; set the network (width, depth) as it was, or start a new run"
+            )
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " × ".join(map(str, shape)) or "one number"
+
+
+def check_optimizers(saved: Sequence[Mapping[str, Any]], own: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse the state of other optimizers, which torch would take for its own.
+
+    Args:
+        saved: of each optimizer, in the order of clients.
+        own: client → its optimizers.
+
+    Raises:
+        ConfigError: of another number, or of other settings; names the client.
+    """
+    count = sum(map(len, own.values()))
+    if len(saved) != count:
+        raise ConfigError(
+            f"checkpoint: expected {count} optimizers of {len(own)} clients, found {len(saved)}; set optimizers as "
+            "they were, or start a new run"
+        )
+    states = iter(saved)
+    for client, optimizers in own.items():
+        for optimizer in optimizers:
+            before, now = _settings(next(states)["param_groups"]), _settings(optimizer.param_groups)
+            apart = set(before) - set(now) and set(now) - set(before)  # a later version of torch may only add some
+            decoupled = [side.get(_DECOUPLED) for side in (before, now)]
+            if apart or (None not in decoupled and decoupled[0] != decoupled[1]):
+                raise ConfigError(
+                    f"client {client!r}: expected a checkpoint of its optimizer ({type(optimizer).__name__}, with "
+                    f"{_shown(now)}), found one of another kind (with {_shown(before)}); set the optimizer as it was, "
+                    "or start a new run"
+                )
+
+
+def _settings(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: value for group in groups for key, value in group.items() if key not in _EITHER_WAY}
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" if key == _DECOUPLED else key for key, value in sorted(settings.items()))
+
+
+def check_rule(checkpoint: Mapping[str, Any], rule: Rule) -> None:
+    """Refuse the state of another rule, where this one cannot go on from it.
+
+    Args:
+        checkpoint: that is to be resumed.
+        rule: of the run; it is left as it is.
+
+    Raises:
+        ConfigError: says which.
+    """
+    states = [own for own in checkpoint.get("callbacks", {}).values() if isinstance(own, Mapping) and "rule" in own]
+    for own in states:
+        if set(own["rule"]) == set(rule.state_dict()):
+            continue
+        found = ", ".join(own["rule"]) or "nothing"
+        refused = ConfigError(
+            f"exchange.rule: expected a checkpoint of {type(rule).__name__}, found one of another rule (which keeps "
+            f"{found}); set the rule as it was, or start a new run"
+        )
+        with told_as(lambda error, refused=refused: refused):  # type: ignore[misc]
+            deepcopy(rule).load_state_dict(deepcopy(own["rule"]))
