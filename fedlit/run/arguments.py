@@ -154,7 +154,7 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
     if saved is not None:
         say(f"Using the run's own configuration {saved}")
         whose = [own for content in contents for own in [(content.get("data") or {}).get("source")] if own]
-        file = files[0] if configs == [saved] else readable(saved, whose[-1] if whose else None, of_run=True)
+        file = files[0] if configs == [saved.resolve()] else readable(saved, whose[-1] if whose else None, of_run=True)
         foreign = file != saved
         args = ["--config", str(file), *(f"{flag}={value}" for flag, value in pairs)]
     elif len(configs) > 1:

@@ -166,7 +166,6 @@ def _further(groups: Mapping[str, Mapping[str, Any]], command: str, width: int) 
         (f"fedlit {command} --help all", "all keys, with those of Lightning's Trainer"),
         (f"fedlit {command} --help data", f"those of a group: {', '.join(filter(None, groups))}"),
         (f"fedlit {command} --help data.batches", "one key"),
-        (f"fedlit {command} --config NAME --trust", "follow a copied run's own configuration, though it is not yours"),
         (f"fedlit {command} --data.source.help fedlit.Tables", f"what a class takes; likewise {', '.join(classes)}"),
         (f"fedlit {command} --config NAME --print_config", "all keys with the values that they would have"),
     ]

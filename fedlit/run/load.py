@@ -141,7 +141,8 @@ class FedlitCLI(LightningCLI):
 _DESCRIPTIONS: dict[str, str] = {
     "fit": "Train the federation of a configuration.",
     "validate": "Score the validation split of a trained run.",
-    "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON.",
+    "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON. "
+    "Of a copied run: fedlit test --config NAME --trust follows its own configuration.",
     "predict": "Write each client's predictions for a split of its table. "
     "New rows: fedlit predict --run RUN --client NAME --data FILE.",
     "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",
