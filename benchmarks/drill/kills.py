@@ -107,7 +107,7 @@ def _institutions(folder: Path, times: int) -> tuple[str, int, int, str]:
     command = [sys.executable, str(Path(__file__).parents[1] / "institutions.py"), "kills", "--times", str(times)]
     done = subprocess.run([*command, "--folder", str(folder)], capture_output=True, text=True, check=False)
     if "$FEDLIT_DATA" in done.stdout + done.stderr:
-        return "kills, institutions", 0, 0, "not run: it needs the heart tables; set FEDLIT_DATA to the folder they are in"
+        return "kills, institutions", 0, 0, "not run: the heart tables are not there; set FEDLIT_DATA"
     lines = re.findall(r"^federation \d+: .*$", done.stdout, re.MULTILINE)
     note = lines[-1] if lines else (done.stdout + done.stderr)[-300:]
     return "kills, institutions", times, times if done.returncode == 0 else 0, f"{len(lines)} federations; {note}"
