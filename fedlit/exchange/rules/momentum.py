@@ -76,9 +76,9 @@ class FedAvgM(Rule):
             if name in self._velocity:
                 velocity = velocity.add(self._velocity[name], alpha=self.momentum)
             self._velocity[name], self._given[name] = velocity, before + velocity
+        given = {name: value.clone() for name, value in self._given.items()}  # clients share what they receive
         return {
-            client: {name: self._given[name].clone() for name in names if name in self._given}
-            for client, names in round.receivers.items()
+            client: {name: given[name] for name in names if name in given} for client, names in round.receivers.items()
         }
 
     def state_dict(self) -> dict[str, Any]:
