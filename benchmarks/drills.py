@@ -1,8 +1,10 @@
 """Bad clients, bad files, bad moments: each drill does harm on purpose, and says what came of it.
 
-    python benchmarks/drills.py                            # all, as for a release: an hour on two cores
+    python benchmarks/drills.py                            # all, as for a release: an hour or two on two cores
     python benchmarks/drills.py --only kills --kills 50
     python benchmarks/drills.py --only torn --folder /tmp/drills
+
+Real institutions are killed on the heart-disease tables: put them into data/, or name their folder in FEDLIT_DATA.
 
 Prints a table. The exit status is 0 only if nothing failed. See docs/reliability.md.
 """
