@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,22 @@ class Outcome:
     bytes: int = 0
     clustering: Clustering | None = None
     verdict: Verdict = field(default_factory=Verdict)
+
+    def to_message(self, clients: Collection[str]) -> dict[str, Any]:
+        """What some clients are told, as :func:`fedlit.exchange.wire.pack` takes it."""
+        return {
+            "received": {name: own for name, own in self.received.items() if name in clients},
+            "lost": self.lost,
+            "records": {key: float(value) for key, value in self.records.items()},
+            "bytes": self.bytes,
+            "verdict": self.verdict.to_dict(),
+        }
+
+    @classmethod
+    def from_message(cls, told: Mapping[str, Any]) -> Outcome:
+        """The inverse of :meth:`to_message`, but for clusters."""
+        verdict = Verdict.from_dict(told["verdict"])
+        return cls(told["received"], tuple(told["lost"]), told["records"], told["bytes"], verdict=verdict)
 
 
 class Others:

@@ -19,7 +19,7 @@ import torch
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, Outcome
-from fedlit.exchange.guard import Guard, Verdict
+from fedlit.exchange.guard import Guard
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.transport import Answer
@@ -91,13 +91,7 @@ class Loopback:
         while "ask" in heard:
             asked = {name: question_from(own) for name, own in heard["ask"].items()}
             heard = self._ask({"answers": {name: answer(name, question) for name, question in asked.items()}})
-        return Outcome(
-            heard["received"],
-            tuple(heard["lost"]),
-            heard["records"],
-            heard["bytes"],
-            verdict=Verdict.from_dict(heard["verdict"]),
-        )
+        return Outcome.from_message(heard)
 
 
 class Hub:
@@ -197,11 +191,8 @@ class Hub:
                 channel.send_bytes(pack({"facts": facts}))
             return
         outcome = self._round(channels, said, first["exchange"], first["measure"])
-        records = {key: float(value) for key, value in outcome.records.items()}
         for site, channel in channels.items():
-            mine = {name: own for name, own in outcome.received.items() if self._homes[name] == site}
-            answer = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
-            answer["verdict"] = outcome.verdict.to_dict()
+            answer = outcome.to_message([name for name in outcome.received if self._homes[name] == site])
             channel.send_bytes(pack(answer))
 
     def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

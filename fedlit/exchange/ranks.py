@@ -20,7 +20,6 @@ from torch import Tensor
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
 from fedlit.exchange.alive import Forwarded, Place, find_place
-from fedlit.exchange.guard import Verdict
 from fedlit.exchange.messages import Messages
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Round, Rule, Update
@@ -190,13 +189,7 @@ class Ranks(Messages, Others):
         while "ask" in (heard := unpack(self._fetch(0))):
             asked = {name: question_from(own) for name, own in heard["ask"].items()}
             self._post(0, pack({name: answer(name, question) for name, question in asked.items()}))
-        return Outcome(
-            heard["received"],
-            tuple(heard["lost"]),
-            heard["records"],
-            heard["bytes"],
-            verdict=Verdict.from_dict(heard["verdict"]),
-        )
+        return Outcome.from_message(heard)
 
     def _at_the_rule(
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
@@ -219,11 +212,8 @@ class Ranks(Messages, Others):
             return {name: answers[name] for name in questions}
 
         outcome = aggregation(number, every, ask, measure=measure)
-        records = {key: float(value) for key, value in outcome.records.items()}
         for rank in range(1, self.size):
-            mine = {name: own for name, own in outcome.received.items() if homes[name] == rank}
-            told = {"received": mine, "lost": outcome.lost, "records": records, "bytes": outcome.bytes}
-            told["verdict"] = outcome.verdict.to_dict()
+            told = outcome.to_message([name for name in outcome.received if homes[name] == rank])
             self._post(rank, pack(told))
         here = {name: own for name, own in outcome.received.items() if name in self.clients}
         return Outcome(here, outcome.lost, outcome.records, outcome.bytes, outcome.clustering, outcome.verdict)

@@ -285,7 +285,7 @@ class Run(Shown):
             say(f"{self.folder} was removed while it was written to; it is made again, with what is kept from now on")
             (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
             if self.config_text is not None:
-                write_text(self.config_text, self.folder / "config.yaml")
+                write_text(signed(self.config_text), self.folder / "config.yaml")
             for logger in boards(self.trainer) if self.trainer is not None else ():
                 logger.finalize("")  # they would go on writing to files without a name
 
