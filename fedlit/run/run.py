@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +25,11 @@ from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
-from fedlit.locks import Lock, alone
+from fedlit.locks import Lock
 from fedlit.run.alike import check_alike
 from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, check_name, new_folder, to_resume, to_score, used
+from fedlit.run.held import begin, hold, make_again, tidy
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import (
     check_accelerator,
@@ -42,7 +43,6 @@ from fedlit.run.options import (
 )
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
-from fedlit.run.trust import signed
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -51,7 +51,7 @@ from fedlit.train.logger import BoardSettings, boards
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST, Manifest, read_checkpoint
 from fedlit.train.results import Results
-from fedlit.train.whole import clear_partials, forget, reason, spared, write_text
+from fedlit.train.whole import forget, spared
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
@@ -245,7 +245,8 @@ class Run(Shown):
             if trial:
                 return self._try(plan, checkpoint, header, quiet)
             self.folder = self._one_folder(folder)
-            held.callback(self._tidy, self.folder)
+            if self.group.rank == 0:
+                held.callback(tidy, self.folder)
             if folder is None:
                 self._hold(self.folder, held)
             try:
@@ -254,40 +255,15 @@ class Run(Shown):
                 self.loop.release()
 
     def _hold(self, folder: Path, held: ExitStack) -> None:
-        """Keep others out of the run's folder, and clear what a process that was killed has left there."""
-        if self.group.rank:
-            return
-        do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
-        expected = f"{folder}: expected no other process that writes there"
-        self._lock = held.enter_context(alone(folder / ".lock", expected, do))
-        held.callback(setattr, self, "_lock", None)
-        clear_partials(folder / CHECKPOINTS, ours=True)
-        clear_partials(folder, ours=False)
-
-    def _tidy(self, folder: Path) -> None:
-        """Take away a folder in which nothing was written, for the run was refused."""
         if self.group.rank == 0:
-            with suppress(OSError):  # something is there
-                folder.rmdir()
+            self._lock = hold(folder, held)
+            held.callback(setattr, self, "_lock", None)
 
     def _still_there(self) -> None:
-        """Make the folder again where somebody removed it: what is kept from now on is kept.
-
-        Raises:
-            RunError: another process writes there now.
-        """
         assert self.folder is not None
-        if self._lock is None or self._lock.held:
-            return
-        gone = not (self.folder / CHECKPOINTS).is_dir()
-        self._lock.renew()
-        if gone:
-            say(f"{self.folder} was removed while it was written to; it is made again, with what is kept from now on")
-            (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
-            if self.config_text is not None:
-                write_text(signed(self.config_text), self.folder / "config.yaml")
-            for logger in boards(self.trainer) if self.trainer is not None else ():
-                logger.finalize("")  # they would go on writing to files without a name
+        if self._lock is not None:
+            loggers = boards(self.trainer) if self.trainer is not None else ()
+            make_again(self.folder, self._lock, self.config_text, loggers)
 
     @property
     def lost(self) -> str | None:
@@ -358,7 +334,7 @@ class Run(Shown):
                 trainer.validate(
                     self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
                 )
-            return self.loop.results["validation"]
+            return replace(self.loop.results["validation"], guarded=self._found_in(header))
         with without_hints():
             try:
                 trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
@@ -381,6 +357,10 @@ class Run(Shown):
                     )
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return replace(self.loop.results["validation"], guarded=self.exchange.found)
+
+    def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """What a checkpoint tells of clients that were left out."""
+        return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
         return GO_ON[self.last_checkpoint is not None]
@@ -454,7 +434,6 @@ class Run(Shown):
 
     def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
-        found = found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
         assert self.folder is not None
         writable = os.access(self.folder, os.W_OK)
         log = split == "test" and writable
@@ -462,7 +441,7 @@ class Run(Shown):
         evaluate = self.trainer.test if split == "test" else self.trainer.validate
         with without_hints():
             evaluate(self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True)
-        results = replace(self.loop.results[split], guarded=found)
+        results = replace(self.loop.results[split], guarded=self._found_in(header))
         if self.group.rank:
             return results
         if not quiet:
@@ -479,34 +458,9 @@ class Run(Shown):
     # ------------------------------------------------------------------
 
     def _begin(self, trainer: Trainer, loop: Any) -> None:
-        """Mark the folder as a run and write ``config.yaml``, now that any checkpoint has been accepted.
-
-        A resumed run that changes the configuration keeps the earlier one beside it.
-        """
         assert self.folder is not None
-        if self.group.rank:
-            return
-        try:
-            self._write_config(trainer)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this "
-                "training could be kept. Make room, or set trainer.default_root_dir"
-            ) from error
-
-    def _write_config(self, trainer: Trainer) -> None:
-        assert self.folder is not None
-        (self.folder / CHECKPOINTS).mkdir(exist_ok=True)
-        path = self.folder / "config.yaml"
-        if self.config_text is None:
-            return
-        text = signed(self.config_text)
-        if path.exists() and path.read_text(encoding="utf-8") != text:
-            number = 0
-            while (kept := self.folder / f"config_{number}_until_step_{trainer.global_step}.yaml").exists():
-                number += 1
-            path.rename(kept)
-        write_text(text, path)
+        if self.group.rank == 0:
+            begin(self.folder, self.config_text, trainer.global_step)
 
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
