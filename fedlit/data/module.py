@@ -208,7 +208,8 @@ class FederatedData(LightningDataModule):
             "steps",
             {name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()},
         )
-        self.steps = max(own["steps"] for own in told.values())
+        self.steps_of = {name: own["steps"] for name, own in told.items()}
+        self.steps = max(self.steps_of.values())
         self.rows_per_epoch = sum(own["rows"] for own in told.values())
         for loader in self.train_loaders.values():
             loader.length = self.steps

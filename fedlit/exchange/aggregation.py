@@ -19,7 +19,7 @@ from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, all_finite, relative_distance
 
-__all__ = ["BEGIN", "Aggregation", "Minimum", "Others", "Outcome", "least"]
+__all__ = ["BEGIN", "Aggregation", "Minimum", "Others", "Outcome", "is_minimum", "least"]
 
 Minimum = int | float | None
 """Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
@@ -213,6 +213,18 @@ class Aggregation:
         return drift
 
 
+def is_minimum(found: Any) -> bool:
+    """Whether this is one of the values of :data:`Minimum`.
+
+    Example:
+        >>> [is_minimum(found) for found in (None, 2, 0.5, 0, 1.5, True, "50%")]
+        [True, True, True, False, False, False, False]
+    """
+    if isinstance(found, float):
+        return 0 < found <= 1
+    return found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 1)
+
+
 def least(minimum: Minimum, clients: int) -> int:
     """How many of the clients of a round are needed.
 
@@ -248,8 +260,8 @@ def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: in
     who += [f"far from the others: {', '.join(far)}"] if far else []
     raise RunError(
         f"{where}: expected an update that counts from at least {minimum} clients, found it at {remaining} "
-        f"({'; '.join(who)}); lower the learning rate, clip gradients (model.gradient_clip_val), look at the data of "
-        "these clients, or set exchange.minimum"
+        f"({'; '.join(who)}); look at the data, the units and the learning rate of those, clip gradients "
+        "(model.gradient_clip_val), or set exchange.minimum to go on without them"
     )
 
 

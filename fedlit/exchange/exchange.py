@@ -19,7 +19,7 @@ from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import say_misspelt
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, least
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, is_minimum, least
 from fedlit.exchange.checked import Unchanged
 from fedlit.exchange.finite import NotFinite, recover
 from fedlit.exchange.guard import Guard, GuardMode
@@ -120,9 +120,9 @@ class Exchange(Callback):
             problems.append(
                 "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
             )
-        if minimum is not None and not (0 < minimum <= 1 if isinstance(minimum, float) else minimum >= 1):
+        if minimum is not None and not is_minimum(minimum):
             problems.append(
-                f"exchange.minimum: expected at least 1 client, or a share in (0, 1] such as 0.5, found {minimum}"
+                f"exchange.minimum: expected at least 1 client, or a share in (0, 1] such as 0.5, found {minimum!r}"
             )
         if problems:
             raise ConfigError("\n".join(problems))
@@ -138,7 +138,7 @@ class Exchange(Callback):
         self.published: dict[str, dict[str, Tensor]] = {}
         self.sent: dict[str, frozenset[str]] = {}
         self.clustering: Clustering | None = None
-        self.guard = Guard("leave_out" if guard is True else guard) if guard else None
+        self.guard = None if guard is False else Guard("leave_out" if guard is True else guard)
         self.named = Named()
         self._lost, self._lending = NotFinite(), Lending()
         self._specs: dict[str, ClientSpec] = {}
@@ -178,6 +178,8 @@ class Exchange(Callback):
         """
         clients = members.clients
         self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
+        if self.guard is not None:
+            self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         if least(self.minimum, taking_part) > taking_part:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from fedlit.errors import ConfigError
 from fedlit.exchange.far import REMEMBERED, Far, clipped, find_far, norms_of
 from fedlit.exchange.rule import DOWN, Update
 from fedlit.sharing import Sharing, State
@@ -29,6 +30,7 @@ class Verdict:
         left_out: client → how many times as large as usual its update is, of those that were left out.
         clipped: the same of those whose update was made smaller.
         watched: the same of those that are named only.
+        grown: those against whom their own history speaks: the size is how much they have grown.
         doubt: those of the watched among whom one is wrong, and nobody can tell which.
         finite: on an accelerator, client → whether its update counts, a boolean there; the rest is then told at the
             end of the epoch.
@@ -38,6 +40,7 @@ class Verdict:
     clipped: Mapping[str, float] = field(default_factory=dict)
     watched: Mapping[str, float] = field(default_factory=dict)
     doubt: tuple[str, ...] = ()
+    grown: tuple[str, ...] = ()
     finite: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_dict(self, client: str | None = None) -> dict[str, Any]:
@@ -45,13 +48,14 @@ class Verdict:
         found = {done: dict(getattr(self, done)) for done in DONE}
         if client is not None:
             found = {done: {name: size for name, size in own.items() if name == client} for done, own in found.items()}
-        return {**found, "doubt": [name for name in self.doubt if client in (None, name)]}
+        names = {"doubt": self.doubt, "grown": self.grown}
+        return {**found, **{key: [name for name in own if client in (None, name)] for key, own in names.items()}}
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Verdict:
         """The inverse of :meth:`to_dict`."""
         left_out, clipped, watched = (told[done] for done in DONE)
-        return cls(left_out, clipped, watched, tuple(told["doubt"]))
+        return cls(left_out, clipped, watched, tuple(told["doubt"]), tuple(told.get("grown", ())))
 
 
 class Guard:
@@ -66,10 +70,17 @@ class Guard:
 
     Attributes:
         given: client → the tensors it received last.
+        steps: client → optimizer steps that it takes in an epoch; who takes more may move further.
+
+    Raises:
+        ConfigError: no such mode.
     """
 
     def __init__(self, mode: GuardMode = "leave_out") -> None:
+        if mode not in (modes := get_args(GuardMode)):
+            raise ConfigError(f"exchange.guard: expected {', '.join(modes)}, true or false, found {mode!r}")
         self.mode: GuardMode = mode
+        self.steps: Mapping[str, int] = {}
         self.given: dict[str, State] = {}
         self._unknown: set[str] = set()
         self._past: list[tuple[Tensor, Tensor]] = []
@@ -127,6 +138,7 @@ class Guard:
             torch.tensor([name in parameters for name in places], dtype=torch.bool, device=device),
             torch.tensor([torch.Size(shape).numel() for shape in numbers], device=device),
             [(level.to(device), change.to(device)) for level, change in self._past],
+            torch.tensor([float(self.steps.get(name, 1)) for name in rows], device=device),
         )
 
     def act(self, updates: Mapping[str, Update], found: Far, sharing: Sharing) -> tuple[dict[str, Update], Verdict]:
@@ -141,22 +153,23 @@ class Guard:
         names = sorted(sharing.names)
         if any(update.finite is not None for update in updates.values()):
             return self._on_device(updates, found, names)
-        flags = torch.stack([found.far, found.suspicious]).tolist()
+        flags = torch.stack([found.far, found.suspicious, found.grown]).tolist()
         if not any(flags[1]):
             return dict(updates), Verdict()
         size = dict(zip(names, found.size.tolist(), strict=True))
         far = {name: size[name] for name, flag in zip(names, flags[0], strict=True) if flag}
         named = {name: size[name] for name, flag in zip(names, flags[1], strict=True) if flag and name not in far}
-        doubt = tuple(named) if 2 * len(named) >= len(updates) and not far else ()
+        doubt = tuple(named) if 2 * len(named) >= int((~found.size.isnan()).sum()) and not far else ()
+        grown = tuple(name for name, flag in zip(names, flags[2], strict=True) if flag)
         if self.mode == "watch":
-            return dict(updates), Verdict(watched={**named, **far}, doubt=doubt)
+            return dict(updates), Verdict(watched={**named, **far}, doubt=doubt, grown=grown)
         smaller = {name: value for name, value in far.items() if self.mode == "clip" and math.isfinite(value)}
         out = {name: value for name, value in far.items() if name not in smaller}
         kept = {name: update for name, update in updates.items() if name not in out}
         for name in smaller.keys() & kept.keys():
             factor = (found.limit / found.size)[names.index(name)]
             kept[name] = replace(kept[name], state=clipped(kept[name].state, self._start(kept[name], name), factor))
-        return kept, Verdict(out, smaller, named, doubt)
+        return kept, Verdict(out, smaller, named, doubt, grown)
 
     def _start(self, update: Update, client: str) -> State:
         """What a client's parameters were measured against."""

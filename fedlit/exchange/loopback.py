@@ -219,6 +219,8 @@ class Hub:
             self.sharing = sharing_of(facts)
         if topic == "model":
             self._sizes = facts
+        if topic == "steps" and self.guard is not None:
+            self.guard.steps = {name: int(own["steps"]) for name, own in facts.items()}
         return facts
 
     def _round(

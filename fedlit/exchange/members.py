@@ -42,6 +42,10 @@ class Members(Protocol):
     def active(self) -> Mapping[str, FederatedClient]:
         """The clients here that take part in this round."""
 
+    @property
+    def steps(self) -> Mapping[str, int]:
+        """Client → optimizer steps that it takes in an epoch, at most; of all clients, as far as they told."""
+
     def end_exchange(self) -> None:
         """What follows an epoch's last step and its exchange, before anything is scored or saved."""
 

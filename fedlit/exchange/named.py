@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,9 +25,9 @@ OFTEN = 0.5
 """The share of its exchanges from which on it is said at the end that a client was left out too often."""
 
 _SAID = {
-    "left_out": "was left out: its update is {size} as large as the others'",
-    "clipped": "sent an update {size} as large as the others'; it was made smaller",
-    "watched": "is watched: its update is {size} as large as the others'",
+    "left_out": "was left out: {why}",
+    "clipped": "was made smaller: {why}",
+    "watched": "is watched, and takes part: {why}",
 }
 _ADVICE = "look at its data, its units and its learning rate"
 
@@ -61,7 +62,7 @@ class Named:
         for done in DONE:
             for client, size in getattr(verdict, done).items():
                 if client not in verdict.doubt:
-                    self._say(client, done, 1, size, where)
+                    self._say(client, done, 1, _why(size, grown=client in verdict.grown), where)
                 records |= self._record(client, done, size)
         return records
 
@@ -72,7 +73,7 @@ class Named:
         """Say what was found on an accelerator since this was last called; who was left out."""
         found = guard.read(sharing)
         for client, done, times, size in found:
-            self._say(client, done, times, size, f"until exchange {number}")
+            self._say(client, done, times, _why(size), f"until exchange {number}")
             members.record(self._record(client, done, size))
         return tuple(client for client, done, _, _ in found if done == "left_out")
 
@@ -114,14 +115,13 @@ class Named:
         own[done] += times
         return own[done]
 
-    def _say(self, client: str, done: str, times: int, size: float, where: str) -> None:
+    def _say(self, client: str, done: str, times: int, why: str, where: str) -> None:
         count = self._count(client, done, times)
         # the first, and then ever more rarely: exchanges at every step would fill the terminal
         if not any(count - times < mark <= count for mark in _MARKS):
             return
         often = f" ({count} times so far)" if count > 1 else ""
-        said = _SAID[done].format(size=_times(size))
-        _log.warning(f"{where}: client {client!r} {said}{often}; {_ADVICE}")
+        _log.warning(f"{where}: client {client!r} {_SAID[done].format(why=why)}{often}; {_ADVICE}")
 
     def _doubt(self, verdict: Verdict, where: str) -> None:
         counts = [self._count(name, "watched", 1) for name in verdict.doubt]
@@ -137,6 +137,14 @@ class Named:
 _MARKS = tuple(10**power for power in range(12))
 
 
+def _why(size: float, *, grown: bool = False) -> str:
+    if not math.isfinite(size):
+        return "its update has numbers that cannot be (beyond float32, or a negative variance)"
+    if grown:
+        return f"it has grown {_times(size)} since earlier exchanges, and no other one has"
+    return f"its update is {_times(size)} as large as that of the client in the middle"
+
+
 def _times(size: float) -> str:
     return f"{size:,.1f} times" if size < 1000 else f"{size:.1e} times"
 
@@ -149,13 +157,13 @@ def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def too_often(found: Found) -> list[str]:
-    """Clients that were left out of half or more of the exchanges that they took part in.
+    """Clients that were left out of half or more of the exchanges that they took part in, or made smaller.
 
     Example:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: own.get("left_out", 0) + own.get("not_finite", 0) for name, own in found.items()}
+    out = {name: sum(own.get(done, 0) for done in ("left_out", "clipped", "not_finite")) for name, own in found.items()}
     return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
 
 
@@ -167,9 +175,9 @@ def check_left_out(found: Found) -> None:
     """
     if out := too_often(found):
         raise LeftOutError(
-            f"training came to its end, and {' and '.join(out)} took no part in half or more of the exchanges: such a "
-            "client learns from the others, and they learn nothing from it. Look at its data, units and learning "
-            "rate, and train anew"
+            f"training came to its end, and {' and '.join(out)} was left out, or made smaller, in half or more of its "
+            "exchanges: it learns from the others, and they learn next to nothing from it. Look at its data, units and "
+            "learning rate, and train anew"
         )
 
 

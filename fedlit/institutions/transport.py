@@ -304,7 +304,10 @@ def _verdict(told: Any, site: str) -> Verdict:
         done: {site: float(own[site])} if isinstance(own, dict) and isinstance(own.get(site), int | float) else {}
         for done, own in found.items()
     }
-    return Verdict.from_dict({**sizes, "doubt": [site] if sizes["watched"] and told.get("doubt") else []})
+    grown = [site] if any(sizes.values()) and told.get("grown") else []
+    return Verdict.from_dict(
+        {**sizes, "doubt": [site] if sizes["watched"] and told.get("doubt") else [], "grown": grown}
+    )
 
 
 def _odd(error: Exception) -> RunError:

@@ -356,6 +356,11 @@ class Federation(Mapping[str, FederatedClient]):
         """Behind an epoch's last step, and its exchange: clients average what they have."""
         self.personal.end_of_steps(self)
 
+    @property
+    def steps(self) -> Mapping[str, int]:
+        """See :class:`~fedlit.exchange.members.Members`."""
+        return self.data.steps_of
+
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Have scalars logged at the end of this epoch; a key ``<client>/<tag>`` goes to the client's run, others
         to the federation's.

@@ -15,8 +15,9 @@ from federations import Faulty, different, make_run, weights
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.aggregation import least
-from fedlit.exchange.far import clipped, find_far
+from fedlit.exchange.far import clipped, find_far, norms_of
 from fedlit.exchange.named import too_often, words
+from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean
 
 NAN = math.nan
@@ -25,13 +26,14 @@ NAN = math.nan
 
 
 def found(
-    changed: list[list[float]], itself: list[list[float]] | None = None, past: Any = (), parameters: Any = None
+    changed: list[list[float]], itself: Any = None, past: Any = (), parameters: Any = None, steps: Any = None
 ) -> Any:
     """What is found of clients' norms, one row a client."""
     norms = torch.tensor([changed, itself if itself is not None else changed])
     width = len(changed[0])
     kinds = torch.tensor(parameters if parameters is not None else [True] * width)
-    return find_far(norms, kinds, torch.ones(width), past)
+    pace = torch.tensor(steps) if steps is not None else torch.ones(len(changed))
+    return find_far(norms, kinds, torch.ones(width), past, pace)
 
 
 def test_an_update_is_far_by_its_robust_z_score_of_log_sizes() -> None:
@@ -43,8 +45,11 @@ def test_an_update_is_far_by_its_robust_z_score_of_log_sizes() -> None:
     assert found([[1.0], [1.0], [1.0], [5.0]]).far.tolist() == [False] * 4
     assert found([[1.0], [1.0], [1.0], [5.0]]).suspicious.tolist() == [False, False, False, True]
     assert found([[1.0], [1.0], [1.0], [7.6]]).far.tolist() == [False, False, False, True]
-    # where clients differ more the same size is not far: MAD of these logs is log 4
-    assert not found([[0.01], [0.04], [0.16], [0.64], [2.56]]).suspicious.any()
+    # where clients differ the same size is not far: the median distance of these logs is log 2, the spread its ceiling,
+    # 1.5 log 1.4, so that far begins at 1.4⁹ = 20.7 times
+    wide = [[0.25], [0.5], [1.0], [2.0]]
+    assert found([*wide, [20.0]]).far.tolist() == [False] * 5
+    assert found([*wide, [21.0]]).far.tolist() == [False] * 4 + [True]
 
 
 def test_clients_with_other_tensors_are_compared_on_what_they_share() -> None:
@@ -60,6 +65,33 @@ def test_clients_with_other_tensors_are_compared_on_what_they_share() -> None:
 def test_fewer_than_half_are_found_however_large(huge: float, guilty: int) -> None:
     honest = [[1.0 + 0.1 * place] for place in range(10 - guilty)]
     assert found([*honest, *[[huge]] * guilty]).far.tolist() == [False] * (10 - guilty) + [True] * guilty
+
+
+@pytest.mark.parametrize("still", [0.0, 1e-6, 0.01])
+@pytest.mark.parametrize(("riders", "honest"), [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3)])
+def test_clients_that_hardly_move_hide_nobody(still: float, riders: int, honest: int) -> None:
+    far = found([*[[still]] * riders, *[[1.0 + 0.1 * place] for place in range(honest)], [30.0]])
+    if still == 0 or riders < honest + 1:
+        assert far.far.tolist() == [False] * (riders + honest) + [True]
+    else:  # most do hardly move: whoever does is named
+        assert far.suspicious.tolist()[-1]
+
+
+def test_a_client_that_takes_more_steps_may_move_further() -> None:
+    assert found([[1.0], [1.0], [20.0]], steps=[10.0, 10.0, 200.0]).suspicious.tolist() == [False] * 3
+    assert found([[1.0], [1.0], [30.0]], steps=[200.0, 10.0, 10.0]).far.tolist() == [False, False, True]
+    assert found([[1.0], [1.0], [400.0]], steps=[10.0, 10.0, 200.0]).far.tolist() == [False, False, True]
+
+
+def test_a_negative_variance_is_far() -> None:
+    honest = {"core.1.running_var": torch.ones(3), "core.1.running_mean": torch.tensor([-1.0, 0.0, 1.0])}
+    names, norms = norms_of(Update(honest), {})
+    assert names == list(honest) and norms.isfinite().all()
+    worse = norms_of(Update({**honest, "core.1.running_var": torch.tensor([1.0, -0.1, 1.0])}), {})[1]
+    assert worse.isinf().tolist() == [[True, False], [True, False]]
+    table = torch.stack([norms, norms, worse], 1)
+    far = find_far(table, torch.tensor([False, False]), torch.ones(2), (), torch.ones(3))
+    assert far.far.tolist() == [False, False, True]
 
 
 def test_half_of_the_clients_are_not_left_out_by_the_other_half() -> None:
@@ -203,10 +235,10 @@ def test_the_minimum_is_more_than_half_of_those_who_take_part(minimum: Any, clie
 
 
 def test_who_was_left_out_too_often_is_told_at_the_end() -> None:
-    found = {"ash": {"left_out": 2}, "oak": {"left_out": 1, "watched": 3}, "elm": {"not_finite": 3}}
+    found = {"ash": {"clipped": 2}, "oak": {"left_out": 1, "watched": 3}, "elm": {"not_finite": 3}}
     found = {name: {"exchanges": 4, **own} for name, own in found.items()}
     assert too_often(found) == ["ash", "elm"]
-    assert [line.partition(":")[0] for line in words(found)] == ["elm", "ash", "oak"]
+    assert [line.partition(":")[0] for line in words(found)] == ["elm", "oak", "ash"]
 
 
 def test_a_warning_is_not_repeated_at_every_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
