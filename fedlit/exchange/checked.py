@@ -114,18 +114,23 @@ def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tens
         for name, value in state.items()
         if not bool(torch.isfinite(value).all())
     )
-    whose = f"all updates were finite; {_most(round)}" if round.updates else "nobody sent anything"
+    whose = f"all updates were finite{_most(round)}" if round.updates else "nobody sent anything"
     return f"client {client!r}: {name}: expected finite numbers, found some that are not ({whose})"
 
 
+_HUGE = 1e18
+
+
 def _most(round: Round) -> str:
-    """Who sent the largest number: where finite numbers make one that is not, it is at fault rather than the rule."""
+    """Who sent a number so large that sums of it are not finite: then it is at fault rather than the rule."""
     size = {}
     for client, update in round.updates.items():
         values = [value for value in update.state.values() if value.is_floating_point() and value.numel()]
         size[client] = max((float(value.detach().abs().max()) for value in values), default=0.0)
     client = max(size, key=lambda name: size[name])
-    return f"the largest number, {size[client]:.3g}, is from client {client!r}: exchange.guard: leave_out would mind it"
+    if size[client] < _HUGE:
+        return ""
+    return f", but client {client!r} sent {size[client]:.3g}: exchange.guard: leave_out minds such numbers"
 
 
 def _largest(tensors: list[Tensor]) -> tuple[Tensor, ...]:

@@ -27,7 +27,7 @@ from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Answerer, Blueprint, Question
-from fedlit.exchange.rule import RULE_HOOKS, Rule, Update
+from fedlit.exchange.rule import RULE_HOOKS, Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, federated_tensors, planned
@@ -408,7 +408,8 @@ class Exchange(Callback):
         """What a resumed run needs."""
         counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds", "not_finite")}
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
-        return {**counted, "rule": self.rule.state_dict(), "named": self.named.state_dict(), **guard}
+        rule = {"rule": self.rule.state_dict(), "rule_is": settings_of(self.rule)}
+        return {**counted, **rule, "named": self.named.state_dict(), **guard}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore."""

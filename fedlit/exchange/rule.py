@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "RULE_HOOKS", "Ask", "Need", "Round", "Rule", "Update"]
+__all__ = ["DOWN", "RULE_HOOKS", "Ask", "Need", "Round", "Rule", "Update", "settings_of"]
 
 DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
@@ -200,6 +200,20 @@ class Rule(ABC):
 
 RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
 """What a subclass may override beside ``__call__``."""
+
+
+def settings_of(rule: Rule) -> str:
+    """A rule and what it was made with, as far as these are plain values.
+
+    Example:
+        >>> from fedlit import Mean
+        >>> settings_of(Mean("rows"))
+        "Mean(weights='rows')"
+    """
+    known = vars(rule)
+    names = [name for name in inspect.signature(type(rule).__init__).parameters if name in known]
+    plain = [f"{name}={known[name]!r}" for name in names if isinstance(known[name], str | int | float | None)]
+    return f"{type(rule).__name__}({', '.join(plain)})"
 
 
 def _of_a_round(method: Any, owner: type) -> Any:

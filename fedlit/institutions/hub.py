@@ -107,7 +107,8 @@ class SitesHub:
         if journal.begun:
             for topic, said in journal.told.items():
                 hub.tell(topic, said)
-            hub.recall(journal.memory)
+            if journal.memory:  # nothing is remembered before the first round
+                hub.recall(journal.memory)
             self._bound()
 
     def run(self) -> None:

@@ -15,7 +15,7 @@ from fedlit.train.whole import write
 
 __all__ = ["Journal"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Journal:

@@ -241,7 +241,7 @@ class Run(Shown):
             plan = self._plan()
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)
-                check_rule(header, self.exchange.rule)
+                check_rule(header, self.exchange)
             if trial:
                 return self._try(plan, checkpoint, header, quiet)
             self.folder = self._one_folder(folder)

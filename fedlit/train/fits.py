@@ -7,13 +7,12 @@ that were made in Python, whose classes are not known by name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 from torch import Tensor
 
-from fedlit.errors import ConfigError, told_as
-from fedlit.exchange.rule import Rule
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import settings_of
 
 __all__ = ["check_optimizers", "check_rule", "check_tensors"]
 
@@ -85,24 +84,20 @@ def _shown(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" if key == _DECOUPLED else key for key, value in sorted(settings.items()))
 
 
-def check_rule(checkpoint: Mapping[str, Any], rule: Rule) -> None:
-    """Refuse the state of another rule, where this one cannot go on from it.
+def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
+    """Refuse to go on with another rule.
 
     Args:
         checkpoint: that is to be resumed.
-        rule: of the run; it is left as it is.
+        exchange: of the run; its rule is left as it is.
 
     Raises:
-        ConfigError: says which.
+        ConfigError: says which, and how it was set.
     """
-    states = [own for own in checkpoint.get("callbacks", {}).values() if isinstance(own, Mapping) and "rule" in own]
-    for own in states:
-        if set(own["rule"]) == set(rule.state_dict()):
-            continue
-        found = ", ".join(own["rule"]) or "nothing"
-        refused = ConfigError(
-            f"exchange.rule: expected a checkpoint of {type(rule).__name__}, found one of another rule (which keeps "
-            f"{found}); set the rule as it was, or start a new run"
+    saved = checkpoint.get("callbacks", {}).get(exchange.state_key, {})
+    before, now = saved.get("rule_is"), settings_of(exchange.rule)
+    if before not in (None, now):  # earlier versions did not say
+        raise ConfigError(
+            f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule as it was, or start a "
+            "new run"
         )
-        with told_as(lambda error, refused=refused: refused):  # type: ignore[misc]
-            deepcopy(rule).load_state_dict(deepcopy(own["rule"]))

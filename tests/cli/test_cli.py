@@ -202,7 +202,7 @@ def test_wrong_yaml_is_one_message(here: Path, capsys: pytest.CaptureFixture[str
 
 def test_a_failed_run_has_status_1_and_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = error_of(capsys, "fit", *FAST, "--model.optimizer.lr", "1e30", status=1)
-    assert "expected an update that counts from at least 1 clients, found it at 0" in message
+    assert "expected an update that counts from at least 2 clients, found it at 0" in message
     assert "breast_cancer, digits, wine" in message
 
 
