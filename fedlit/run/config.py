@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 STUDIES = "studies"
-MOST_BYTES, MOST_VALUES = 2**22, 500_000
+MOST_BYTES, MOST_VALUES, MOST_DEEP = 2**22, 500_000, 100
 """Of a configuration's file: a larger one is another file, or is meant to fill the memory."""
 
 
@@ -135,6 +135,8 @@ def parse_yaml(text: str, where: str) -> Any:
         ConfigError: it is not YAML; names ``where`` it stands.
     """
     try:
+        if _depth(text) > MOST_DEEP:  # PyYAML takes very long for it
+            raise RecursionError
         content = yaml.load(text, _StrictLoader)
         if _values(content, {}) > MOST_VALUES:
             raise ConfigError(
@@ -155,6 +157,19 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{place}: expected YAML, found: {found}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: expected YAML, found: {' '.join(str(error).split())}") from error
+    except ValueError as error:  # of Python, of a date that there is not, or a number of thousands of digits
+        raise ConfigError(f"{where}: expected YAML, found a number or a date that cannot be; mend it") from error
+
+
+def _depth(text: str) -> int:
+    """How deeply brackets are nested; those within words count, too."""
+    if text.count("[") + text.count("{") <= MOST_DEEP:
+        return 0
+    deep = most = 0
+    for one in re.findall(r"[\[\]{}]", text):
+        deep = deep + 1 if one in "[{" else max(0, deep - 1)
+        most = max(most, deep)
+    return most
 
 
 def _values(tree: Any, known: dict[int, float]) -> float:

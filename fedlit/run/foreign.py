@@ -24,7 +24,7 @@ from fedlit.errors import ConfigError
 from fedlit.lazy import HOMES
 from fedlit.run.config import parse_yaml, read_yaml, shown
 from fedlit.run.keys import GROUPS
-from fedlit.run.trust import FLAG, trusted_classes, trusts
+from fedlit.run.trust import FLAG, trusted_classes, trusts, why_not_signed
 from fedlit.show.shown import say
 from fedlit.show.text import shorten
 
@@ -51,7 +51,8 @@ _SOURCES = (
 _LEFT_OUT = {
     "trainer": (
         "logger", "callbacks", "plugins", "profiler", "strategy", "devices", "num_nodes", "default_root_dir",
-        "model_registry", "enable_autolog_hparams",
+        "model_registry", "enable_autolog_hparams", "limit_train_batches", "limit_val_batches", "limit_test_batches",
+        "limit_predict_batches", "overfit_batches", "fast_dev_run",
     ),
     "model": ("start",),
 }  # fmt: skip
@@ -59,7 +60,6 @@ _USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)  # values that say 
 _NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
 """Lists of names that are read as text, whatever stands there."""
 _WITHHELD = "fedlit.data.sources.withheld.Withheld"
-_NOT_SIGNED = "for it is not signed on this account: it was copied, changed by hand, or written by a version before 0.6"
 
 
 def harmless(path: str) -> bool:
@@ -106,7 +106,7 @@ def review(path: Path, source: Any = None) -> dict[str, Any]:
     checked = {**made, "data": {key: own for key, own in made.get("data", {}).items() if key != "source"}}
     _check(checked, "", where)
     told = f"; left out: {shorten(left, 20)}" if left else ""
-    say(f"{where} is read as data, {_NOT_SIGNED}{told}. If you know who wrote it, {FLAG} follows all of it")
+    say(f"{where} is read as data, {why_not_signed()}{told}. If you know who wrote it, {FLAG} follows all of it")
     return made
 
 
@@ -189,7 +189,7 @@ def _importable(module: str) -> bool:
 def _refuse(key: str, found: str, where: str, what: str = "a class of fedlit, torch.nn or torch.optim") -> None:
     allowed = f"{FLAG} {found}, or {FLAG} alone" if what.startswith("a class") else FLAG
     raise ConfigError(
-        f"{where}: {key}: expected {what}, {_NOT_SIGNED}; found {found}. What it names would be run: look at the "
+        f"{where}: {key}: expected {what}, {why_not_signed()}; found {found}. What it names would be run: look at the "
         f"file, and if you know who wrote it, add {allowed}"
     )
 

@@ -92,5 +92,9 @@ def _write(folder: Path, text: str, step: int) -> None:
         number = 0
         while (kept := folder / f"config_{number}_until_step_{step}.yaml").exists():
             number += 1
+        following = folder / f".{CONFIG}.following"
+        write_text(text, following)  # first: on a full disk what was there stays
         path.rename(kept)
+        following.rename(path)
+        return
     write_text(text, path)

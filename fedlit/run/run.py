@@ -322,6 +322,8 @@ class Run(Shown):
                 )
             if (limit := self.trainer_options.get("limit_train_batches")) not in (None, 1.0):
                 print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
+            if (limit := self.trainer_options.get("limit_val_batches")) not in (None, 1.0):
+                print(f"trainer.limit_val_batches is {limit}: validation scores are of a part of the rows", flush=True)
             if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
                 print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
             for key in ("max_epochs", "max_steps"):
@@ -513,6 +515,11 @@ class Run(Shown):
             raise ConfigError(
                 "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
             )
+        short = f"limit_{_LIMITS.get(purpose, purpose)}_batches"
+        if (limit := self.trainer_options.get(short)) not in (None, 1.0) or isinstance(limit, int):
+            raise ConfigError(
+                f"trainer.{short}: expected 1.0, found {limit}: a part of the rows would pass for the whole; set it so"
+            )
         check_accelerator(self.trainer_options.get("accelerator"))
         check_alike(self, purpose, ckpt_path)
         checkpoint, folder = to_score(self.root, self.name, ckpt_path, self.folder, purpose)
@@ -522,6 +529,10 @@ class Run(Shown):
         if not quiet:
             say(used(checkpoint))
         return checkpoint, header
+
+
+_LIMITS = {"validation": "val"}
+"""Of Lightning's names those that differ from ours."""
 
 
 def _everywhere() -> Transport:

@@ -19,7 +19,18 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import MOST_BYTES
 from fedlit.show.shown import say
 
-__all__ = ["FLAG", "is_of_run", "is_signed", "key_file", "signed", "take", "trusted_classes", "trusting", "trusts"]
+__all__ = [
+    "FLAG",
+    "is_of_run",
+    "is_signed",
+    "key_file",
+    "signed",
+    "take",
+    "trusted_classes",
+    "trusting",
+    "trusts",
+    "why_not_signed",
+]
 
 FLAG = "--trust"
 _LINE = "# signed: "
@@ -30,8 +41,8 @@ _trusted: ContextVar[tuple[str, ...] | None] = ContextVar("fedlit_trusted", defa
 
 def key_file() -> Path:
     """Where the key lies: ``$XDG_CONFIG_HOME/fedlit/key``, else ``~/.config/fedlit/key``."""
-    folder = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path.home() / ".config") / "fedlit" / "key"
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(folder) if os.path.isabs(folder) else Path.home() / ".config") / "fedlit" / "key"
 
 
 def signed(text: str) -> str:
@@ -72,6 +83,17 @@ def _known_keys() -> list[bytes]:
     return keys
 
 
+def why_not_signed() -> str:
+    """Why nothing counts as signed on this account, where that is so; else what may have become of a file."""
+    try:
+        path = key_file()
+        if path.exists():
+            _read(path)
+    except (OSError, RuntimeError) as error:
+        return f"for the key of this account cannot be used: {getattr(error, 'strerror', None) or error}"
+    return "for it is not signed on this account: it was copied, changed by hand, or written by a version before 0.6"
+
+
 def _key_to_sign() -> bytes:
     """The user's, made on first use; where none can be kept one that this process and those it starts have."""
     if os.environ.get(_PASSED_ON):
@@ -86,7 +108,7 @@ def _key_to_sign() -> bytes:
         say(
             f"Runs of this process are not signed for later ones: expected a key in {_where()} that can be made and "
             f"read, found: {getattr(error, 'strerror', None) or error}. Training goes on; later commands on this run "
-            f"will ask for {FLAG}. Set XDG_CONFIG_HOME to a folder that can be written to"
+            f"will ask for {FLAG}. Mend that, or set XDG_CONFIG_HOME to another folder"
         )
         return os.environ[_PASSED_ON].encode()
 

@@ -4,6 +4,7 @@ that was not killed."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from federations import make_run
 
+import fedlit
 from fedlit.__main__ import main
+from fedlit.errors import ConfigError
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 
 EPOCHS = 12
@@ -108,3 +112,11 @@ def test_a_checkpoint_cut_short_never_takes_the_name_of_a_whole_one(tmp_path: Pa
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait(timeout=30)
     assert torch.load(path, weights_only=True)["epoch"] in (1, 2)
+
+
+def test_another_rule_is_refused(tmp_path: Path) -> None:
+    make_run(tmp_path, epochs=1, exchange={"federated": ["core"]}).fit(quiet=True)
+    for rule, shown in ((fedlit.Median(), "Median(attackers=1)"), (fedlit.Mean("rows"), "Mean(weights='rows')")):
+        other = make_run(tmp_path, epochs=2, exchange={"federated": ["core"], "rule": rule})
+        with pytest.raises(ConfigError, match=re.escape(f"expected a checkpoint of {shown}, found one of Mean(")):
+            other.fit("last", quiet=True)

@@ -16,10 +16,10 @@ from fedlit.composite.settings import MixtureSettings, settings_of
 from fedlit.data.sources.withheld import Withheld
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
-from fedlit.run.config import find_config, read_yaml
+from fedlit.run.config import find_config, parse_yaml, read_yaml
 from fedlit.run.foreign import readable
 from fedlit.run.load import parse
-from fedlit.run.trust import is_signed, key_file, signed, take, trusting, trusts
+from fedlit.run.trust import is_signed, key_file, signed, take, trusting, trusts, why_not_signed
 
 
 @pytest.fixture(autouse=True)
@@ -207,3 +207,19 @@ def test_a_copied_mixture_takes_its_parts_from_its_own_folder(tmp_path: Path) ->
 def test_what_is_trusted_is_a_class(typed: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"--trust: expected nothing behind it, or classes"):
         take(typed)
+
+
+def test_a_key_that_others_can_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("FEDLIT_KEY_OF_THIS_PROCESS", raising=False)
+    text = signed("seed: 8")
+    assert is_signed(text) and "was copied" in why_not_signed()
+    key_file().chmod(0o644)
+    assert not is_signed(text)
+    assert "chmod 600" in why_not_signed()
+
+
+def test_yaml_that_would_take_for_ever_or_has_no_number_is_refused() -> None:
+    for text in ("a: " + "[" * 5000, f"a: {'9' * 5000}", "a: 2024-13-45"):
+        with pytest.raises(ConfigError, match="expected YAML"):
+            parse_yaml(text, "here.yaml")
