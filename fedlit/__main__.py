@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import logging
 import os
@@ -15,6 +14,7 @@ from contextlib import nullcontext
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
+from fedlit.files import UNWRITABLE, advice, reason
 from fedlit.run.trust import take, trusting
 from fedlit.show.shown import say
 
@@ -25,7 +25,6 @@ STUDIES = ("compare", "search")
 READING = (*HEAVY, "add-client", "explain", "export")
 """Commands that read a run's own configuration."""
 _PATIENCE = 2.0
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
@@ -230,11 +229,10 @@ def _guarded(work: Callable[[], int]) -> int:
     except Exception as error:
         if came():  # a library that tells it otherwise
             raise KeyboardInterrupt from error
-        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-            place = error.filename or "the run's folder"
+        if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            place = error.filename or "a file, or what is printed"
             raise RunError(
-                f"{place}: expected to write there, found: {error.strerror}; make room, make it writable, or choose "
-                "another folder"
+                f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or choose another folder"
             ) from error
         from lightning.fabric.utilities.exceptions import MisconfigurationException
 

@@ -24,6 +24,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
+from fedlit.files import write_frames
 from fedlit.locks import alone
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
@@ -279,16 +280,12 @@ class Mixture(Shown):
         if not quiet:
             say(f"Using {folder}")
         out = folder / "predictions" / "test"
-        out.mkdir(parents=True, exist_ok=True)
         files, frames = dict[str, Path](), dict[str, pd.DataFrame]()
         for name, own in predicted(Part.of(self.settings, folder), folder, self.settings, clients).items():
             frame = own.task.frame(own.row, own.y, own.mixture)
             frames[name] = frame = frame[[column for column in frame if not is_target(column)]]
             files[name] = out / f"{name}.{format}"
-            if format == "csv":
-                frame.to_csv(files[name], index=False)
-            else:
-                frame.to_parquet(files[name], index=False)
+        write_frames({files[name]: frame for name, frame in frames.items()})
         return Predictions(frames, files)
 
     def client(self, name: str) -> MixedScorer:

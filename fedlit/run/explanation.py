@@ -10,6 +10,7 @@ import pandas as pd
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
 from fedlit.explain.words import ABOUT
+from fedlit.files import write_frames, write_text
 from fedlit.show.canvas import save_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
 from fedlit.show.shown import Grid, Shown
@@ -105,14 +106,12 @@ def explain(
         )
     judged = judge(values, against=against, threshold=threshold)
     target = Path(out) if out is not None else folder / "explain"
-    target.mkdir(parents=True, exist_ok=True)
     files = [target / "findings.csv", target / "outliers.csv", target / "findings.md"]
     words = judged.findings.set_index(["client", "part", "feature"])["words"]
     cells = judged.cells.join(words, on=["client", "part", "feature"])
-    cells.to_csv(files[0], index=False)
-    judged.outliers.to_csv(files[1], index=False)
+    write_frames({files[0]: cells, files[1]: judged.outliers})
     text = f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n"
-    files[2].write_text(text, encoding="utf-8")
+    write_text(text, files[2])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -24,6 +25,7 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.data.loader import Batch
 from fedlit.engine.kernels import use_kernels
 from fedlit.errors import ConfigError, FedlitError, RunError, told_as
+from fedlit.files import naming
 from fedlit.run.run import Run
 from fedlit.run.served import ClientFunction
 from fedlit.run.trained import open_run
@@ -163,24 +165,25 @@ def written_whole(out: Path, main: str) -> Iterator[Path]:
     """
     if out.exists() and not (out / main).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(mkdtemp(prefix=".export-", dir=out.parent))
-    try:
-        yield made
-        made.chmod(0o755)
-        if out.exists():
-            shutil.rmtree(out)
-        made.rename(out)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    with naming(out, instead=out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(mkdtemp(prefix=".export-", dir=out.parent))
+        try:
+            yield made
+            made.chmod(0o755)
+            if out.exists():
+                shutil.rmtree(out)
+            made.rename(out)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def _write_graph(folder: Path, client: FederatedClient, where: str) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     graph, tensors = graph_of(traced(_Predicting(client), client.spec.num_features, where), where)
     write_json(folder / "network.json", graph | {"inputs": client.spec.num_features})
-    save_file(tensors, folder / "parameters.safetensors")
+    (folder / "parameters.safetensors").write_bytes(save(tensors))  # its own writing tells of no full disk
 
 
 def _write_onnx(folder: Path, client: FederatedClient, where: str) -> None:
@@ -204,15 +207,16 @@ def _write_onnx(folder: Path, client: FederatedClient, where: str) -> None:
     with unable, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated ways inside of torch, and of torchvision, which nobody needs
         log.setLevel(logging.ERROR)
-        torch.onnx.export(
-            program, (), folder / "model.onnx", input_names=["x"], output_names=["predictions"], external_data=False,
-            verbose=False,
-        )  # fmt: skip
+        made = torch.onnx.export(program, (), input_names=["x"], output_names=["predictions"], verbose=False)
     log.setLevel(level)
+    assert made is not None
+    (folder / "model.onnx").write_bytes(made.model_proto.SerializeToString())
 
 
 def _write_torch(folder: Path, client: FederatedClient, where: str) -> None:
-    torch.export.save(traced(_Predicting(client), client.spec.num_features, where), folder / "model.pt2")
+    content = BytesIO()
+    torch.export.save(traced(_Predicting(client), client.spec.num_features, where), content)
+    (folder / "model.pt2").write_bytes(content.getvalue())
 
 
 _WRITERS = {"graph": _write_graph, "onnx": _write_onnx, "torch": _write_torch}

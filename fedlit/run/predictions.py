@@ -15,6 +15,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError
+from fedlit.files import write_frames
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
 from fedlit.spec import ClientSpec
@@ -75,16 +76,16 @@ def write_predictions(
         loop: whose clients predicted.
         data: the rows they predicted for.
         batches: per site, in the order of ``data.sites``, the batches of predictions.
-        folder: made if need be; existing files of these names are replaced.
+        folder: made if need be; existing files of these names are replaced, when all new ones are whole.
         format: the file format.
 
     Raises:
         ConfigError: another format.
+        OSError: they cannot be written; what was there before is still there.
     """
     if format not in ("csv", "parquet"):
         raise ConfigError(f"--format: expected csv or parquet, found {format!r}")
     folder = folder / data.predict
-    folder.mkdir(parents=True, exist_ok=True)
     # Lightning unpacks a list of one
     sites = data.sites(data.predict)
     per_site = cast(Sequence[Sequence[Tensor]], [batches] if len(sites) == 1 else batches)
@@ -93,10 +94,7 @@ def write_predictions(
         files[name] = folder / f"{name}.{format}"
         frame = _frame(loop.federation[owner].spec, name, rows, parts)
         frames[name] = frame = frame[[column for column in frame if not is_target(column)]]
-        if format == "csv":
-            frame.to_csv(files[name], index=False)
-        else:
-            frame.to_parquet(files[name], index=False)
+    write_frames({files[name]: frame for name, frame in frames.items()})
     return Predictions(frames, files)
 
 

@@ -413,12 +413,13 @@ class Run(Shown):
         self.trainer = self._trainer([], log=False)
         assert self.folder is not None
         known = self.folder / "predictions" / self.data.predict
-        if known.exists() and not quiet:
-            say(f"Replacing the predictions in {known}")
+        replaced = known.exists() and not quiet
         with without_hints():
             batches = self.trainer.predict(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
         assert batches is not None and self.folder is not None
         made = write_predictions(self.loop, self.data, batches, self.folder / "predictions", format)
+        if replaced:
+            say(f"Replaced the predictions in {known}")
         for told in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
             made.files.update({name: Path(path) for name, path in told.items()})
         return made

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.errors import DataError
+from fedlit.files import advice, reason, write_frames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,11 +102,9 @@ def write_scores(scores: pd.DataFrame, path: Path) -> bool:
     """
     replaced = path.exists()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix.lower() == ".csv":
-            scores.to_csv(path, index=False)
-        else:
-            scores.to_parquet(path, index=False)
+        write_frames({path.resolve(): scores})
     except OSError as error:
-        raise DataError(f"--out {path}: cannot be written: {error.strerror or error}; give another file") from error
+        raise DataError(
+            f"--out {path}: cannot be written: {reason(error)}; {advice(error)}, or give another file"
+        ) from error
     return replaced

@@ -109,13 +109,13 @@ def write_model(folder: Path, scorer: Scorer, inputs: int) -> None:
     Raises:
         TypeError: a model of a kind that is not kept as arrays.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     assert isinstance(scorer.function, ModelFunction)
     state, arrays = as_arrays(scorer.function.model)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / ARRAYS[0], state)
-    save_file(arrays, folder / ARRAYS[1])
+    (folder / ARRAYS[1]).write_bytes(save(arrays))
     write_scorer(folder, scorer, "arrays", inputs)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import DataError
+from fedlit.files import write_text
 
 __all__ = ["read_json", "write_json"]
 
@@ -53,7 +54,7 @@ def write_json(path: Path, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise DataError(f"{path.name}: expected plain, finite data, found: {error}") from error
-    path.write_text(text + "\n", encoding="utf-8")
+    write_text(text + "\n", path)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fedlit.data.table import ClientTable
 from fedlit.data.target import has_classes
 from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
+from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
 from fedlit.study.answer import answer_cards, answer_lines
 from fedlit.study.collect import Collected, collect
@@ -210,16 +211,15 @@ def _predicted(table: ClientTable) -> str:
 
 def _write(found: Comparison) -> None:
     results, folder = found.collected.results, found.folder
-    results.to_csv(folder / "results.csv", index=False)
-    results.to_parquet(folder / "results.parquet", index=False)
-    found.lift.to_csv(folder / "lift.csv", index=False)
+    tables = {"results.csv": results, "results.parquet": results, "lift.csv": found.lift}
     collected = found.collected
     for name, frame in (("tuned.csv", collected.tuned), (CLUSTERS, collected.clusters), (FILE, found.left_out)):
         if len(frame):
-            frame.to_csv(folder / name, index=False)
+            tables[name] = frame
         else:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
+    write_frames({folder / name: frame for name, frame in tables.items()})
     lines = provenance(found)
     text = markdown_tables(found, lines)
-    (folder / "tables.md").write_text(text, encoding="utf-8")
+    write_text(text, folder / "tables.md")
     write_report(found, folder / "report.html", lines)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.files import write_frames, write_text
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
@@ -196,7 +197,7 @@ def _of(collected: Collected, client: str) -> Collected:
 
 def _write(found: Joined, joining: Joining, study: Study) -> None:
     """``join.csv`` and ``join.json`` beside the run's configuration."""
-    found.table.to_csv(found.folder / "join.csv", index=False)
+    write_frames({found.folder / "join.csv": found.table})
     answer = found.answer
     told = {
         "client": found.client,
@@ -214,4 +215,4 @@ def _write(found: Joined, joining: Joining, study: Study) -> None:
         "notes": found.notes,
     }
     text = json.dumps(told, indent=2, default=str)
-    (found.folder / "join.json").write_text(text.replace("NaN", "null") + "\n", encoding="utf-8")
+    write_text(text.replace("NaN", "null") + "\n", found.folder / "join.json")

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.explain.judge import CORRECTIONS, judge, read_records
 from fedlit.explain.words import ABOUT
+from fedlit.files import write_text
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
@@ -51,7 +52,7 @@ def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
     )
     environment.filters |= {"whole": _whole, "breakable": _breakable}
     found = replace(found, study=found.finished)
-    path.write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), encoding="utf-8")
+    write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), path)
 
 
 def _whole(text: str) -> str:

@@ -6,16 +6,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fedlit.data.table import Split
 from fedlit.exchange.named import Found, words
+from fedlit.files import write_whole
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
 from fedlit.tasks.metrics import lost_sites
-from fedlit.train.whole import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,9 +142,13 @@ class Results(Shown):
         a run.
         """
         csv, plain = folder / f"{self.split}.csv", folder / f"{self.split}.json"
-        write_text(self.to_frame().to_csv(), csv)
-        write_text(json.dumps(self.to_dict(), indent=2) + "\n", plain)
+        texts = {csv: self.to_frame().to_csv(), plain: json.dumps(self.to_dict(), indent=2) + "\n"}
+        write_whole({path: partial(_put, text) for path, text in texts.items()})
         return csv, plain
+
+
+def _put(text: str, file: IO[bytes]) -> None:
+    file.write(text.encode())
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,14 @@ A checkpoint is an archive (zip) whose records each have a checksum (CRC-32), wh
 
 from __future__ import annotations
 
-import os
-import socket
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
 from fedlit.errors import ConfigError
+from fedlit.files import advice, clear_partials, reason, write_text, write_whole
 from fedlit.show.shown import say
 
 __all__ = ["LAST", "PREVIOUS", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
@@ -24,14 +23,8 @@ LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
 """The one before it: where the last one is damaged, the run goes on from here."""
 
-_PARTIAL = ".partial"
 _checked: set[tuple[str, int, int, int]] = set()
 _said: set[str] = set()
-
-
-def reason(error: OSError) -> str:
-    """Why a file could not be written, in the system's words."""
-    return error.strerror or str(error)
 
 
 def forget() -> None:
@@ -54,8 +47,8 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
         if str(path) not in _said:
             _said.add(str(path))
             say(
-                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. Make room, or make "
-                "the folder writable, and start again if that is wanted"
+                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If it is "
+                f"wanted: {advice(error)}, and start again"
             )
 
 
@@ -109,41 +102,7 @@ def write(content: Any, path: Path, before: Path | None = None) -> None:
                 raise told.error from None
             raise
 
-    _write(path, save, before)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a text as :func:`write` does."""
-    _write(path, lambda file: file.write(text.encode()))
-
-
-def _write(path: Path, fill: Callable[[IO[bytes]], Any], before: Path | None = None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial(path)
-    try:
-        with partial.open("wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        if before is not None and path.exists():
-            _set_aside(path, before)
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-        raise
-
-
-def _set_aside(path: Path, before: Path) -> None:
-    """Give a file a second name, so that there is one of the first name at any moment."""
-    second = _partial(before)
-    try:
-        second.unlink(missing_ok=True)
-        os.link(path, second)
-        os.replace(second, before)
-        second.unlink(missing_ok=True)  # where both are one file already, nothing was renamed
-    except OSError:  # a file system without links
-        os.replace(path, before)
+    write_whole({path: save}, before)
 
 
 class _Told:
@@ -163,31 +122,3 @@ class _Told:
 
     def flush(self) -> None:
         """Nothing: the file is flushed when all is written."""
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
-
-
-def clear_partials(folder: Path, *, ours: bool) -> None:
-    """Remove what processes left that were killed while they wrote.
-
-    Args:
-        folder: and those below.
-        ours: whether nobody else may write here; else only what dead processes of this machine left.
-    """
-    for file in folder.rglob(f".*{_PARTIAL}"):
-        host, _, pid = file.name.removesuffix(_PARTIAL).rpartition("-")
-        if ours or (host.endswith(f".{socket.gethostname()}") and pid.isdigit() and not _lives(int(pid))):
-            with suppress(OSError):
-                file.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -189,6 +189,44 @@ def test_a_disk_that_fills_up_costs_neither_the_scores_nor_the_checkpoint_before
     assert main(["fit", *QUIET, "--trainer.max_epochs=2", "--ckpt_path=last"]) == 0  # there is room again
 
 
+def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Predictions, scores and an export, with room for none, and predictions with room for one of two clients."""
+    monkeypatch.chdir(tmp_path)
+    quiet = [arg.replace("[wine]", "[digits,wine]") for arg in QUIET]
+    assert main(["fit", *quiet, "--trainer.max_epochs=1"]) == 0
+    run = tmp_path / "lightning_logs/quickstart/version_0"
+    predict, test, out = ["predict", *quiet], ["test", *quiet], ["--out", "given", "--run", str(run), "--client=wine"]
+    for command in (predict, test, ["export", *out]):
+        assert main(command) == 0
+    files = [*run.glob("predictions/test/*"), *run.glob("test.*"), *(tmp_path / "given").iterdir()]
+    for file in files:
+        if file.name != "scorer.json":  # by which an export is known
+            file.write_bytes(b"what was there before")
+    before = {file: file.read_bytes() for file in files}
+    wine = run / "predictions/test/wine.csv"
+    assert wine in before and len(list(wine.parent.iterdir())) == 2
+    capsys.readouterr()
+    for size, command, place in (
+        (100, predict, wine.with_name("digits.csv")),
+        (5000, predict, wine.with_name("digits.csv")),
+        (100, [*predict, "--format=parquet"], wine.with_name("digits.parquet")),
+        (100, ["export", *out], Path("given")),
+        (100, ["export", *out, "--format=torch"], Path("given")),
+    ):
+        with files_of_at_most(size):
+            assert main(command) == 1
+        told = " ".join(capsys.readouterr().err.split())
+        assert f"fedlit: error: {place}: expected to write there, found: File too large; make room" in told
+    with files_of_at_most(100):
+        assert main(test) == 0
+    assert f"{run / 'test.csv'}: expected to write there, found: File too large; the scores" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in files} == before
+    assert {*tmp_path.glob("*")} == {tmp_path / "lightning_logs", tmp_path / "given"}
+    assert not list(tmp_path.rglob("*.partial")) and {*wine.parent.iterdir()} <= {*before}
+
+
 def test_a_folder_that_is_removed_in_training_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from lightning.pytorch.callbacks import LambdaCallback
 

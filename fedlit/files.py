@@ -1,0 +1,179 @@
+"""Files that are there as a whole or not at all, and words for what could not be written.
+
+What is written lies beside its place first, and is renamed when it is whole: a full disk, or whoever ends the process,
+leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "UNWRITABLE",
+    "advice",
+    "clear_partials",
+    "naming",
+    "partial_of",
+    "reason",
+    "write_frames",
+    "write_text",
+    "write_whole",
+]
+
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""What the system says where a place cannot be written to, whoever asks."""
+
+_PARTIAL = ".partial"
+
+
+def reason(error: OSError) -> str:
+    """Why a file could not be written: what is in its way, else in the system's words."""
+    blocked = _in_the_way(error)
+    if blocked is None:
+        return error.strerror or str(error)
+    kind = "a folder where a file" if blocked.is_dir() else "a file where a folder"
+    return f"{blocked} is in the way, {kind} is needed"
+
+
+def advice(error: OSError) -> str:
+    """What a person can do about it."""
+    blocked = _in_the_way(error)
+    return "make room, or make the folder writable" if blocked is None else f"move {blocked.name} away"
+
+
+def _in_the_way(error: OSError) -> Path | None:
+    if error.errno not in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR) or error.filename is None:
+        return None
+    path = Path(os.fsdecode(error.filename))
+    return next((own for own in (path, *path.parents) if os.path.lexists(own)), path)
+
+
+@contextmanager
+def naming(place: Path, instead: Path | None = None) -> Iterator[None]:
+    """What cannot be written inside the block is known by its place: the system says none behind the opening of a file.
+
+    Args:
+        place: which cannot be written.
+        instead: a folder that nobody knows: its files are called by the place, too.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = error.filename2 or error.filename
+        if named is None or (instead is not None and Path(os.fsdecode(named)).is_relative_to(instead)):
+            error.filename, error.filename2 = str(place), None
+        raise
+
+
+def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Path | None = None) -> None:
+    """Write files beside their places, and rename them when all are whole.
+
+    Args:
+        contents: path → what writes its bytes.
+        before: what the one file that was there is called from now on; forgotten if None.
+
+    Raises:
+        OSError: the disk is full, say; ``filename`` is the path. Nothing is left then of what was written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "a.txt")
+        ...     write_whole({path: lambda file: file.write(b"whole")})
+        ...     path.read_text()
+        'whole'
+    """
+    partials = {path: partial_of(path) for path in contents}
+    try:
+        for path, partial in partials.items():
+            with _as(path, partial):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with partial.open("wb") as file:
+                    contents[path](file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        for path, partial in partials.items():
+            with _as(path, partial):
+                if before is not None and path.exists():
+                    _set_aside(path, before)
+                os.replace(partial, path)
+    except BaseException:
+        for partial in partials.values():
+            with suppress(OSError):
+                partial.unlink()
+        raise
+
+
+@contextmanager
+def _as(path: Path, partial: Path) -> Iterator[None]:
+    """Nobody knows the partial file: the place is named."""
+    with naming(path, instead=partial):
+        yield
+
+
+def _set_aside(path: Path, before: Path) -> None:
+    """Give a file a second name, so that there is one of the first name at any moment."""
+    second = partial_of(before)
+    try:
+        second.unlink(missing_ok=True)
+        os.link(path, second)
+        os.replace(second, before)
+        second.unlink(missing_ok=True)  # where both are one file already, nothing was renamed
+    except OSError:  # a file system without links
+        os.replace(path, before)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text as :func:`write_whole` does."""
+    write_whole({path: lambda file: file.write(text.encode())})
+
+
+def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
+    """Write frames, without their index, as :func:`write_whole` does: path (``.parquet``, else CSV) → frame."""
+
+    def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], Any]:
+        if path.suffix.lower() == ".parquet":
+            return lambda file: frame.to_parquet(file, index=False)
+        return lambda file: frame.to_csv(file, index=False)
+
+    write_whole({path: writer(path, frame) for path, frame in frames.items()})
+
+
+def partial_of(path: Path) -> Path:
+    """Where a file is written, before it is renamed."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
+
+
+def clear_partials(folder: Path, *, ours: bool) -> None:
+    """Remove what processes left that were killed while they wrote.
+
+    Args:
+        folder: and those below.
+        ours: whether nobody else may write here; else only what dead processes of this machine left.
+    """
+    for file in folder.rglob(f".*{_PARTIAL}"):
+        host, _, pid = file.name.removesuffix(_PARTIAL).rpartition("-")
+        if ours or (host.endswith(f".{socket.gethostname()}") and pid.isdigit() and not _lives(int(pid))):
+            with suppress(OSError):
+                file.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
