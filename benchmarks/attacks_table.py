@@ -68,6 +68,7 @@ def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
         honest = [value for name, value in record["accuracy"].items() if name not in attackers]
         named = {name for name, done in record["guarded"].items() if done.get("left_out", 0) + done.get("clipped", 0)}
         named |= set(record["not_finite"])
+        watched = {name for name, done in record["guarded"].items() if done.get("watched", 0)} - named
         rows.append(
             {
                 **own,
@@ -78,7 +79,9 @@ def frame_of(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
                 "by client": record["accuracy"],
                 "attackers": len(attackers),
                 "caught": len(named & attackers),
+                "suspected": len(watched & attackers),
                 "blamed": len(named - attackers),
+                "watched": len(watched - attackers),
             }
         )
     return pd.DataFrame(rows)
@@ -108,9 +111,9 @@ def tables(frame: pd.DataFrame) -> dict[str, str]:
         "named": _named(frame),
     }
     for federation in FEDERATIONS:
-        for share in (0.2, 0.4):
+        for share in (0.2, 0.3, 0.4):
             found[f"{federation} {round(100 * share)}"] = _accuracy(frame, federation, share)
-    for share in (0.1, 0.3):
+    for share in (0.1,):
         part = frame[(frame.share == share) & (frame.kind != "")]
         found[f"share {round(100 * share)}"] = "" if part.empty else "\n\n".join(
             f"{label}, {round(100 * share)} %:\n\n{_accuracy(frame, federation, share)}"
@@ -188,8 +191,8 @@ def _named(frame: pd.DataFrame) -> str:
         for federation in FEDERATIONS:
             for share in (0.2, 0.4) if kind else (0.0, 0.0):
                 part = own[(own.federation == federation) & (own.share == share) & (own.kind == kind)]
-                caught = f"{part.caught.sum():.0f} of {part.attackers.sum():.0f}, {part.blamed.sum():.0f}"
-                cells.append("" if part.empty else caught)
+                found = [f"{part[key].sum():.0f}" for key in ("caught", "suspected", "attackers", "blamed", "watched")]
+                cells.append("" if part.empty else "{} + {} of {}; {} + {}".format(*found))
         rows.append([label, *cells])
     header = [f"{federation}: {share} %" for federation in FEDERATIONS for share in (20, 40)]
     return f"{_seeds(own)}\n\n{_markdown(['attack', *header], rows)}"
