@@ -15,7 +15,7 @@ from fedlit.errors import ConfigError
 from fedlit.files import advice, clear_partials, reason, write_text, write_whole
 from fedlit.show.shown import say
 
-__all__ = ["LAST", "PREVIOUS", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
+__all__ = ["LAST", "PREVIOUS", "advice", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
