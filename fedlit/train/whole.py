@@ -47,7 +47,7 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
         if str(path) not in _said:
             _said.add(str(path))
             say(
-                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If it is "
+                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If that is "
                 f"wanted: {advice(error)}, and start again"
             )
 

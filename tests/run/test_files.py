@@ -23,6 +23,7 @@ from federations import make_run as made_run
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.__main__ import main
+from fedlit.cli.runs import _curves
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules.momentum import FedAvgM
@@ -146,6 +147,15 @@ def test_what_is_in_the_way_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = " ".join(capsys.readouterr().err.split())
     assert f"found: {plain} is in the way, a file where a folder is needed; training goes on, without it" in told
     assert "move plain away, and start again" in told and "make room" not in told
+
+
+def test_curves_that_could_not_be_written_are_not_offered(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    assert run.folder is not None and f"Curves: tensorboard --logdir {run.folder}" in _curves(run)
+    for events in run.folder.rglob("events.out.tfevents.*"):
+        os.truncate(events, 0)
+    assert _curves(run) == []
 
 
 def _lock_in(plain: Path) -> None:
