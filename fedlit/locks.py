@@ -10,17 +10,23 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.files import advice, reason
 
 __all__ = ["Lock", "alone"]
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""By this Linux tells one start of a system from another; containers see that of their machine."""
 
 _UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What a file system says that knows no locks: then the process that is named decides."""
@@ -63,8 +69,8 @@ class Lock:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             except OSError as error:
                 raise ConfigError(
-                    f"{self.path.parent}: expected a folder that can be written to, found: {error.strerror}; "
-                    "give another one, or make it writable"
+                    f"{self.path.parent}: expected a folder that can be written to, found: {reason(error)}; "
+                    f"{advice(error)}, or give another one"
                 ) from error
             try:
                 self._take(handle)
@@ -76,7 +82,7 @@ class Lock:
                     os.close(handle)
 
     def _take(self, handle: int) -> None:
-        holder = _read(handle)
+        holder, known = _read(handle), True
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -84,9 +90,11 @@ class Lock:
         except OSError as error:
             if error.errno not in _UNABLE:
                 raise
+            known = False
             if holder.get("host") == socket.gethostname() and _lives(holder):
                 raise self._refusal(holder) from None
-        if holder.get("host", socket.gethostname()) != socket.gethostname():  # locks need not reach across machines
+        here = holder.get("host", socket.gethostname()) == socket.gethostname()
+        if not here and not (known and _same_system(holder, handle)):  # locks need not reach across machines
             raise self._refusal(holder, f"; if that process has ended, remove {self.path}")
 
     def _refusal(self, holder: dict[str, Any], more: str = "") -> ConfigError:
@@ -95,12 +103,14 @@ class Lock:
     @staticmethod
     def _sign(handle: int) -> None:
         """Say who holds it; a full disk does not keep it from being held."""
+        by_command = "fedlit" in sys.argv[0]
         own = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "began": time.strftime("%Y-%m-%d %H:%M:%S"),
             "started": _started(os.getpid()),
-            "command": " ".join(["fedlit", *sys.argv[1:3]]) if "fedlit" in sys.argv[0] else "",
+            "command": shorten(shlex.join(["fedlit", *sys.argv[1:]]), 120, placeholder=" …") if by_command else "",
+            **_system(handle),
         }
         with suppress(OSError):
             os.ftruncate(handle, 0)
@@ -175,6 +185,19 @@ def _shown(holder: dict[str, Any]) -> str:
     where = f"this machine ({holder['host']})" if here else str(holder.get("host"))
     what = f", {holder['command']}" if holder.get("command") else ""
     return f"process {holder['pid']} on {where}{what}, since {holder.get('began')}"
+
+
+def _system(handle: int) -> dict[str, Any]:
+    """The running system that keeps the lock, and the file system in it: containers of one machine share them."""
+    with suppress(OSError):
+        return {"boot": _BOOT.read_text(encoding="ascii").strip(), "device": os.fstat(handle).st_dev}
+    return {}
+
+
+def _same_system(holder: dict[str, Any], handle: int) -> bool:
+    """Whether a lock of that holder's would have kept this one away, whatever its host is called."""
+    own = _system(handle)
+    return bool(own) and all(holder.get(key) == value for key, value in own.items())
 
 
 def _lives(holder: dict[str, Any]) -> bool:

@@ -229,7 +229,7 @@ def _without_room(
     if status == 0:
         good &= printed and kept
     elif kept:  # the end of training could not be kept, an earlier state is
-        good &= status == 1 and printed and str(last) in said
+        good &= status == 1 and printed and str(last.parent) in said
     else:
         good &= status in (1, 2) and "error: " in said and str(place) in said
     good &= not list(place.rglob("*.partial"))

@@ -56,6 +56,8 @@ def _curves(run: Run) -> list[str]:
     for logger in run.trainer.loggers if run.trainer is not None else ():
         if isinstance(logger, FederatedTensorBoardLogger):
             folder = Path(logger.log_dir)
+            if not any(events.stat().st_size for events in folder.rglob("events.out.tfevents.*")):
+                continue  # none could be written, which was said
             above = folder.parent.parent
             lines += [
                 f"Curves: tensorboard --logdir {shlex.quote(str(folder))}",
@@ -89,7 +91,7 @@ def execute(asked: Asked) -> None:
         for line in _curves(run):
             print(line)
         if run.lost is not None:
-            raise RunError(f"{run.lost}; the scores are those of the end, what is kept is an earlier state. Make room")
+            raise RunError(run.lost)
         check_left_out(run.exchange.found)
     elif command == "validate":
         run.validate(config.ckpt_path)

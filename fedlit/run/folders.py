@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.files import advice, reason
 from fedlit.show.shown import say
 from fedlit.train.manifest import LAST, PREVIOUS
 
@@ -169,7 +169,8 @@ def new_folder(root: Path, name: str) -> Path:
                 number += 1
     except OSError as error:
         raise ConfigError(
-            f"{parent}: expected a folder that can be written to, found: {error.strerror}; set trainer.default_root_dir"
+            f"{parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or set "
+            "trainer.default_root_dir"
         ) from error
 
 
@@ -259,7 +260,8 @@ def to_score(
             ckpt_path = LAST  # each client has the best of its epochs there
         if ckpt_path == "best" and best is None:
             raise ConfigError(
-                f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none; set checkpoint.best"
+                f"--ckpt_path best: expected a best-*.ckpt in {folder / CHECKPOINTS}, found none: checkpoint.best was "
+                "0, or none could be written, or it was removed; give --ckpt_path last"
             )
         checkpoint = best if best is not None else _usable(last) if _has_any(folder) else last
     else:
@@ -272,17 +274,41 @@ def to_score(
 
 
 def _best(checkpoints: Path) -> Path | None:
-    """The best checkpoint: the one that the last one takes for it, which belongs to it; else the newest."""
+    """The best checkpoint: the one that the last one takes for it, which belongs to it; else the newest, which is said
+    where the last one says otherwise.
+    """
     files = sorted(checkpoints.glob("best-*.ckpt"), key=os.path.getmtime)
-    if len(files) < 2:
-        return files[0] if files else None
+    if not files:
+        return None
     from fedlit.train.manifest import read_checkpoint
 
-    with suppress(ConfigError, FileNotFoundError):
-        states = read_checkpoint(checkpoints / LAST, resumable=False).get("callbacks", {}).values()
-        named = {Path(str(own["best_model_path"])).name for own in states if own.get("best_model_path")}
-        return next((file for file in files if file.name in named), files[-1])
-    return files[-1]
+    last = checkpoints / LAST
+    try:
+        header = read_checkpoint(last, resumable=False)
+    except (ConfigError, FileNotFoundError):
+        return files[-1]
+    states = header.get("callbacks", {}).values()
+    named = {Path(str(own["best_model_path"])).name for own in states if own.get("best_model_path")}
+    chosen = next((file for file in files if file.name in named), None)
+    later = [file for file in files if _epoch(file) > header["epoch"]]
+    told = ""
+    if chosen is None and named:
+        told = f"{last} takes {min(named)} for the best, which is gone; {files[-1].name} is used"
+    elif chosen is not None and later:
+        told = (
+            f"{last} ends before {later[-1].name} was written, and takes {chosen.name} for the best, which is used; "
+            f"give --ckpt_path {later[-1]} for the later one"
+        )
+    if told and last not in _told:
+        _told.add(last)
+        say(told)
+    return chosen or files[-1]
+
+
+def _epoch(best: Path) -> int:
+    """Of a best checkpoint, by its name; -1 where that tells none."""
+    number = best.stem.removeprefix("best-")
+    return int(number) if number.isdigit() else -1
 
 
 def _kept_best(last: Path) -> bool:

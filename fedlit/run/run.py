@@ -267,7 +267,7 @@ class Run(Shown):
 
     @property
     def lost(self) -> str | None:
-        """The last state of training, if it could not be written: its checkpoint, and why."""
+        """The last or the best state of training, if it could not be written: its checkpoint, why, and what is kept."""
         return self._io.lost if self._io is not None else None
 
     def _one_folder(self, known: Path | None) -> Path:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedlit.errors import ConfigError
+from fedlit.files import advice, reason
 from fedlit.locks import alone
 from fedlit.run.worker import WorkerProcess, cores
 from fedlit.study.job import DONE, Job, finished
@@ -36,7 +37,8 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"{folder}: expected a folder that can be written to, found: {error.strerror}; give --out"
+            f"{folder}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or give "
+            "--out"
         ) from error
     with alone(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out"):
         yield

@@ -15,7 +15,7 @@ from fedlit.errors import ConfigError
 from fedlit.files import advice, clear_partials, reason, write_text, write_whole
 from fedlit.show.shown import say
 
-__all__ = ["LAST", "PREVIOUS", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
+__all__ = ["LAST", "PREVIOUS", "advice", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
@@ -47,7 +47,7 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
         if str(path) not in _said:
             _said.add(str(path))
             say(
-                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If it is "
+                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If that is "
                 f"wanted: {advice(error)}, and start again"
             )
 

@@ -6,7 +6,10 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,16 +20,21 @@ import pytest
 import torch
 from federations import different, weights
 from federations import make_run as made_run
+from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.__main__ import main
+from fedlit.cli.runs import _curves
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules.momentum import FedAvgM
+from fedlit.files import partial_of, write_text
 from fedlit.locks import Lock, alone
 from fedlit.nn import MLP
-from fedlit.run.folders import check_name
+from fedlit.run.folders import _told, check_name, to_score
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
+from fedlit.train.callbacks.kept import best_of
+from fedlit.train.whole import spared
 
 QUIET = ["--config", "quickstart.yaml", "--data.source.init_args.clients=[wine]", "--board.curves=false"]
 QUIET += ["--board.confusion_matrices=0", "--checkpoint.seconds=0"]
@@ -88,6 +96,70 @@ def test_a_lock_that_was_left_is_taken_over_here_and_named_where_it_is_another_m
     with alone(path, "expected nobody", "wait"):
         shutil.rmtree(tmp_path)
     assert not path.exists()
+
+
+_IN_A_CONTAINER = """
+import os, pathlib, signal, socket, sys
+from fedlit.locks import Lock
+socket.gethostname = lambda: "0a1b2c"
+Lock(pathlib.Path(sys.argv[1]), "", "").acquire()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_lock_of_a_container_that_was_killed_is_taken_over_on_its_machine_and_file_system(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    killed = subprocess.Popen([sys.executable, "-c", _IN_A_CONTAINER, str(path)])
+    assert killed.wait(60) == -signal.SIGKILL
+    left = json.loads(path.read_text())
+    assert left["host"] == "0a1b2c" != socket.gethostname()
+    with alone(path, "expected nobody", "wait") as lock:
+        assert lock.held
+    for other in ({"boot": "another start"}, {"device": left["device"] + 1}):
+        path.write_text(json.dumps(left | other))
+        with pytest.raises(ConfigError, match=rf"found process {killed.pid} on 0a1b2c, .* remove {path}"):
+            Lock(path, "expected nobody", "wait").acquire()
+
+
+def test_a_refusal_quotes_the_command_that_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".lock"
+    for more, told in (
+        (["--config", "quickstart.yaml", "--name", "a b"], "fedlit fit --config quickstart.yaml --name 'a b', since"),
+        (["--config", "quickstart.yaml"] * 9, " …, since"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["/usr/bin/fedlit", "fit", *more])
+        with alone(path, "", ""), pytest.raises(ConfigError) as refused:
+            Lock(path, "expected nobody", "wait").acquire()
+        assert told in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_what_is_in_the_way_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(ConfigError, match=rf"found: {tmp_path}/.lock is in the way, a folder .*; move .lock away, or"):
+        Lock(tmp_path / ".lock", "expected nobody", "wait").acquire()
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    for work in (partial(make_run(plain / "runs", epochs=1).fit, quiet=True), partial(_lock_in, plain)):
+        with pytest.raises(ConfigError, match=rf"found: {plain} is in the way, a file where a folder is needed"):
+            work()
+    with spared(plain / "a" / "b.txt", "it"):
+        write_text("", plain / "a" / "b.txt")
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"found: {plain} is in the way, a file where a folder is needed; training goes on, without it" in told
+    assert "move plain away, and start again" in told and "make room" not in told
+
+
+def test_curves_that_could_not_be_written_are_not_offered(tmp_path: Path) -> None:
+    run = make_run(tmp_path, epochs=1)
+    run.fit(quiet=True)
+    assert run.folder is not None and f"Curves: tensorboard --logdir {run.folder}" in _curves(run)
+    for events in run.folder.rglob("events.out.tfevents.*"):
+        os.truncate(events, 0)
+    assert _curves(run) == []
+
+
+def _lock_in(plain: Path) -> None:
+    Lock(plain / ".lock", "expected nobody", "wait").acquire()
 
 
 def test_a_lock_whose_folder_was_removed_is_held_again_unless_another_has_it(tmp_path: Path) -> None:
@@ -189,6 +261,61 @@ def test_a_disk_that_fills_up_costs_neither_the_scores_nor_the_checkpoint_before
     assert main(["fit", *QUIET, "--trainer.max_epochs=2", "--ckpt_path=last"]) == 0  # there is room again
 
 
+def test_a_best_checkpoint_that_could_not_be_written_leaves_the_one_before_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link to a device that is always full takes the place of what the best checkpoint is written to."""
+    run = make_run(tmp_path, epochs=1, name="first")
+    run.fit(quiet=True)
+    assert run.folder is not None
+    checkpoints = run.folder / "checkpoints"
+    (good,) = checkpoints.glob("best-*.ckpt")
+    before = good.read_bytes()
+
+    def fill(*_: object) -> None:
+        for epoch in range(1, 5):
+            partial_of(checkpoints / f"best-{epoch:04d}.ckpt").symlink_to("/dev/full")
+
+    again = make_run(tmp_path, epochs=5, name="first", callbacks=[LambdaCallback(on_train_start=fill)])
+    again.fit("last", quiet=True)
+    told = capsys.readouterr().err
+    assert "No space left on device; training goes on, those that were kept before stay" in " ".join(told.split())
+    assert again.lost is not None and "a better state than those that are kept is lost" in again.lost
+    assert [*checkpoints.glob("best-*.ckpt")] == [good] and good.read_bytes() == before
+    last = torch.load(checkpoints / "last.ckpt", weights_only=True)
+    assert last["epoch"] == 4 and best_of(last) == {good.name}
+    assert {own["best_model_path"] for own in last["callbacks"].values() if "best_model_path" in own} == {str(good)}
+    expected = make_run(tmp_path, epochs=1, name="first").test(good, quiet=True).scores
+    assert make_run(tmp_path, epochs=5, name="first").test("best", quiet=True).scores == expected
+    more = make_run(tmp_path, epochs=12, name="first")  # there is room again
+    more.fit("last", quiet=True)
+    (better,) = checkpoints.glob("best-*.ckpt")
+    assert more.lost is None and better != good
+
+
+def test_the_best_checkpoint_is_the_one_that_the_last_one_knows_and_another_one_beside_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path, epochs=2)
+    run.fit(quiet=True)
+    assert run.folder is not None
+    (best,) = run.folder.glob("checkpoints/best-*.ckpt")
+    capsys.readouterr()
+    assert to_score(tmp_path, run.name, "best", run.folder, "test")[0] == best and capsys.readouterr().err == ""
+    later = best.with_name("best-0007.ckpt")
+    shutil.copy(best, later)
+    assert to_score(tmp_path, run.name, "best", run.folder, "test")[0] == best
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"takes {best.name} for the best, which is used; give --ckpt_path {later} for the later one" in told
+    _told.clear()
+    best.unlink()
+    assert to_score(tmp_path, run.name, "best", run.folder, "test")[0] == later
+    assert f"takes {best.name} for the best, which is gone; {later.name} is used" in capsys.readouterr().err
+    later.unlink()
+    with pytest.raises(ConfigError, match=r"best-\*.ckpt in .*, found none: .* give --ckpt_path last"):
+        to_score(tmp_path, run.name, "best", run.folder, "test")
+
+
 def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,8 +355,6 @@ def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
 
 
 def test_a_folder_that_is_removed_in_training_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from lightning.pytorch.callbacks import LambdaCallback
-
     def remove(trainer: object, module: object) -> None:
         if getattr(trainer, "current_epoch") == 1:  # noqa: B009
             assert run.folder is not None

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint
 
 from fedlit.client.client import HasScores, main_score
-from fedlit.errors import ConfigError, RunError, did_you_mean
-from fedlit.exchange.transport import Group
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import LOSS, by_name
-from fedlit.train import shards, whole
+from fedlit.train.callbacks.kept import AtomicCheckpointIO, BestCheckpoint, make_consistent
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, PREVIOUS
+from fedlit.train.manifest import LAST
 
 __all__ = [
     "AtomicCheckpointIO",
@@ -119,7 +115,7 @@ class Checkpoints:
         if not self.best:
             return [last]
         monitor, mode = self.watched(clients, others)
-        best = ModelCheckpoint(
+        best = BestCheckpoint(
             folder,
             "best-{epoch:04d}",
             monitor=monitor,
@@ -178,132 +174,3 @@ def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, HasScores]) -
         if isinstance(monitor, str) and getattr(callback, "strict", True):
             check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, clients, others)
     return others
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target and renames, so that a process killed while writing leaves the previous checkpoint
-    whole.
-
-    (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
-
-    The best ones and the last one belong together: a best one that the last one names is removed only when a later last
-    one stands, which names another. What cannot be written (the disk is full) is said, and training goes on, as long
-    as there is a last one to continue from.
-
-    Args:
-        group: the processes that write a checkpoint together; one if None.
-        clients: whose parts are read; all if None.
-        prepare: called before the last one is written, say to see that its folder is still there.
-
-    Attributes:
-        lost: the last checkpoint that could not be written, and why; None where it was, or none is due yet.
-    """
-
-    def __init__(
-        self,
-        group: Group | None = None,
-        clients: Callable[[], Collection[str]] | None = None,
-        prepare: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__()
-        self.group, self.clients, self.prepare = group or Group(), clients, prepare
-        self.lost: str | None = None
-        self._named: frozenset[str] = frozenset()
-        self._waiting: set[Path] = set()
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """See the class."""
-        target = Path(path)
-        try:
-            if self.prepare is not None:
-                self.prepare()
-            self._save(checkpoint, target)
-        except OSError as error:
-            self._miss(target, error)
-            return
-        if target.name == LAST:
-            self.lost = None
-            self.group.kept()
-            self._named = best_of(checkpoint)
-            for old in [own for own in self._waiting if own.name not in self._named]:
-                self._waiting.discard(old)
-                self._remove(old)
-
-    def _save(self, checkpoint: dict[str, Any], target: Path) -> None:
-        try:
-            shards.save(checkpoint, target, self.group)
-        except OSError:
-            before = target.with_name(PREVIOUS)
-            if self.group.size > 1 or target.name != LAST or not (target.is_file() and before.is_file()):
-                raise
-            before.unlink()  # what makes room best
-            shards.save(checkpoint, target, self.group)
-
-    def _miss(self, target: Path, error: OSError) -> None:
-        """Go on where there is something to continue from.
-
-        Raises:
-            RunError: nothing can be kept.
-        """
-        found = f"{target}: expected to write there, found: {whole.reason(error)}"
-        if self.group.size > 1 or (target.name == LAST and not target.is_file()):
-            raise RunError(f"{found}; nothing of this training can be kept. Make room, or set trainer.default_root_dir")
-        if target.name == LAST:
-            self.lost = found
-            place, kept = target, "the one before is kept, and a later one will be tried"
-        else:
-            place, kept = target.with_name("best-*.ckpt"), "training goes on"
-        with whole.spared(place, "this checkpoint", go_on=kept):
-            raise error
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """See :func:`fedlit.train.shards.load`."""
-        checkpoint = shards.load(Path(path), None if self.clients is None else self.clients())
-        self._named = best_of(checkpoint)
-        return checkpoint
-
-    def remove_checkpoint(self, path: Any) -> None:
-        """Now, or where the last checkpoint names it when there is a later one."""
-        if self.group.rank == 0:
-            if Path(path).name in self._named:
-                self._waiting.add(Path(path))
-            else:
-                self._remove(Path(path))
-
-    def _remove(self, path: Path) -> None:
-        """The head first: without it parts are nobody's."""
-        with suppress(OSError):  # a folder that was made read-only
-            super().remove_checkpoint(path)
-            shards.discard_parts(path)
-
-
-def best_of(checkpoint: Mapping[str, Any]) -> frozenset[str]:
-    """The names of the best checkpoints that a checkpoint of the same run knows."""
-    states = checkpoint.get("callbacks", {}).values()
-    return frozenset(
-        Path(path).name for own in states if isinstance(own, Mapping) for path in own.get("best_k_models", ())
-    )
-
-
-def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
-    """Undo, before a run goes on from its last checkpoint, what a process that was killed had done halfway.
-
-    A last checkpoint that is damaged gets another name: it must not take the place of the one before it. A best one of
-    an epoch that the checkpoint has behind it, and does not name, was to be removed; one of a later epoch is written
-    again.
-
-    Args:
-        checkpoint: the run's last one, or the one before it; nothing is done for another.
-        header: what it holds.
-    """
-    last = checkpoint.with_name(LAST)
-    if checkpoint.name == PREVIOUS and last.is_file():
-        os.replace(last, last.with_name("damaged.ckpt"))
-    if checkpoint.name not in (LAST, PREVIOUS):
-        return
-    named = best_of(header)
-    for file in checkpoint.parent.glob("best-*.ckpt"):
-        epoch = file.stem.removeprefix("best-")
-        if epoch.isdigit() and int(epoch) <= header["epoch"] and named and file.name not in named:
-            file.unlink(missing_ok=True)
-            shards.discard_parts(file)
