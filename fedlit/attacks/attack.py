@@ -135,6 +135,8 @@ class Attack:
                 raise ConfigError(f"{where}: {key}: expected it, found none; set feature, value and label")
             if self.kind != "backdoor" and found is not None:
                 raise ConfigError(f"{where}: expected no {key}, found {found}; leave it out")
+        if self.value is not None and not math.isfinite(self.value):
+            raise ConfigError(f"{where}: value: expected a finite number, found {self.value}")
 
     @property
     def amount(self) -> float:

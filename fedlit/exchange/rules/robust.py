@@ -58,10 +58,11 @@ class Robust(Rule):
 
     def __init__(self, attackers: int | float = 1) -> None:
         whole = isinstance(attackers, int) and not isinstance(attackers, bool)
-        if isinstance(attackers, bool) or (attackers < 1 if whole else not 0 < attackers < 0.5):
+        number = whole or isinstance(attackers, float)
+        if not number or (attackers < 1 if whole else not 0 < attackers < 0.5):
             raise ConfigError(
                 f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), "
-                f"found {attackers}; where there are none take fedlit.Mean"
+                f"found {attackers!r}; where there are none take fedlit.Mean"
             )
         self.attackers = attackers
         self._borne: int | None = None
