@@ -8,10 +8,22 @@ came to its end without a client.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
-__all__ = ["ConfigError", "DataError", "FedlitError", "LeftOutError", "RunError", "closest", "did_you_mean", "told_as"]
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "FedlitError",
+    "LeftOutError",
+    "RunError",
+    "closest",
+    "did_you_mean",
+    "failed_in",
+    "told_as",
+]
 
 
 class FedlitError(Exception):
@@ -87,3 +99,25 @@ def told_as(tell: Callable[[Exception], FedlitError]) -> Iterator[None]:
         raise
     except Exception as error:
         raise tell(error) from error
+
+
+def failed_in(where: str) -> AbstractContextManager[None]:
+    """What a user's own code raises inside is raised as a :class:`RunError` that names where, and the line.
+
+    Args:
+        where: whose code it is: a client, a rule, and the method.
+
+    Example:
+        >>> with failed_in("north: publish"):
+        ...     raise ValueError("no counts")
+        Traceback (most recent call last):
+        ...
+        fedlit.errors.RunError: north: publish: expected an answer, found ValueError: no counts (<doctest ...
+    """
+
+    def tell(error: Exception) -> RunError:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"({Path(at.filename).name}, line {at.lineno})"
+        return RunError(f"{where}: expected an answer, found {type(error).__name__}: {error} {line}; mend it")
+
+    return told_as(tell)

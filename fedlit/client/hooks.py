@@ -6,15 +6,16 @@ import difflib
 import inspect
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
 
 from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, failed_in
 
-__all__ = ["CLIENT_HOOKS", "check_signatures", "misspelt", "say_misspelt"]
+__all__ = ["CLIENT_HOOKS", "check_signatures", "hook_of", "misspelt", "say_misspelt"]
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,11 @@ CLOSE, CLOSE_WORD = 0.85, 0.88
 """Of difflib: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of ``training_step``; helpers such as
 ``receive`` and ``train_steps`` are 0.82 and 0.83. One word has to be closer, for others are made of it: ``predictor``
 is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
+
+
+def hook_of(client: FederatedClient, name: str) -> AbstractContextManager[None]:
+    """What a hook of a client raises is raised so that it names the client, the hook and the line."""
+    return failed_in(f"client {client.spec.name!r}: {type(client).__name__}.{name}")
 
 
 def misspelt(kind: type, base: type, hooks: Iterable[str]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedlit.errors import RunError, told_as
-from fedlit.exchange.checked import Unchanged, check_received, failed
+from fedlit.errors import RunError
+from fedlit.exchange.checked import Unchanged, blamed, check_received
 from fedlit.exchange.guard import Guard, Verdict
 from fedlit.exchange.questions import Blueprint, Losses, Own, Question, bytes_of
 from fedlit.exchange.rule import Ask, Round, Rule, Update
@@ -133,8 +133,7 @@ class Aggregation:
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(updates))
         sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
         unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
-        blamed = told_as(lambda error: failed(self.rule, round, error, begin=begin))
-        with torch.no_grad(), isolated_rng(round.seed, self.device), blamed:
+        with torch.no_grad(), isolated_rng(round.seed, self.device), blamed(self.rule, round, begin=begin):
             received = self.rule.begin(round) if begin else others.apply(self.rule, round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if self.guard is not None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import RunError, did_you_mean
+from fedlit.errors import RunError, did_you_mean, failed_in
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
-__all__ = ["Unchanged", "check_received", "failed"]
+__all__ = ["Unchanged", "blamed", "check_received"]
 
 
 class Unchanged:
@@ -55,13 +54,9 @@ def _where(rule: Rule, round: Round, begin: bool) -> str:
     return f"exchange.rule: {type(rule).__name__}, {'before training' if begin else f'exchange {round.number + 1}'}"
 
 
-def failed(rule: Rule, round: Round, error: Exception, *, begin: bool) -> RunError:
-    """What to raise where a rule raises an error that is not fedlit's: names the rule and the line."""
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    return RunError(
-        f"{_where(rule, round, begin)}: expected an answer, found {type(error).__name__}: {error} "
-        f"({Path(at.filename).name}, line {at.lineno}); mend the rule"
-    )
+def blamed(rule: Rule, round: Round, *, begin: bool) -> AbstractContextManager[None]:
+    """Where a rule raises an error that is not fedlit's, it is named, with the line."""
+    return failed_in(_where(rule, round, begin))
 
 
 def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool, masked: bool) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedlit.attacks import Attack, Attackers
 from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
-from fedlit.client.hooks import say_misspelt
+from fedlit.client.hooks import hook_of, say_misspelt
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, is_minimum, least
 from fedlit.exchange.checked import Unchanged
@@ -365,7 +365,8 @@ class Exchange(Callback):
         """``on_receive``, which may not change what it is given: other clients receive the same tensors."""
         name = client.spec.name
         unchanged = Unchanged(received.items())
-        with isolated_rng(derive_seed(members.seed, "receive", name, number), members.device):
+        seed = derive_seed(members.seed, "receive", name, number)
+        with isolated_rng(seed, members.device), hook_of(client, "on_receive"):
             client.on_receive(received)
         if changed := unchanged.changed():
             raise RunError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedlit.client import FederatedClient
+from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
@@ -39,7 +40,7 @@ def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
     Raises:
         ConfigError: tensors that are not of floating point.
     """
-    with isolated_rng(derive_seed(seed, "publish", client.spec.name)):
+    with isolated_rng(derive_seed(seed, "publish", client.spec.name)), hook_of(client, "publish"):
         published = dict(client.publish())
     for key, value in published.items():
         if not value.is_floating_point():
@@ -69,8 +70,10 @@ def collect(
     name = client.spec.name
     with isolated_rng(seed, client.device):
         if not begin:
-            client.on_send(client.steps_taken)
-        published = client.publish()
+            with hook_of(client, "on_send"):
+                client.on_send(client.steps_taken)
+        with hook_of(client, "publish"):
+            published = client.publish()
     state = federated_tensors(client, sharing, optimizer=optimizer)
     allowed = set(sharing.names[name])
     private = [key for key in state if key.partition("@")[0] not in allowed]

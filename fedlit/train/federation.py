@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
 from fedlit.client.client import HasScores
+from fedlit.client.hooks import hook_of
 from fedlit.client.settings import check_clipping, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -257,7 +258,8 @@ class Federation(Mapping[str, FederatedClient]):
         """
         optimizers, schedulers = [], []
         for name, client in self.clients.items():
-            mine, configs = parse_optimizers(client.configure_optimizers())
+            with hook_of(client, "configure_optimizers"):
+                mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
                 config.name = config.name or f"{name}/lr" + (f"-{position}" if position else "")
             if fuse:

@@ -16,7 +16,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
 from fedlit.client.build import build_clients
-from fedlit.errors import RunError
+from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import Mean, Round, Update
 from fedlit.run.run import Run
@@ -269,3 +269,16 @@ def test_13_a_guard_changes_no_bit_of_an_honest_federation(method: str, tmp_path
         assert run.exchange.guarded == {}
         ends.append(weights(run))
     assert different(*ends) == []
+
+
+@pytest.mark.parametrize("hook", ["training_step", "on_send", "on_receive", "publish", "configure_optimizers"])
+def test_14_what_fails_at_a_client_names_it(hook: str, tmp_path: Path) -> None:
+    def fails(self: FederatedClient, *args: Any) -> Any:
+        if self.spec.name == "birch" and (hook != "publish" or self.steps_taken):
+            raise ValueError("out of paper")
+        return getattr(FederatedClient, hook)(self, *args)
+
+    run = make_run(tmp_path, client=type("Fails", (FederatedClient,), {hook: fails}), exchange={"federated": ["core"]})
+    with pytest.raises(FedlitError, match=r"(?s)client 'birch'.*out of paper") as found:
+        run.fit(quiet=True)
+    assert "ash" not in str(found.value) and "cedar" not in str(found.value)
