@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
+from fedlit.files import advice
 from fedlit.locks import Lock, alone
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.trust import signed
@@ -82,7 +83,7 @@ def begin(folder: Path, text: str | None, step: int) -> None:
     except OSError as error:
         raise ConfigError(
             f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this training "
-            "could be kept. Make room, or set trainer.default_root_dir"
+            f"could be kept; {advice(error)}, or set trainer.default_root_dir"
         ) from error
 
 
