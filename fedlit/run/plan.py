@@ -102,7 +102,7 @@ class Plan(Shown):
             + (f" The rule {exchange['promise']}." if exchange.get("promise") else "")
             + (f" The rule asks each client for {exchange['asks']}." if exchange["asks"] else "")
             + (f" The rule sends each client {exchange['sends']}." if exchange.get("sends") else "")
-            + _guard_words(exchange["guard"], len(self.clients) if exchange["patterns"] else 0)
+            + _guard_words(exchange.get("guard", "off"), len(self.clients) if exchange["patterns"] else 0)
         )
 
     def _told(self) -> list[str]:
