@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -362,7 +363,9 @@ def _cold(folder: Path, tries: int, draw: random.Random) -> Any:
     for number in range(tries):
         with (folder / f"cold_{number}.txt").open("w") as log:
             command = [sys.executable, "-m", "fedlit", *_fit("--name", f"cold_{number}", epochs=2000)]
-            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+            # a drill in the background is started with Ctrl-C ignored, and would hand that on
+            heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, preexec_fn=heed)
             time.sleep(draw.uniform(1.0, 10.0))
             sent = time.monotonic()
             process.send_signal(signal.SIGINT)
