@@ -134,9 +134,9 @@ def _set_aside(path: Path, before: Path) -> None:
         os.replace(path, before)
 
 
-def write_text(text: str, path: Path) -> None:
+def write_text(text: str, path: Path, before: Path | None = None) -> None:
     """Write a text as :func:`write_whole` does."""
-    write_whole({path: lambda file: file.write(text.encode())})
+    write_whole({path: lambda file: file.write(text.encode())}, before)
 
 
 def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:

@@ -24,7 +24,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
-from fedlit.files import write_frames
+from fedlit.files import write_frames, write_text
 from fedlit.locks import alone
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
@@ -126,7 +126,7 @@ class Mixture(Shown):
         parts = Part.of(self.settings, folder)
         try:
             plan = self.plan_of(parts, keep=True)
-            (folder / CONFIG).write_text(signed(self.settings.text(kept=True)), encoding="utf-8")
+            write_text(signed(self.settings.text(kept=True)), folder / CONFIG)
         except BaseException:
             if not begun:  # refused before anything was trained
                 shutil.rmtree(folder, ignore_errors=True)
@@ -142,9 +142,7 @@ class Mixture(Shown):
             {"format": 1, "clients": {name: own.to_dict() for name, own in self.weighed.items()}},
             indent=1, allow_nan=False, ensure_ascii=False,
         )  # fmt: skip
-        partial = folder / f"{MIXED}.part"
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(folder / MIXED)
+        write_text(text + "\n", folder / MIXED)
         clients = {name: own.to_dict() for name, own in self.weighed.items()}
         results = results_of("validation", from_held_out(parts, clients), clients)
         tell("")

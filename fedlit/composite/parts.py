@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +27,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.files import write_text
 from fedlit.run.arguments import read
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
@@ -124,9 +123,9 @@ class Part:
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = self.folder / CONFIG
         if not kept.is_file():
-            _write(kept, signed(run.config_text or ""))
+            write_text(signed(run.config_text or ""), kept)
         elif trusts(kept, of_run=True) and not is_signed(kept.read_text(encoding="utf-8")):  # by --trust
-            _write(kept, signed(kept.read_text(encoding="utf-8")))
+            write_text(signed(kept.read_text(encoding="utf-8")), kept)
 
     @property
     def changed(self) -> bool:
@@ -174,7 +173,8 @@ class Part:
         partial = folder / f"{OUT_OF_FOLD}.part"
         predictions.to_parquet(partial, index=False)
         partial.replace(folder / OUT_OF_FOLD)
-        _write(folder / DONE, json.dumps({"part": self.name, "fold": fold, "rows": len(predictions)}) + "\n")
+        done = {"part": self.name, "fold": fold, "rows": len(predictions)}
+        write_text(json.dumps(done) + "\n", folder / DONE)
 
     def out_of_fold(self) -> pd.DataFrame:
         """Predictions of all held-out rows, of all clients.
@@ -251,17 +251,6 @@ def _narrowed(scorer: Scorer, y: torch.Tensor) -> torch.Tensor:
 def _tidy(frame: pd.DataFrame, client: str) -> pd.DataFrame:
     frame.insert(0, "client", client)
     return frame.astype({column: "string" for column in frame if of_people(column)})
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it, or nothing."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        with suppress(OSError):
-            os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def plain(value: Any) -> Any:

@@ -35,6 +35,7 @@ from fedlit.composite.scoring import held_out_of_all
 from fedlit.composite.settings import MixtureSettings, PartSettings
 from fedlit.composite.survey import Survey, survey
 from fedlit.errors import ConfigError, FedlitError
+from fedlit.files import write_text
 from fedlit.run.arguments import made_from
 from fedlit.run.config import read_yaml
 from fedlit.run.load import load
@@ -326,8 +327,4 @@ def _write(path: Path, content: Mapping[str, Any], head: str) -> None:
 
 
 def _json(path: Path, content: Mapping[str, Any]) -> None:
-    """All of it, or nothing."""
-    partial = path.with_suffix(".part")
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n", path)

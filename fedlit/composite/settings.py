@@ -17,7 +17,7 @@ from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_v
 from fedlit.run.folders import check_name
 from fedlit.run.foreign import check_no_links
 from fedlit.run.keys import check_key
-from fedlit.run.trust import FLAG, trusts
+from fedlit.run.trust import FLAG, trusts, why_not_signed
 from fedlit.show.shown import say
 
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
@@ -177,7 +177,7 @@ def _kept_only(content: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"not signed on this account; found others. Look at it, and if you know who wrote it, add {FLAG}"
             )
     left = [key for key in ("name", "trainer") if content.get(key)]
-    say(f"{where} is read as data, for it is not signed on this account; left out: {', '.join(left) or 'nothing'}")
+    say(f"{where} is read as data, {why_not_signed()}; left out: {', '.join(left) or 'nothing'}")
     return {key: value for key, value in content.items() if key not in left}
 
 

@@ -289,7 +289,7 @@ class Exchange(Callback):
             self.sharing,
             lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
             members.device,
-            self.guard if number == BEGIN or self.sharing.forms else None,
+            self.guard if self.sharing.forms else None,
         )
 
         asked = Counter[str]()

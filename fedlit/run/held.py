@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.files import advice
+from fedlit.files import advice, clear_partials, reason, write_text
 from fedlit.locks import Lock, alone
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.trust import signed
 from fedlit.show.shown import say
-from fedlit.train.whole import clear_partials, reason, write_text
 
 __all__ = ["begin", "hold", "make_again", "tidy"]
 
@@ -88,14 +87,9 @@ def begin(folder: Path, text: str | None, step: int) -> None:
 
 
 def _write(folder: Path, text: str, step: int) -> None:
-    path = folder / CONFIG
+    path, kept = folder / CONFIG, None
     if path.exists() and path.read_text(encoding="utf-8") != text:
         number = 0
         while (kept := folder / f"config_{number}_until_step_{step}.yaml").exists():
             number += 1
-        following = folder / f".{CONFIG}.following"
-        write_text(text, following)  # first: on a full disk what was there stays
-        path.rename(kept)
-        following.rename(path)
-        return
-    write_text(text, path)
+    write_text(text, path, before=kept)

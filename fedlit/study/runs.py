@@ -21,6 +21,7 @@ from fedlit.composite.settings import is_mixture
 from fedlit.errors import FedlitError
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.judge import CORRECTIONS
+from fedlit.files import write_text
 from fedlit.run.config import flatten
 from fedlit.run.explanation import read_corrections
 from fedlit.run.folders import newest_run
@@ -140,12 +141,7 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
 
 
 def _mark(folder: Path, record: Mapping[str, Any]) -> None:
-    partial = folder / f"{DONE}.part"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(record, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / DONE)
+    write_text(json.dumps(record, indent=2) + "\n", folder / DONE)
 
 
 def _rows(predictions: pd.DataFrame) -> dict[str, Any]:

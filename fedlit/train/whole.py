@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from fedlit.errors import ConfigError
-from fedlit.files import advice, clear_partials, reason, write_text, write_whole
+from fedlit.files import advice, reason, write_whole
 from fedlit.show.shown import say
 
-__all__ = ["LAST", "PREVIOUS", "advice", "check", "clear_partials", "forget", "reason", "spared", "write", "write_text"]
+__all__ = ["LAST", "PREVIOUS", "check", "forget", "spared", "write"]
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fedlit.errors import ConfigError
-from fedlit.train.whole import check, clear_partials, write
+from fedlit.files import clear_partials
+from fedlit.train.whole import check, write
 
 CONTENT = {"state_dict": {"a": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int64)}, "epoch": 3, "name": "müller"}
 

@@ -11,9 +11,10 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.transport import Group
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge, read_records
+from fedlit.files import write_text
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.whole import spared, write_text
+from fedlit.train.whole import spared
 
 __all__ = ["Corrections"]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.transport import Group
+from fedlit.files import advice, reason
 from fedlit.train import shards, whole
 from fedlit.train.manifest import LAST, PREVIOUS
 
@@ -112,10 +113,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             RunError: nothing can be kept.
         """
-        found = f"{target}: expected to write there, found: {whole.reason(error)}"
+        found = f"{target}: expected to write there, found: {reason(error)}"
         if self.group.size > 1 or (target.name == LAST and not target.is_file()):
             raise RunError(
-                f"{found}; nothing of this training can be kept; {whole.advice(error)}, or set trainer.default_root_dir"
+                f"{found}; nothing of this training can be kept; {advice(error)}, or set trainer.default_root_dir"
             )
         if target.name == LAST:
             place, kept = target, "the one before is kept, and a later one will be tried"
@@ -124,7 +125,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             self.missed = target
             place, kept = target.with_name("best-*.ckpt"), "training goes on, those that were kept before stay"
             lost = "a better state than those that are kept is lost"
-        self._lost[target.name == LAST] = f"{found}; {lost}; {whole.advice(error)}"
+        self._lost[target.name == LAST] = f"{found}; {lost}; {advice(error)}"
         with whole.spared(place, "this checkpoint", go_on=kept):
             raise error
 

@@ -13,10 +13,11 @@ from lightning.pytorch import Callback, Trainer
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
+from fedlit.files import write_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.train.logger import FederatedTensorBoardLogger
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.whole import spared, write_text
+from fedlit.train.whole import spared
 
 __all__ = ["Memberships"]
 
