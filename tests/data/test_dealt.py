@@ -51,17 +51,25 @@ def files(folder: Path) -> dict[str, str]:
 
 def dealt(folder: Path, source: dict[str, Any], **settings: Any) -> list[FederatedData]:
     """The two halves."""
-    processes = Processes()
+    processes, paths = Processes(), files(folder)  # written once: a half must not read what the other is writing
 
     def half(number: int) -> FederatedData:
-        data = FederatedData(Tables(files(folder), "y", **source), batches=4, seed=8, **settings)
+        data = FederatedData(Tables(paths, "y", **source), batches=4, seed=8, **settings)
         data.share = processes.share(number)
         data.deal = lambda sizes: sorted(sizes)[2 * number : 2 * number + 2]
-        data.setup()
+        try:
+            data.setup()
+        except BaseException:
+            processes.meeting.abort()  # the other must not wait for a half that failed
+            raise
         return data
 
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(half, range(2)))
+        halves = [pool.submit(half, number) for number in range(2)]
+    failed = [error for own in halves if (error := own.exception()) is not None]
+    if failed:
+        raise min(failed, key=lambda error: isinstance(error, threading.BrokenBarrierError))
+    return [own.result() for own in halves]
 
 
 @pytest.mark.parametrize(
