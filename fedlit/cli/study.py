@@ -93,7 +93,7 @@ def main(command: str, argv: Sequence[str]) -> int:
         chosen = list(arguments["study"].scenarios) if wanted is None else wanted
         for scenario in chosen:  # refused before the first is run
             arguments["study"].of(scenario)
-        failed = False
+        failed, compared = False, {}
         for scenario in chosen or [None]:
             if scenario is not None:
                 print(f"\n=== {scenario} ===")
@@ -103,6 +103,14 @@ def main(command: str, argv: Sequence[str]) -> int:
             for name, error in found.failures.items():
                 say(f"FAILED {name}: {error}")
             failed |= bool(found.failures)
+            compared[scenario] = found
+        if len(compared) > 1:
+            from fedlit.study.across import Across
+
+            together, folder = Across(compared), next(iter(compared.values())).folder.parent
+            print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(together)}\n")
+            together.write(folder)
+            print(f"Tables: {folder / 'across.md'}; picture: {folder / 'ranks.png'}")
     except KeyboardInterrupt:
         again = shlex.join(["fedlit", command, *argv])
         say(f"fedlit: interrupted; the same command goes on with what is missing: {again}")

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.catalogue import FLAG as METHOD
+from fedlit.run.catalogue import find_method
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
 from fedlit.run.foreign import readable
@@ -111,16 +113,7 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
         flag in ("-h", "--help", "--print_config") or flag.endswith(".help")
         for flag in (arg.partition("=")[0] for arg in typed)
     )
-    pairs, configs, args = [], [], []
-    for flag, value in pairs_of(typed) if not helping else _as_typed(typed):
-        if flag in ("--config", "-c") and value is not None:
-            configs.append(find_config(value, what=source and f"{source}:"))
-            args += ["--config", str(configs[-1])]
-            if configs[-1] in configs[:-1]:
-                raise ConfigError(f"--config {value}: expected each configuration once, found it twice; leave one out")
-        else:
-            pairs.append((flag, value))
-            args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
+    pairs, configs, args = _collected(typed, source, helping=helping)
     files = [readable(path, of_run=of_run) for path in configs]
     usable = dict(zip(map(str, configs), map(str, files), strict=True))
     args, foreign = [usable.get(arg, arg) for arg in args], files != configs
@@ -157,9 +150,32 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
         file = files[0] if configs == [saved.resolve()] else readable(saved, whose[-1] if whose else None, of_run=True)
         foreign = file != saved
         args = ["--config", str(file), *(f"{flag}={value}" for flag, value in pairs)]
-    elif len(configs) > 1:
+    elif len(configs) > 1 and not source:
         say(_put_together(configs, contents, name))
     return Asked(command, typed, args, configs, name, helping, foreign)
+
+
+def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tuple[str, Any]], list[Path], list[str]]:
+    """Keys and values that are typed, the configurations, and both as arguments. A method's configuration lies over all
+    others, and below what is typed.
+    """
+    pairs: list[tuple[str, Any]] = []
+    configs, methods, args = list[Path](), list[Path](), list[str]()
+    for flag, value in pairs_of(typed) if not helping else _as_typed(typed):
+        if flag in ("--config", "-c", METHOD) and value is not None:
+            found = find_method(value) if flag == METHOD else find_config(value, what=source and f"{source}:")
+            if found in (*configs, *methods):
+                raise ConfigError(f"{flag} {value}: expected each configuration once, found it twice; leave one out")
+            (methods if flag == METHOD else configs).append(found)
+            args += [] if flag == METHOD else ["--config", str(found)]
+        else:
+            pairs.append((flag, value))
+            args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
+    if methods and configs:
+        place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
+        args[place:place] = [arg for path in methods for arg in ("--config", str(path))]
+        configs += methods
+    return pairs, configs, args
 
 
 def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:
@@ -167,10 +183,10 @@ def _as_typed(typed: list[str]) -> Iterator[tuple[str, str | None]]:
     position = 0
     while position < len(typed):
         flag, equals, value = typed[position].partition("=")
-        if flag in ("--config", "-c") and not equals and position + 1 < len(typed):
+        if flag in ("--config", "-c", METHOD) and not equals and position + 1 < len(typed):
             position += 1
             yield flag, typed[position]
-        elif flag in ("--config", "-c"):
+        elif flag in ("--config", "-c", METHOD):
             yield flag, value or None
         else:
             yield ("", typed[position])
@@ -240,7 +256,8 @@ def _check_format(command: Command, style: str) -> None:
 def _put_together(configs: list[Path], contents: list[dict[str, Any]], name: str) -> str:
     base, *more = (path.name for path in configs)
     line = f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}"
-    whole = [path.name for path, own in zip(configs, contents, strict=True) if {"data", "model"} <= set(own)]
+    named = zip(configs, contents, strict=True)
+    whole = [path.name for path, own in named if "model" in own and "source" in (own.get("data") or ())]
     if len(whole) > 1:
         line += f" ({' and '.join(whole)} are whole configurations: of what both say, the later one's counts)"
     return line

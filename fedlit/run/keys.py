@@ -18,7 +18,7 @@ __all__ = ["GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_f
 SINGLE = ("name", "seed", "ckpt_path", "format")
 """Keys that have no group."""
 
-_ONLY_TYPED = ("config", "help", "print_config", "print_shtab")
+_ONLY_TYPED = ("config", "method", "help", "print_config", "print_shtab")
 
 _NAMES = {
     "data": """

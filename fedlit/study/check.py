@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from fedlit.composite.settings import is_mixture, settings_of
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.catalogue import find_method
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.diagnose import misfit
 from fedlit.run.keys import check_class_paths, check_file, check_key
@@ -38,6 +39,8 @@ KEYS: dict[str, Any] = {
     "explain": bool,
     "paper": Paper | None,
     "search": Search | None,
+    "tune": dict[str, list[Any]],
+    "tune_seeds": Any,
     "scenarios": dict[str, Scenario],
 }
 """The keys of a study in a file, with their types; a test compares them with what a study has."""
@@ -72,14 +75,16 @@ def check_study(content: Mapping[str, Any], path: Path) -> None:
                     f"{where}: {group}.{name}: expected keys and values, found {value!r}. "
                     f"Did you mean {{config: {such}}}?"
                 )
-    plain = {key: value for key, value in content.items() if key != "seeds"}
+    plain = {key: value for key, value in content.items() if key not in ("seeds", "tune_seeds")}
     searched = plain.get("search")
     if isinstance(searched, Mapping):  # its seeds may be 8:28, too
         plain["search"] = {key: value for key, value in searched.items() if key != "seeds"}
     if problem := misfit(plain, KEYS, path):
         raise ConfigError(problem)
     try:
-        parse_seeds(content["seeds"])
+        for key in ("seeds", "tune_seeds"):
+            if content.get(key) is not None:
+                parse_seeds(content[key])
         methods = content["methods"]
         must_have_reference(content.get("reference", "local"), methods)
         for name, method in methods.items():
@@ -93,11 +98,15 @@ def check_study(content: Mapping[str, Any], path: Path) -> None:
         for name, own in (content.get(group) or {}).items():
             _check_changes(own, path, f"{group}.{name}")
     _check_keys((searched or {}).get("space"), f"{where}: search.space.")
+    _check_keys(content.get("tune"), f"{where}: tune.")
 
 
 def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     """Of a method or a scenario: its configuration, and the keys that it changes."""
     where = shown(path)
+    if own.get("method"):
+        found = find_method(own["method"], also=path.parent)
+        check_file(read_yaml(found), shown(found))
     if own.get("config") is not None:
         found = find_config(own["config"], also=path.parent, what=f"{where}: {key}.config:")
         if is_mixture(found):

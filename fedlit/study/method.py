@@ -42,6 +42,8 @@ class Method:
         weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, or part → weight.
         admit: whether federated parts enter only where they do not make held-out rows worse.
         shrink: how many rows each part's equal weight counts where weights are fitted.
+        method: what makes the configuration this method's: a name that ``fedlit methods`` lists, or the path of a YAML
+            file of one's own, which lies over the configuration.
     """
 
     config: str = ""
@@ -56,11 +58,14 @@ class Method:
     weights: str | dict[str, float] = "equal"
     admit: bool = False
     shrink: float = 100.0
+    method: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.config) == bool(self.of):
+        if bool(self.config or self.method) == bool(self.of):
             found = "both" if self.of else "neither"
-            raise ConfigError(f"expected config (what is trained) or of (whose parts are mixed anew), found {found}")
+            raise ConfigError(
+                f"expected config or method (what is trained) or of (whose parts are mixed anew), found {found}"
+            )
         if self.of and (self.set or self.tune):
             raise ConfigError("expected set and tune at the method that is trained, found them beside of; drop them")
         if isinstance(self.weights, str) and self.weights not in WEIGHTS:
@@ -81,7 +86,8 @@ class Method:
     def arguments(self, settings: Mapping[str, Any] | None = None) -> list[str]:
         """The changed keys as command-line arguments, with those of a combination."""
         changed = {**self.set, **(settings or {})}
-        return [f"--{key}={typed_value(value)}" for key, value in changed.items()]
+        over = [f"--method={self.method}"] if self.method else []
+        return [*over, *(f"--{key}={typed_value(value)}" for key, value in changed.items())]
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
@@ -141,11 +147,13 @@ class Scenario:
         config: the configuration that takes the place of the methods' own; a name, or a path.
         set: keys of the configuration to change, by dotted name; what a method sets itself counts more.
         about: what is different, in a sentence.
+        tune: what all methods tune here, in the place of the study's own ``tune``.
     """
 
     config: str | None = None
     set: dict[str, Any] = field(default_factory=dict)
     about: str = ""
+    tune: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:

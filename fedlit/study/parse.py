@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
+from fedlit.run.catalogue import cards, find_method
 from fedlit.run.config import find_config, read_yaml
 from fedlit.study.check import check_study
 from fedlit.study.seeds import parse_seeds
@@ -45,10 +46,12 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     parser.add_argument("--study", type=Study)
     content = dict(content)
     for part in (content, content.get("search")):
-        if isinstance(part, dict) and "seeds" in part:
-            part["seeds"] = parse_seeds(part["seeds"])
+        for key in ("seeds", "tune_seeds"):
+            if isinstance(part, dict) and part.get(key) is not None:
+                part[key] = parse_seeds(part[key])
     if isinstance(content.get("baselines"), list):
         content["baselines"] = dict.fromkeys(content["baselines"])
+    tune = content.pop("tune", None) or {}
     models = content.pop("baselines", None)  # what stands behind a class path is left as it is written
     # Left out of the parsing, which would complete a class_path inside with defaults that are not the configuration's.
     changes: dict[tuple[str, str], dict[str, Any]] = {}
@@ -72,6 +75,14 @@ def _parse(content: Mapping[str, Any], path: Path) -> Study:
     except Exception as error:  # jsonargparse raises many kinds
         reason = " ".join(str(error).split()).removeprefix('Parser key "study": ')
         raise ConfigError(f"{path}: expected a study, found: {reason}") from error
-    methods = {name: replace(own, **changes.get(("methods", name), {})) for name, own in study.methods.items()}
+    methods = {
+        name: replace(own, method=_placed(own.method, path), **changes.get(("methods", name), {}))
+        for name, own in study.methods.items()
+    }
     scenarios = {name: replace(own, **changes.get(("scenarios", name), {})) for name, own in study.scenarios.items()}
-    return replace(study, methods=methods, scenarios=scenarios, baselines=models)
+    return replace(study, methods=methods, scenarios=scenarios, baselines=models, tune=tune)
+
+
+def _placed(method: str, study: Path) -> str:
+    """A method's name as it is; the file of one of the user's own by its path, for it may lie beside the study."""
+    return method if method in ("", *cards()) else str(find_method(method, also=study.parent))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedlit.data.folds import check_folds
 from fedlit.errors import ConfigError
+from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
 from fedlit.study.alone import LABELS, check_alone, check_models, default_models, without_parts
 from fedlit.study.method import (
@@ -74,6 +75,10 @@ class Study:
             true, and for two classes a threshold. It costs a few tenths of a second for each client and run.
         paper: published figures.
         search: what ``fedlit search`` varies.
+        tune: what every method that is trained tunes; what it says itself, in its ``set`` or ``tune``, counts more.
+        tune_seeds: seeds on whose validation rows tuned settings are settled, once for all clients, by their mean; with
+            ``seeds``, which must be others, only these are trained. None: each client chooses per seed (see
+            :class:`~fedlit.study.method.Method`).
         scenarios: name → circumstances under each of which the methods are compared, one after another, each in a
             folder of its own.
         name: what its folder is called; of a study in a file, the file's name.
@@ -98,6 +103,8 @@ class Study:
     explain: bool = True
     paper: Paper | None = None
     search: Search | None = None
+    tune: dict[str, list[Any]] = field(default_factory=dict)
+    tune_seeds: list[int] | None = None
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     name: str = "study"
     folder: str = ""
@@ -111,6 +118,7 @@ class Study:
                     f"methods: expected names of letters, digits, '_' and '-' that no baseline has, found {name!r}"
                 )
         object.__setattr__(self, "seeds", parse_seeds(self.seeds))
+        self._complete_tuning()
         whole = [name for name, method in self.methods.items() if method.of is None]
         for name, method in self.methods.items():
             if method.of is not None:
@@ -147,6 +155,22 @@ class Study:
         for name in self.scenarios:
             if not NAME.fullmatch(name):
                 raise ConfigError(f"scenarios: expected names of letters, digits, '_' and '-', found {name!r}")
+
+    def _complete_tuning(self) -> None:
+        """Hand on what all tune, and refuse to settle on seeds that are reported."""
+        if self.tune_seeds is not None:
+            object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds))
+            if both := sorted({*self.seeds} & {*(self.tune_seeds or ())}):
+                raise ConfigError(
+                    f"tune_seeds: expected seeds that are not among seeds, for those would flatter what was chosen on "
+                    f"them, found {', '.join(map(str, both))} in both; take others"
+                )
+        tuned = {}
+        for name, own in self.methods.items():
+            said = {key.replace(".init_args", "") for key in own.set}
+            also = {key: found for key, found in self.tune.items() if key.replace(".init_args", "") not in said}
+            tuned[name] = own if own.of is not None else replace(own, tune={**also, **own.tune})
+        object.__setattr__(self, "methods", tuned)
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
         """The study with what it leaves out: metrics, what is chosen by, go-alone models.
@@ -214,7 +238,11 @@ class Study:
     @property
     def labels(self) -> dict[str, str]:
         """Name → label, of methods, baselines and the best of both kinds, in the order of tables."""
-        methods = {name: method.label or name for name, method in self.methods.items()}
+        known = cards()
+        methods = {
+            name: method.label or (known[method.method].title if method.method in known else name)
+            for name, method in self.methods.items()
+        }
         baselines = {
             name: (own or {}).get("label") or name if is_any_model(own) else LABELS[name]
             for name, own in (self.baselines or {}).items()
@@ -265,7 +293,13 @@ class Study:
 
     def config(self, method: str) -> Path:
         """The file of a method's configuration."""
-        return find_config(self.methods[self.trained(method)].config, also=Path(self.folder) if self.folder else None)
+        found = self.methods[self.trained(method)].config
+        if not found:
+            raise ConfigError(
+                f"methods.{method}: expected config (over which its method is laid), found none; say it there, or at "
+                "each scenario"
+            )
+        return find_config(found, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
         """The study under one of its scenarios.
@@ -282,10 +316,16 @@ class Study:
             methods={
                 name: method  # what is mixed anew is the changed method's
                 if method.of is not None
-                else replace(method, config=own.config or method.config, set={**own.set, **method.set})
+                else replace(
+                    method,
+                    config=own.config or method.config,
+                    set={**own.set, **method.set},
+                    tune={key: found for key, found in method.tune.items() if self.tune.get(key) != found},
+                )
                 for name, method in self.methods.items()
             },
             about=" ".join(part for part in (self.about, own.about) if part),
+            tune={**self.tune, **own.tune},
             scenarios={},
             name=f"{self.name}/{scenario}",
         )

@@ -1,0 +1,124 @@
+"""``fedlit methods``: which methods there are; of one of them what it computes, and how it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedlit.cli.parser import Parser
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.catalogue import FAMILIES, HEAD, Card, cards, method_table, methods_markdown, times
+from fedlit.run.config import shown
+from fedlit.show.shown import Grid, Shown, for_terminal
+from fedlit.show.text import Verbatim, definitions, terminal_width
+
+__all__ = ["main"]
+
+_ACTIONS = ("list", "show")
+_FORMATS = ("table", "markdown")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``fedlit methods`` and return its exit status.
+
+    Args:
+        argv: what follows ``fedlit methods``.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    parser = Parser(
+        prog="fedlit methods",
+        description="Methods: which there are; of one of them its equation, its configuration and what to tune.",
+        epilog="Use one over any configuration: fedlit fit --config NAME --method METHOD",
+    )
+    parser.add_argument("action", nargs="?", default="list", help="list (the default), or show NAME")
+    parser.add_argument("name", nargs="?", help="the method to show")
+    parser.add_argument("--format", default="table", choices=_FORMATS, help="of the list: table (default) or markdown")
+    asked = parser.parse_args(argv)
+    if asked.action in cards() and asked.name is None:
+        asked.action, asked.name = "show", asked.action
+    if asked.action not in _ACTIONS:
+        hint = did_you_mean(asked.action, [*_ACTIONS, *cards()])
+        raise ConfigError(f"fedlit methods: expected list, or show NAME, found {asked.action!r}.{hint}")
+    if asked.action == "list":
+        if asked.name is not None:
+            raise ConfigError(f"fedlit methods list: expected nothing behind it, found {asked.name!r}")
+        print(methods_markdown() if asked.format == "markdown" else for_terminal(Listed()))
+        return 0
+    known = cards()
+    if asked.name not in known:
+        hint = did_you_mean(asked.name, known) if asked.name else ""
+        found = "none" if asked.name is None else repr(asked.name)
+        raise ConfigError(f"fedlit methods show: expected one of {', '.join(known)}, found {found}.{hint}")
+    print(for_terminal(Described(known[asked.name])))
+    return 0
+
+
+class Listed(Shown):
+    """All methods, family after family."""
+
+    def parts(self) -> list[str | Grid]:
+        """A table for each family, and how to go on."""
+        parts: list[str | Grid] = []
+        for family, rows in method_table().items():
+            parts += [f"{FAMILIES[family]}:", "", Grid(list(HEAD), rows), ""]
+        return [
+            *parts,
+            "Other columns, other classes: whether clients may differ in them. Bytes of an exchange and gradients of a "
+            "step (time) are multiples of FedAvg's, where the same part is federated.",
+            "",
+            Verbatim("One of them: fedlit methods show NAME"),
+            Verbatim("Use it:      fedlit fit --config NAME --method METHOD"),
+        ]
+
+
+class Described(Shown):
+    """One method.
+
+    Args:
+        card: its card.
+    """
+
+    def __init__(self, card: Card) -> None:
+        self.card = card
+
+    def parts(self) -> list[str | Grid]:
+        """What it is, computes and costs, its configuration, what to tune."""
+        own = self.card
+        differ = ", ".join(f"{key} {value}" for key, value in own.differ.items())
+        facts = {
+            "paper": own.paper,
+            "for": own.helps,
+            "travels": own.travels,
+            "stays": own.stays,
+            "may differ": differ,
+            "costs": f"{times(own.upload)} up, {times(own.download)} down, {times(own.time)} in time (FedAvg: 1)",
+            "robust": own.robust,
+            "defaults": own.defaults,
+            **({"class": own.python} if own.python else {}),
+        }
+        config = own.config.read_text(encoding="utf-8").rstrip()
+        tune = [f"  {key}: {_space(space)}" for key, space in own.tune.items()]
+        return [
+            f"{own.title} ({own.name})",
+            "",
+            Verbatim("\n".join(f"  {line}" for line in own.equation.splitlines())),
+            "",
+            Verbatim(definitions(facts.items(), terminal_width())),
+            "",
+            *(["Where it differs from the paper:", *(f"- {line}" for line in own.diff), ""] if own.diff else []),
+            Verbatim(f"{shown(own.config)}:"),
+            "",
+            Verbatim("\n".join(f"  {line}" for line in config.splitlines())),
+            "",
+            *(["What to tune, beside the learning rate:", Verbatim("\n".join(tune)), ""] if tune else []),
+            Verbatim(f"Use it: fedlit fit --config NAME --method {own.name}"),
+        ]
+
+
+def _space(space: object) -> str:
+    if not isinstance(space, dict):
+        return str(space)
+    if "choices" in space:
+        return " or ".join(str(value) for value in space["choices"])
+    return f"{space['low']} to {space['high']}" + (", on a logarithmic scale" if space.get("log") else "")

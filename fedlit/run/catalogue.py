@@ -1,0 +1,193 @@
+"""The methods that came with fedlit: of each a card, which says what it is, and a configuration, which is laid over any
+other. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.config import config_folders, read_yaml
+
+__all__ = ["FAMILIES", "HEAD", "METHODS", "Card", "cards", "find_method", "method_table", "methods_markdown", "times"]
+
+METHODS = "methods"
+"""Their folder, in the folder of configurations."""
+FLAG = "--method"
+_CARDS = Path(__file__).with_name("catalogue.yaml")
+
+FAMILIES = {
+    "baseline": "What the others are compared with",
+    "partial model": "A part is shared, a part stays",
+    "personal model": "A model of its own for each client, drawn to the shared one",
+    "drift": "Against what clients drift apart",
+    "server": "Steps of the server",
+    "clusters": "Who belongs together",
+    "robust": "What bears attackers",
+    "trees and linear": "No networks",
+    "by part": "Another rule for each part",
+}
+"""Families of methods, in the order in which they are shown → what they have in common."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a method is.
+
+    Attributes:
+        name: by which it is called: ``--method NAME``.
+        title: what its authors call it.
+        family: one of :data:`FAMILIES`.
+        paper: authors, year, title, where.
+        equation: what it computes, and where the paper says so; some lines of text.
+        travels: what is sent, and received.
+        stays: what each client keeps to itself.
+        columns: whether clients may have other columns; ``yes``, ``no``, or where.
+        classes: whether they may have other classes.
+        tasks: whether they may have other tasks.
+        sizes: whether they may have networks of other sizes.
+        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1).
+        download: what it receives, likewise.
+        time: gradients that a client computes in a step, as a multiple of FedAvg's.
+        robust: whether it bears clients that send anything.
+        defaults: of its own settings.
+        tune: what is worth trying: key → values, as a search's space.
+        diff: where it differs from the paper.
+        helps: whom it is meant for.
+        python: the class or classes, ``fedlit.Ditto``; empty for a pattern.
+    """
+
+    name: str
+    title: str
+    family: str
+    paper: str
+    equation: str
+    travels: str
+    stays: str
+    columns: str
+    classes: str
+    tasks: str
+    sizes: str
+    upload: float
+    download: float
+    time: float
+    robust: str
+    defaults: str
+    helps: str
+    tune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    diff: tuple[str, ...] = ()
+    python: str = ""
+
+    @property
+    def config(self) -> Path:
+        """What makes a configuration this method's."""
+        return find_method(self.name)
+
+    @property
+    def differ(self) -> dict[str, str]:
+        """In what clients may differ → whether, or where."""
+        return {key: getattr(self, key) for key in ("columns", "classes", "tasks", "sizes")}
+
+    @property
+    def bytes(self) -> float:
+        """What travels in an exchange, both ways, as a multiple of FedAvg's."""
+        return (self.upload + self.download) / 2
+
+
+@cache
+def cards() -> dict[str, Card]:
+    """All cards, by name, families after one another."""
+    known = {own.name for own in fields(Card)}
+    found = []
+    for name, said in read_yaml(_CARDS).items():
+        own: dict[str, Any] = {key: value.strip() if isinstance(value, str) else value for key, value in said.items()}
+        assert own.keys() <= known and own["family"] in FAMILIES, name
+        own["diff"] = tuple(own.get("diff") or ())
+        found.append(Card(name=name, **own))
+    order = list(FAMILIES)
+    return {own.name: own for own in sorted(found, key=lambda own: order.index(own.family))}
+
+
+def find_method(name: str, also: Path | None = None) -> Path:
+    """The configuration that ``--method`` means.
+
+    Args:
+        name: of a method that came with fedlit, or the path of a file of one's own.
+        also: a folder to look into last.
+
+    Raises:
+        ConfigError: there is none.
+
+    Example:
+        >>> find_method("fedavg").name
+        'fedavg.yaml'
+    """
+    asked = Path(name).expanduser()
+    if asked.suffix in (".yaml", ".yml") or asked.parent != Path():
+        for folder in (Path(), *([also] if also is not None else [])):
+            if (folder / asked).is_file():
+                return (folder / asked).resolve()
+        raise ConfigError(f"{FLAG} {name}: expected a YAML file, found none of this name")
+    for folder in config_folders()[1:]:
+        path = folder / METHODS / f"{name}.yaml"
+        if name and path.is_file():
+            return path.resolve()
+    raise ConfigError(
+        f"{FLAG}: expected the name of a method, or a YAML file of your own, found {name!r}."
+        f"{did_you_mean(name, cards())} fedlit methods lists them"
+    )
+
+
+HEAD = ("method", "what it is", "other columns", "other classes", "bytes", "time", "robust")
+
+
+def method_table() -> dict[str, list[list[str]]]:
+    """Family → a line of cells for each of its methods, below :data:`HEAD`."""
+    found: dict[str, list[list[str]]] = {family: [] for family in FAMILIES}
+    for own in cards().values():
+        found[own.family].append(
+            [own.name, own.title, own.columns, own.classes, times(own.bytes), times(own.time), own.robust]
+        )
+    return {family: rows for family, rows in found.items() if rows}
+
+
+def methods_markdown() -> str:
+    """The table of all methods for a page: more words than fit a terminal."""
+    head = [
+        "method",
+        "paper",
+        "travels",
+        "stays",
+        "columns, classes, tasks, sizes may differ",
+        "bytes",
+        "time",
+        "robust",
+    ]
+    lines = []
+    for family in method_table():
+        lines += [f"### {FAMILIES[family]}", "", _line(head), _line(["---"] * len(head))]
+        for own in cards().values():
+            if own.family == family:
+                differ = "; ".join(f"{key}: {value}" for key, value in own.differ.items())
+                cells = [f"`{own.name}`<br>{own.title}", own.paper, own.travels, own.stays, differ]
+                lines.append(_line([*cells, times(own.bytes), times(own.time), own.robust]))
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def times(value: float) -> str:
+    """A multiple, as people read it.
+
+    Example:
+        >>> times(1.0), times(1.5)
+        ('1', '1.5')
+    """
+    return f"{value:.3g}"
