@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.catalogue import FLAG as METHOD
-from fedlit.run.catalogue import find_method
+from fedlit.run.catalogue import PLAIN, find_method
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
 from fedlit.run.foreign import readable
@@ -157,7 +157,7 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
 
 def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tuple[str, Any]], list[Path], list[str]]:
     """Keys and values that are typed, the configurations, and both as arguments. A method's configuration lies over all
-    others, and below what is typed.
+    others, in which whatever makes another method goes back to its default, and below what is typed.
     """
     pairs: list[tuple[str, Any]] = []
     configs, methods, args = list[Path](), list[Path](), list[str]()
@@ -173,7 +173,7 @@ def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tu
             args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
     if methods and configs:
         place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
-        args[place:place] = [arg for path in methods for arg in ("--config", str(path))]
+        args[place:place] = [arg for path in (PLAIN, *methods) for arg in ("--config", str(path))]
         configs += methods
     return pairs, configs, args
 

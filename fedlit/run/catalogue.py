@@ -13,11 +13,24 @@ from typing import Any
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import config_folders, read_yaml
 
-__all__ = ["FAMILIES", "HEAD", "METHODS", "Card", "cards", "find_method", "method_table", "methods_markdown", "times"]
+__all__ = [
+    "FAMILIES",
+    "HEAD",
+    "METHODS",
+    "PLAIN",
+    "Card",
+    "cards",
+    "find_method",
+    "method_table",
+    "methods_markdown",
+    "times",
+]
 
 METHODS = "methods"
 """Their folder, in the folder of configurations."""
 FLAG = "--method"
+PLAIN = Path(__file__).with_name("plain.yaml")
+"""What lies below a method's configuration, and above all others."""
 _CARDS = Path(__file__).with_name("catalogue.yaml")
 
 FAMILIES = {

@@ -60,9 +60,8 @@ def settle(
         return study, pd.DataFrame(columns=_COLUMNS)
     planned = _trials(study, [*tuned], folder, tables)
     runs = sum(job.method in tuned for job in planned)
-    say(
-        f"Settings of {len(tuned)} methods are settled by validation rows of seeds {seed_words(study.tune_seeds)}: {runs} runs"
-    )
+    where = f"validation rows of seed {seed_words(study.tune_seeds)}"
+    say(f"Settings of {len(tuned)} methods are settled by {where}: {runs} runs")
     failures = run_jobs(planned, jobs, quiet=quiet, say=say)
     rows, methods = [], dict(study.methods)
     for name, method in tuned.items():
