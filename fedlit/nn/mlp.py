@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -25,11 +26,14 @@ class MLP(Network):
         activation: ``selu``, ``relu`` or ``tanh``.
         dropout: probability with which a hidden unit is set to zero in training.
         input_dropout: the same for an input.
+        norm: batch normalisation before each activation (``batch``), in modules called ``norm``, or none.
 
     Example:
         >>> import torch
         >>> MLP(13, 3, hidden=[128, 64], activation="tanh", dropout=0.2)(torch.zeros(2, 13)).shape
         torch.Size([2, 3])
+        >>> MLP(13, 3, hidden=[128], norm="batch").encoder[0].norm.num_features
+        128
     """
 
     def __init__(
@@ -40,13 +44,14 @@ class MLP(Network):
         activation: Literal["selu", "relu", "tanh"] = "selu",
         dropout: float = 0.0,
         input_dropout: float = 0.0,
+        norm: Literal["none", "batch"] = "none",
     ) -> None:
         if not hidden:
             raise ValueError("expected the width of at least one hidden layer, found none")
 
         def layer(inputs: int, outputs: int) -> list[nn.Module]:
             drop = [nn.Dropout(dropout)] if dropout else []
-            return [nn.Linear(inputs, outputs), ACTIVATIONS[activation](), *drop]
+            return [_linear(inputs, outputs, norm), ACTIVATIONS[activation](), *drop]
 
         super().__init__(
             encoder=nn.Sequential(
@@ -61,3 +66,10 @@ class MLP(Network):
         first = next(part for part in self.encoder.modules() if isinstance(part, nn.Linear))
         name_axes(first, {"weight": (1, [own.name for own in inputs])})
         name_axes(self.head, {"weight": (0, labels), "bias": (0, labels)})
+
+
+def _linear(inputs: int, outputs: int, norm: str) -> nn.Module:
+    linear = nn.Linear(inputs, outputs)
+    if norm == "none":
+        return linear
+    return nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(outputs)))

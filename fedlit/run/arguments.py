@@ -171,6 +171,12 @@ def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tu
         else:
             pairs.append((flag, value))
             args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
+    if len(methods) > 1:
+        found = " and ".join(path.stem for path in methods)
+        raise ConfigError(
+            f"{METHOD}: expected one method, found {found}; to put two together write a YAML file of your own, or lay "
+            "one over the other with --config"
+        )
     if methods and configs:
         place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
         args[place:place] = [arg for path in (PLAIN, *methods) for arg in ("--config", str(path))]

@@ -44,7 +44,7 @@ def settle(
     that failed, or whose predictions are not finite, is out.
 
     Args:
-        study: completed by its clients' tasks; without ``tune_seeds`` it stays as it is.
+        study: completed by its clients' tasks; without ``tune_seeds`` it stays as it is, and clients choose.
         folder: the study's.
         tables: of its clients.
         jobs: runs at once.
@@ -55,15 +55,21 @@ def settle(
         The study with what was chosen in the place of what is tuned; all combinations: method, settings as JSON, value,
         whether it was chosen.
     """
-    tuned = {name: method for name, method in study.methods.items() if len(method.combinations) > 1}
-    if study.tune_seeds is None or not tuned:
+    if study.tune_seeds is None:
         return study, pd.DataFrame(columns=_COLUMNS)
+    tuned = {name: method for name, method in study.methods.items() if len(method.combinations) > 1}
+    methods = {  # one combination is no choice
+        name: method if name in tuned else replace(method, set={**method.set, **method.combinations[0]}, tune={})
+        for name, method in study.methods.items()
+    }
+    if not tuned:
+        return replace(study, methods=methods, tune={}), pd.DataFrame(columns=_COLUMNS)
     planned = _trials(study, [*tuned], folder, tables)
     runs = sum(job.method in tuned for job in planned)
     where = f"validation rows of seed {seed_words(study.tune_seeds)}"
     say(f"Settings of {len(tuned)} methods are settled by {where}: {runs} runs")
     failures = run_jobs(planned, jobs, quiet=quiet, say=say)
-    rows, methods = [], dict(study.methods)
+    rows = []
     for name, method in tuned.items():
         values = [_value(study, [job for job in planned if job.method == name and job.settings == own])
                   for own in method.combinations]  # fmt: skip

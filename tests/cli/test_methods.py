@@ -1,0 +1,54 @@
+"""``fedlit methods``: the list, one method, and the page that is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedlit.__main__ import main
+from fedlit.run.catalogue import cards, find_method, methods_markdown
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_all_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["methods"]) == 0
+    words = capsys.readouterr().out.split()
+    assert set(cards()) <= set(words)
+
+
+@pytest.mark.parametrize("typed", [["show"], []])
+def test_one_is_shown_with_equation_configuration_and_what_to_tune(
+    typed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, card in cards().items():
+        assert main(["methods", *typed, name]) == 0
+        out = capsys.readouterr().out
+        assert all(line.strip() in out for line in card.equation.splitlines())
+        assert all(line in out for line in find_method(name).read_text("utf-8").splitlines())
+        assert all(key in out for key in card.tune) and f"--method {name}" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["show", "fedavgg"], "Did you mean 'fedavg'"),
+        (["show"], "expected one of .*found none"),
+        (["shw"], "expected list, or show NAME, found 'shw'"),
+        (["list", "fedavg"], "expected nothing behind it"),
+    ],
+)
+def test_what_is_not_there(typed: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import re
+
+    assert main(["methods", *typed]) == 2
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+
+
+def test_the_page_has_the_table_as_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.strip() == methods_markdown()
+    assert methods_markdown() in PAGE.read_text("utf-8"), "fedlit methods --format markdown makes it"

@@ -1,0 +1,152 @@
+"""Every method's card and configuration: they belong together, and hold over tables that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from fedlit.errors import ConfigError
+from fedlit.lazy import HOMES
+from fedlit.run.arguments import read
+from fedlit.run.catalogue import FAMILIES, METHODS, PLAIN, cards, find_method
+from fedlit.run.config import config_folders, flatten
+from fedlit.run.load import load
+from fedlit.run.run import Run
+
+FOLDER = config_folders()[-1] / METHODS
+SIZES = {"ash": 90, "birch": 60, "cedar": 75, "dogwood": 60, "elm": 60, "fir": 60, "gum": 60, "hazel": 60}
+NETWORK = {
+    "class_path": "fedlit.GlobalLayers",
+    "init_args": {"global_features": 2, "width": 8, "blocks": 1, "heads": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration of eight clients with three columns, two of which all have, and two classes."""
+    folder = tmp_path_factory.mktemp("tables")
+    for place, (client, rows) in enumerate(SIZES.items()):
+        rng = np.random.default_rng(place)
+        x = rng.normal(size=(rows, 3))
+        frame = pd.DataFrame(x, columns=["age", "dose", f"own_{place % 2}"])
+        frame["ill"] = (x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0).astype(int)
+        frame.to_csv(folder / f"{client}.csv", index=False)
+    settings: dict[str, Any] = {
+        "seed": 3,
+        "data": {
+            "source": {
+                "class_path": "fedlit.Tables",
+                "init_args": {"files": {client: f"{folder}/{client}.csv" for client in SIZES}, "target": "ill"},
+            },
+            "batches": 4,
+            "scaling": "pooled",
+        },
+        "model": {
+            "client": {"class_path": "fedlit.FedProx", "init_args": {"mu": 7.5, "network": NETWORK}},
+            "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.05}},
+            "threads": 1,
+        },
+        "exchange": {"federated": ["core"], "rule": {"class_path": "fedlit.FedGMCC", "init_args": {"samples": 9}}},
+        "trainer": {"max_epochs": 2, "enable_progress_bar": False},
+    }
+    path = folder / "base.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+def run_of(base: Path, method: str, folder: Path, *args: str) -> Run:
+    return load(str(base), f"--method={method}", f"--trainer.default_root_dir={folder}", *args)
+
+
+def test_each_method_has_a_card_and_a_configuration() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(cards())
+    assert list(dict.fromkeys(card.family for card in cards().values())) == [
+        family for family in FAMILIES if any(card.family == family for card in cards().values())
+    ]
+
+
+@pytest.mark.parametrize("name", list(cards()))
+def test_a_card_names_what_its_configuration_names(name: str) -> None:
+    card, text = cards()[name], find_method(name).read_text(encoding="utf-8")
+    assert text.startswith("# ") and card.equation and card.paper
+    named = {str(value) for _, value in flatten(yaml.safe_load(text)) if str(value).startswith("fedlit.")}
+    assert all(own.removeprefix("fedlit.") in HOMES for own in named)
+    classes = [own.strip() for own in card.python.split(",") if own.strip()]
+    assert set(classes) <= named | {f"fedlit.{own}" for own in HOMES}
+    for key in card.tune:
+        assert key.split(".")[0] in ("model", "exchange", "data"), key
+
+
+@pytest.mark.parametrize("name", [name for name, card in cards().items() if card.family != "trees and linear"])
+def test_a_method_trains_over_any_configuration_and_costs_what_its_card_says(
+    name: str, base: Path, tmp_path: Path
+) -> None:
+    run = run_of(base, name, tmp_path)
+    run.fit(quiet=True)
+    assert run.loop.federation.step > 0
+    assert all(bool(value.isfinite().all()) for value in run.loop.state_dict().values() if value.is_floating_point())
+    exchange = run.exchange
+    parameters = sum(
+        exchange.sharing.forms[own] and int(np.prod(exchange.sharing.forms[own][1], initial=1))
+        for names in exchange.sharing.names.values()
+        for own in names
+    )
+    if not parameters or exchange.rule.by_questions:
+        return
+    sent = exchange.bytes / (2 * 4 * parameters * exchange.rounds)
+    assert sent == pytest.approx(cards()[name].bytes, rel=0.15), f"the card of {name} should say {sent:.2f}"
+
+
+def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
+    settings = run_of(base, "fedavg", tmp_path).settings or {}
+    assert settings["exchange.rule.class_path"] == "fedlit.Mean"
+    assert settings["model.client.class_path"].endswith("FederatedClient")
+    assert not [key for key, value in settings.items() if key.endswith((".mu", ".samples")) or value == 7.5]
+    assert settings["model.client.init_args.network.init_args.width"] == 8  # the network stays
+    plain = {key for key, _ in flatten(yaml.safe_load(PLAIN.read_text(encoding="utf-8")))}
+    changed = {
+        key.split(".init_args")[0].removesuffix(".class_path")
+        for name in cards()
+        for key, _ in flatten(yaml.safe_load(find_method(name).read_text(encoding="utf-8")))
+    }
+    known = {key.removesuffix(".class_path") for key in plain} | {"data.scaling", "exchange.participation"}
+    left = {key for key in changed if not any(key == own or key.startswith(f"{own}.") for own in known)}
+    assert not left, "what a method sets must go back to its default below another one: add it to plain.yaml"
+
+
+def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
+    asked = read("describe", ["--exchange.every", "step", "--method", "fedavg", "--config", str(base)])
+    places = [asked.args.index(own) for own in (str(base), str(PLAIN), str(find_method("fedavg")))]
+    assert places == sorted(places) and asked.name == "base+fedavg"
+    run = load(str(base), "--exchange.every=step", "--method=fedavg")
+    assert run.exchange.every == "step"
+
+
+def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("exchange: {federated: [head], rate: 0.25}\n", encoding="utf-8")
+    run = load(str(base), "--method=mine.yaml")
+    assert (run.exchange.federated, run.exchange.rate) == (["head"], 0.25)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("fedavgg", "expected the name of a method, .* found 'fedavgg'. Did you mean 'fedavg'"),
+        ("mine.yaml", "--method mine.yaml: expected a YAML file, found none"),
+        ("", "--method: expected .*"),
+    ],
+)
+def test_a_method_that_is_not_there(method: str, message: str, base: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read("describe", ["--config", str(base), f"--method={method}"])
+
+
+def test_one_method_at_a_time_is_enough(base: Path) -> None:
+    with pytest.raises(ConfigError, match="expected one method, found fedavg and local"):
+        read("describe", ["--config", str(base), "--method=fedavg", "--method=local"])
