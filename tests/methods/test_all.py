@@ -46,7 +46,8 @@ def test_half_of_all_methods_are_small() -> None:
 def test_lines_are_counted_without_words(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(
-        '"""Words."""\nimport os\n\n__all__ = ["f"]\n\n\ndef f():\n    """More.\n\n    Of them.\n    """\n    # why\n    return (\n        1\n    )\n'
+        '"""Words."""\nimport os\n\n__all__ = ["f"]\n\n\ndef f():\n    """More.\n\n    Of them.\n    """\n'
+        "    # why\n    return (\n        1\n    )\n"
     )
     assert lines_of(path) == 4
 
