@@ -10,7 +10,6 @@ docs/pictures/methods.png.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -35,11 +34,10 @@ def filled(page: Path, parts: Mapping[str, str]) -> str:
     """A page with parts in the places of those between its marks."""
     text = page.read_text(encoding="utf-8")
     for name, part in parts.items():
-        text, count = re.subn(
-            rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda own, part=part: f"{own[1]}\n{part.strip()}\n\n{own[2]}",
-            text, flags=re.DOTALL,
-        )  # fmt: skip
-        assert count == 1, f"{page} has no place for {name}"
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        assert text.count(begin) == text.count(end) == 1, f"{page} has no place for {name}"
+        before, after = text.split(begin)[0], text.split(end)[1]
+        text = f"{before}{begin}\n\n{part.strip()}\n\n{end}{after}"
     return text
 
 
