@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         TrimmedMean,
         Update,
     )
-    from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
+    from fedlit.methods import APFL, CHFL, Alternating, Ditto, FedBABU, FedProx, Forest, IFedAvg, PooledLogistic
     from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
@@ -60,6 +60,7 @@ __all__ = [
     "IFCA",
     "MLP",
     "Agglomerative",
+    "Alternating",
     "Bundled",
     "ByColumn",
     "CenteredClipping",
@@ -73,8 +74,10 @@ __all__ = [
     "Covertype",
     "Dirichlet",
     "Distance",
+    "Ditto",
     "Exchange",
     "FedAvgM",
+    "FedBABU",
     "FedGMCC",
     "FedProx",
     "FederatedClient",

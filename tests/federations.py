@@ -33,7 +33,7 @@ from fedlit.exchange.rules import (
     MultiKrum,
     Newton,
 )
-from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
+from fedlit.methods import APFL, CHFL, Alternating, Ditto, FedBABU, FedProx, Forest, IFedAvg, PooledLogistic
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -283,6 +283,20 @@ METHODS: dict[str, dict[str, Any]] = {
     "global layers, another number of steps in each round": {
         "exchange": {"federated": ["core"]},
         "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
+    },
+    "ditto": {"client": Ditto, "exchange": {"federated": ["*"]}, "align": "both"},
+    "fedrep": {
+        "loop": {"client": partial(Alternating, network=SmallNet, private_first={"steps": 2}), "optimizer": SLOW},
+        "exchange": {"federated": ["encoder", "core"]},
+        "align": "both",
+    },
+    "fedalt, an epoch each": {
+        "client": Alternating,
+        "exchange": {"federated": ["core"], "every": {"epochs": 2}, "optimizer_state": "average"},
+    },
+    "fedbabu": {
+        "loop": {"client": partial(FedBABU, network=SmallNet), "then": Then(FineTune(epochs=1, lr=0.005))},
+        "exchange": {"federated": ["core"]},
     },
 }
 # rules that give clients different states, and remember what they gave

@@ -1,10 +1,23 @@
 """Methods that are more than a configuration: one paper, one file."""
 
+from fedlit.methods.alternating import Alternating
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
+from fedlit.methods.ditto import Ditto
+from fedlit.methods.fedbabu import FedBABU
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
 from fedlit.methods.pooled_logistic import PooledLogistic
 
-__all__ = ["APFL", "CHFL", "FedProx", "Forest", "IFedAvg", "PooledLogistic"]
+__all__ = [
+    "APFL",
+    "CHFL",
+    "Alternating",
+    "Ditto",
+    "FedBABU",
+    "FedProx",
+    "Forest",
+    "IFedAvg",
+    "PooledLogistic",
+]

@@ -1,0 +1,263 @@
+"""Clients whose loss is a quadratic with a known minimum and curvature, trained by the real loop, and the points at
+which theory says that methods come to rest.
+
+    f_k(w) = ½ (w − m_k)ᵀ H_k (w − m_k) + a constant
+
+It is the squared error of a linear model without intercept, so any class of clients, engine or rule takes it: one
+parameter, ``core.weight`` of shape (1, 3), or with ``own=1`` two columns' weights in ``core.weight`` and the last one's
+in ``head.weight``. All rows are one batch. The target is standardised by the loop as ever, so H_k and m_k are read from
+the encoded rows (:func:`problems`).
+
+    from methods.quadratic import STEPS, point, problems, quadratic, rest
+
+    run = quadratic(tmp_path, lr=0.1, rounds=200)
+    run.fit(quiet=True)
+    expected = rest(problems(run), lr=0.1, steps=STEPS)
+    assert point(run) == pytest.approx(expected, abs=1e-4)
+
+200 rounds take about two seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from federations import make_run
+from torch import Tensor, nn
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.sources.base import Source
+from fedlit.data.table import ClientTable
+from fedlit.nn import Network
+from fedlit.run.run import Run
+
+DIMENSIONS = 3
+STEPS = {"ash": 1, "birch": 4, "cedar": 9}
+"""Steps of a client in a round: so different that FedAvg's fixed point is far from the optimum."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A client's quadratic, in float64.
+
+    Attributes:
+        curvature: H, (d, d), symmetric and positive definite.
+        minimum: m, (d,).
+    """
+
+    curvature: np.ndarray
+    minimum: np.ndarray
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        """H (w − m)."""
+        return np.asarray(self.curvature @ (w - self.minimum))
+
+    def near(self, w: np.ndarray, mu: float) -> np.ndarray:
+        """What minimises f(v) + μ/2 ‖v − w‖²: the proximal point, a personal model in the sense of Ditto or pFedMe."""
+        return w - np.linalg.solve(self.curvature + mu * np.eye(len(w)), self.gradient(w))
+
+
+# ------------------------------------------------------------------ the federation
+
+
+class Quadratics(Source):
+    """Three clients with 8, 10 and 12 training rows, of other curvature (largest eigenvalue at most 2) and minimum."""
+
+    name = "quadratics"
+    about = "linear regression"
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for number, client in enumerate(STEPS):
+            rng = np.random.default_rng(number)
+            rows = 8 + 2 * number
+            axes = np.linalg.qr(rng.normal(size=(rows, DIMENSIONS)))[0]
+            turned = np.linalg.qr(rng.normal(size=(DIMENSIONS, DIMENSIONS)))[0]
+            x = axes * np.sqrt(rows * np.array([0.2, 0.5, 1.0])) @ turned  # H = 2/n xᵀx
+            y = x @ rng.normal(size=DIMENSIONS) + 0.1 * rng.normal(size=rows)
+            x, y = np.concatenate([x, x[:4]]), np.concatenate([y, y[:4]])  # to be scored, as every client must
+            splits = {"train": np.arange(rows), "validation": rows + np.arange(2), "test": rows + 2 + np.arange(2)}
+            tables.append(
+                ClientTable(
+                    client,
+                    pd.DataFrame(x, columns=[f"x{place}" for place in range(DIMENSIONS)]),
+                    pd.Series(y, name="y"),
+                    splits,
+                    task="regression",
+                )
+            )
+        return tables
+
+
+class Vector(nn.Module):
+    """The sum of the first inputs times their weights; the others behind it, as they are."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = self.weight.shape[1]
+        return torch.cat([x[:, :size] @ self.weight.T, x[:, size:]], 1)
+
+
+class Last(nn.Module):
+    """The first input, plus the others times their weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :1] + x[:, 1:] @ self.weight.T
+
+
+class Linear(Network):
+    """w · x: the first weights are the core's, the last ``own`` ones the head's."""
+
+    def __init__(self, num_features: int, num_outputs: int, own: int = 0) -> None:
+        super().__init__(nn.Identity(), Vector(num_features - own), Last(own) if own else nn.Identity())
+
+
+def quadratic(
+    folder: Path,
+    *,
+    client: Any = FederatedClient,
+    lr: float = 0.1,
+    steps: Mapping[str, int] = STEPS,
+    rounds: int = 200,
+    own: int = 0,
+    exchange: Mapping[str, Any] | None = None,
+    loop: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    """A run over the three clients: full-batch gradient descent, an exchange at the end of each epoch.
+
+    Args:
+        folder: where it writes.
+        client: a class of clients, or a partial of one that lacks the network alone.
+        lr: learning rate of plain SGD.
+        steps: client → steps in a round.
+        rounds: how many.
+        own: weights that are the head's, and so are not federated.
+        exchange: the exchange's arguments beside ``federated: [core]``; the guard is off, for these clients are far
+            from each other.
+        loop: further arguments of the loop.
+        options: of :func:`federations.make_run`.
+    """
+    run = make_run(
+        folder,
+        loop={
+            "client": partial(client, network=partial(Linear, own=own)),
+            "optimizer": partial(torch.optim.SGD, lr=lr),
+            **(loop or {}),
+        },
+        exchange={"federated": ["core"], "guard": False, **(exchange or {})},
+        data={"scaling": "none", "batches": 1, "steps": dict(steps), **options.pop("data", {})},
+        epochs=rounds,
+        **{"check_val_every_n_epoch": rounds, "logger": False, **options},
+    )
+    run.data.source = Quadratics()
+    return run
+
+
+def problems(run: Run) -> dict[str, Problem]:
+    """Client → its quadratic, read from the rows that it is trained on."""
+    run.data.setup()
+    found = {}
+    for name, loader in run.data.train_loaders.items():
+        x, y = loader.rows.x.double().numpy(), loader.rows.y.double().numpy()
+        curvature = 2 / len(y) * x.T @ x
+        found[name] = Problem(curvature, np.linalg.solve(curvature, 2 / len(y) * x.T @ y))
+    return found
+
+
+def point(run: Run, client: str = "ash", prefix: str = "") -> np.ndarray:
+    """A client's weights, (3,): the core's, then the head's; of a copy of the network where it has a prefix."""
+    state = run.loop.federation[client].state_dict()
+    parts = [state[f"{prefix}{part}.weight"][0] for part in ("core", "head") if f"{prefix}{part}.weight" in state]
+    return np.asarray(torch.cat(parts).double().numpy())
+
+
+# ------------------------------------------------------------------ where methods come to rest
+
+Weights = Mapping[str, float] | None
+
+
+def _weighed(own: Mapping[str, Problem], weights: Weights) -> list[tuple[float, Problem, str]]:
+    return [(1.0 if weights is None else weights[name], problem, name) for name, problem in own.items()]
+
+
+def optimum(own: Mapping[str, Problem], weights: Weights = None) -> np.ndarray:
+    """What minimises Σ p_k f_k, (d,).
+
+    Args:
+        own: the quadratics.
+        weights: p, up to a factor; equal if None.
+    """
+    parts = _weighed(own, weights)
+    pulls: Sequence[np.ndarray] = [p * one.curvature @ one.minimum for p, one, _ in parts]
+    return np.asarray(np.linalg.solve(sum(p * one.curvature for p, one, _ in parts), sum(pulls)))
+
+
+def rest(
+    own: Mapping[str, Problem],
+    *,
+    lr: float,
+    steps: Mapping[str, float] = STEPS,
+    weights: Weights = None,
+    mu: float = 0.0,
+) -> np.ndarray:
+    """Where w ← Σ p_k w_k comes to rest, (d,), if from w each client takes τ_k gradient steps on f_k(v) + μ/2 ‖v − w‖².
+
+    One client's round moves w by −C_k (w − m_k), with C_k = (I − (I − η (H_k + μ I))^τ_k) (H_k + μ I)⁻¹ H_k, and the
+    moves cancel at rest. With μ = 0 it is FedAvg's (biased) fixed point, with μ > 0 FedProx's; with τ = ∞
+    (``float("inf")``) clients go to their proximal points; with weights p_k / τ_k it is FedNova's.
+
+    Args:
+        own: the quadratics.
+        lr: η.
+        steps: τ.
+        weights: p, up to a factor; equal if None.
+        mu: μ.
+    """
+    total, pull = np.zeros((DIMENSIONS, DIMENSIONS)), np.zeros(DIMENSIONS)
+    total = total[: len(next(iter(own.values())).minimum), : len(next(iter(own.values())).minimum)]
+    pull = pull[: len(total)]
+    for p, one, name in _weighed(own, weights):
+        eye = np.eye(len(total))
+        inner = one.curvature + mu * eye
+        left = (
+            np.zeros_like(eye) if steps[name] == np.inf else np.linalg.matrix_power(eye - lr * inner, int(steps[name]))
+        )
+        move = p * (eye - left) @ np.linalg.solve(inner, one.curvature)
+        total, pull = total + move, pull + move @ one.minimum
+    return np.asarray(np.linalg.solve(total, pull))
+
+
+def joint(own: Mapping[str, Problem], shared: int, weights: Weights = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What minimises Σ p_k f_k(w, v_k) over a shared w of the first weights and each client's own v_k: partial models'
+    optimum.
+
+    Returns:
+        w, (shared,), and client → v_k, (d − shared,).
+    """
+    reduced = {}
+    for name, one in own.items():  # what is left of f_k once v_k is best for w: Schur's complement
+        h = one.curvature
+        inner = h[:shared, :shared] - h[:shared, shared:] @ np.linalg.solve(h[shared:, shared:], h[shared:, :shared])
+        reduced[name] = Problem(inner, one.minimum[:shared])
+    w = optimum(reduced, weights)
+    best = {
+        name: one.minimum[shared:]
+        - np.linalg.solve(one.curvature[shared:, shared:], one.curvature[shared:, :shared] @ (w - one.minimum[:shared]))
+        for name, one in own.items()
+    }
+    return w, best
