@@ -27,8 +27,12 @@ from fedlit.exchange.rules import (
     IFCA,
     Agglomerative,
     CenteredClipping,
+    FedAdagrad,
+    FedAdam,
     FedAvgM,
     FedGMCC,
+    FedNova,
+    FedYogi,
     GrowForest,
     MultiKrum,
     Newton,
@@ -282,6 +286,25 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "global layers, another number of steps in each round": {
         "exchange": {"federated": ["core"]},
+        "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
+    },
+    "fedadam at the server, by rows": {
+        "exchange": {"federated": ["core"], "rule": partial(FedAdam, 0.05, weights="rows"), "buffers": "average"},
+    },
+    "fedyogi at the server, rate 0.5": {
+        "exchange": {"federated": ["*"], "rule": partial(FedYogi, 0.05), "rate": 0.5},
+        "align": "both",
+    },
+    "fedadagrad at the server, moments too": {
+        "exchange": {
+            "federated": ["core"],
+            "rule": partial(FedAdagrad, 0.05),
+            "every": {"steps": 3},
+            "optimizer_state": "average",
+        },
+    },
+    "fednova, other steps in each round": {
+        "exchange": {"federated": ["core"], "rule": partial(FedNova, weights="rows")},
         "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
     },
 }

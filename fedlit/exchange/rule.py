@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -202,18 +203,25 @@ RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
 """What a subclass may override beside ``__call__``."""
 
 
-def settings_of(rule: Rule) -> str:
+def settings_of(rule: Rule, earlier: str | None = None) -> str:
     """A rule and what it was made with, as far as these are plain values.
 
+    Args:
+        rule: it.
+        earlier: what an earlier version said of a rule: a setting that it did not know is left out where it has its
+            default.
+
     Example:
-        >>> from fedlit import Mean
-        >>> settings_of(Mean("rows"))
-        "Mean(weights='rows')"
+        >>> from fedlit import FedAvgM
+        >>> settings_of(FedAvgM(0.5)), settings_of(FedAvgM(0.5), "FedAvgM(momentum=0.9, weights='rows')")
+        ("FedAvgM(momentum=0.5, weights='uniform', lr=1.0)", "FedAvgM(momentum=0.5, weights='uniform')")
     """
-    known = vars(rule)
-    names = [name for name in inspect.signature(type(rule).__init__).parameters if name in known]
-    plain = [f"{name}={known[name]!r}" for name in names if isinstance(known[name], str | int | float | None)]
-    return f"{type(rule).__name__}({', '.join(plain)})"
+    known, parameters = vars(rule), inspect.signature(type(rule).__init__).parameters
+    names = [name for name in parameters if name in known and isinstance(known[name], str | int | float | None)]
+    if earlier is not None:
+        said = re.findall(r"(\w+)=", earlier)
+        names = [name for name in names if name in said or known[name] != parameters[name].default]
+    return f"{type(rule).__name__}({', '.join(f'{name}={known[name]!r}' for name in names)})"
 
 
 def _of_a_round(method: Any, owner: type) -> Any:

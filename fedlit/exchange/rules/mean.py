@@ -140,10 +140,14 @@ class Mean(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
+        return self.spread(self.average(round.updates), round)
+
+    def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
+        """The mean of what clients sent, of each tensor over those that have it."""
         total = Sum()
-        for client, update in sorted(round.updates.items()):
+        for client, update in sorted(updates.items()):
             total.add(client, update.state, self.weight(update), update.finite)
-        return self.spread(total.divided(), round)
+        return total.divided()
 
     def weight(self, update: Update) -> float:
         """What a client counts."""
