@@ -43,7 +43,18 @@ if TYPE_CHECKING:
         TrimmedMean,
         Update,
     )
-    from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
+    from fedlit.methods import (
+        APFL,
+        CHFL,
+        FedDyn,
+        FedDynMean,
+        FedProx,
+        Forest,
+        IFedAvg,
+        PooledLogistic,
+        Scaffold,
+        ScaffoldMean,
+    )
     from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
@@ -81,6 +92,8 @@ __all__ = [
     "FedAdagrad",
     "FedAdam",
     "FedAvgM",
+    "FedDyn",
+    "FedDynMean",
     "FedGMCC",
     "FedNova",
     "FedProx",
@@ -110,6 +123,8 @@ __all__ = [
     "Round",
     "Rule",
     "Run",
+    "Scaffold",
+    "ScaffoldMean",
     "Shards",
     "Study",
     "TabM",

@@ -37,7 +37,18 @@ from fedlit.exchange.rules import (
     MultiKrum,
     Newton,
 )
-from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
+from fedlit.methods import (
+    APFL,
+    CHFL,
+    FedDyn,
+    FedDynMean,
+    FedProx,
+    Forest,
+    IFedAvg,
+    PooledLogistic,
+    Scaffold,
+    ScaffoldMean,
+)
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -203,6 +214,7 @@ class Faulty(FederatedClient):
 
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
+SGD = partial(torch.optim.SGD, lr=0.05)
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
     "global layers": {"exchange": {"federated": ["core"]}},
@@ -306,6 +318,26 @@ METHODS: dict[str, dict[str, Any]] = {
     "fednova, other steps in each round": {
         "exchange": {"federated": ["core"], "rule": partial(FedNova, weights="rows")},
         "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
+    },
+    "scaffold": {
+        "loop": {"client": partial(Scaffold, network=SmallNet), "optimizer": SGD},
+        "exchange": {"federated": ["core"], "rule": ScaffoldMean},
+    },
+    "scaffold, by name, some take part, rate 0.5, every 3 steps": {
+        "loop": {"client": partial(Scaffold, network=Named), "optimizer": SGD},
+        "exchange": {
+            "federated": ["*"],
+            "by_name": ["*"],
+            "rule": ScaffoldMean,
+            "participation": 0.7,
+            "rate": 0.5,
+            "every": {"steps": 3},
+        },
+    },
+    "feddyn": {
+        "loop": {"client": partial(FedDyn, network=SmallNet, alpha=1.0)},
+        "exchange": {"federated": ["*"], "rule": FedDynMean, "buffers": "average", "participation": 0.7},
+        "align": "both",
     },
 }
 # rules that give clients different states, and remember what they gave

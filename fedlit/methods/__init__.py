@@ -2,9 +2,22 @@
 
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
+from fedlit.methods.feddyn import FedDyn, FedDynMean
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
 from fedlit.methods.pooled_logistic import PooledLogistic
+from fedlit.methods.scaffold import Scaffold, ScaffoldMean
 
-__all__ = ["APFL", "CHFL", "FedProx", "Forest", "IFedAvg", "PooledLogistic"]
+__all__ = [
+    "APFL",
+    "CHFL",
+    "FedDyn",
+    "FedDynMean",
+    "FedProx",
+    "Forest",
+    "IFedAvg",
+    "PooledLogistic",
+    "Scaffold",
+    "ScaffoldMean",
+]

@@ -40,7 +40,7 @@ class Adaptive(ServerOptimizer):
         self.tau = self.in_range("tau", tau, 0, open_low=True)
 
     def step(
-        self, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
         delta = mean - before

@@ -42,7 +42,7 @@ class FedAvgM(ServerOptimizer):
         self.momentum = self.in_range("momentum", momentum, 0, 1)
 
     def step(
-        self, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
         # not before + (mean − before), which rounds

@@ -80,18 +80,19 @@ class ServerOptimizer(Mean):
     def _moved(self, name: str, before: Tensor, mean: Tensor) -> Tensor:
         wide = torch.promote_types(mean.dtype, torch.float32)
         own = {moment: self._moments[moment].get(name) for moment in self.moments}
-        moved, kept = self.step(before.to(wide), mean.to(wide), own)
+        moved, kept = self.step(name, before.to(wide), mean.to(wide), own)
         for moment, value in kept.items():
             self._moments[moment][name] = value
         return moved.to(mean.dtype)
 
     @abstractmethod
     def step(
-        self, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Where a tensor goes.
 
         Args:
+            name: of the tensor.
             before: w, float32 or better.
             mean: w̄.
             moments: what :attr:`moments` names, as the last step left it; None before the first.
