@@ -23,6 +23,7 @@ HOMES = {
     "Clustering": "fedlit.names",
     "Round": "fedlit.exchange.rule",
     "FedGMCC": "fedlit.exchange.rules",
+    "ByPart": "fedlit.exchange.rules",
     "Clustered": "fedlit.exchange.rules",
     "Agglomerative": "fedlit.exchange.rules",
     "IFCA": "fedlit.exchange.rules",

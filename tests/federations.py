@@ -26,6 +26,7 @@ from fedlit.exchange.rules import (
     CFL,
     IFCA,
     Agglomerative,
+    ByPart,
     CenteredClipping,
     FedAdagrad,
     FedAdam,
@@ -34,6 +35,7 @@ from fedlit.exchange.rules import (
     FedNova,
     FedYogi,
     GrowForest,
+    Median,
     MultiKrum,
     Newton,
 )
@@ -212,6 +214,11 @@ class Faulty(FederatedClient):
         self.before = {name: value.clone() for name, value in received.items()}
 
 
+def parts() -> ByPart:
+    """Rules with states of their own."""
+    return ByPart({"*": FedAvgM(0.5), "core": FedAdam(0.05), "head": Median(), "encoder.1.bias": "none"})
+
+
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 SGD = partial(torch.optim.SGD, lr=0.05)
@@ -337,6 +344,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "feddyn": {
         "loop": {"client": partial(FedDyn, network=SmallNet, alpha=1.0)},
         "exchange": {"federated": ["*"], "rule": FedDynMean, "buffers": "average", "participation": 0.7},
+        "align": "both",
+    },
+    "rules by part": {
+        "exchange": {"federated": ["*"], "rule": partial(parts), "buffers": "average", "participation": 0.7},
         "align": "both",
     },
 }

@@ -2,6 +2,7 @@
 
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules.adaptive import FedAdagrad, FedAdam, FedYogi
+from fedlit.exchange.rules.by_part import ByPart
 from fedlit.exchange.rules.cfl import CFL, Agglomerative
 from fedlit.exchange.rules.clipping import CenteredClipping, NormBound
 from fedlit.exchange.rules.clustered import Clustered
@@ -23,6 +24,7 @@ __all__ = [
     "CFL",
     "IFCA",
     "Agglomerative",
+    "ByPart",
     "CenteredClipping",
     "Clustered",
     "Clustering",

@@ -20,6 +20,7 @@ from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import (
     CFL,
     Agglomerative,
+    ByPart,
     CenteredClipping,
     FedAdagrad,
     FedAdam,
@@ -64,6 +65,7 @@ def half(clients: int) -> int:
 
 TABLE: dict[str, Properties] = {
     "Mean": Properties(Mean, breaks=lambda clients: 1),
+    "ByPart": Properties(partial(ByPart, {"*": "mean"}), breaks=lambda clients: 1),
     "FedAvgM": Properties(partial(FedAvgM, 0.6), breaks=lambda clients: 1),
     "FedNova": Properties(FedNova, breaks=lambda clients: 1),
     # whoever sends what, no number moves further than the learning rate
