@@ -212,7 +212,7 @@ def resolve(
     offers = share("federated", own_offers)
     problems = []
     for pattern in by_name:
-        if not any(pattern in own["named"] for own in offers.values()):
+        if not pattern.startswith("!") and not any(pattern in own["named"] for own in offers.values()):
             problems.append(_no_names(pattern, clients))
     for pattern in patterns:
         matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]

@@ -26,14 +26,34 @@ from fedlit.exchange.rules import (
     CFL,
     IFCA,
     Agglomerative,
+    ByPart,
     CenteredClipping,
+    FedAdagrad,
+    FedAdam,
     FedAvgM,
     FedGMCC,
+    FedNova,
+    FedYogi,
     GrowForest,
+    Median,
     MultiKrum,
     Newton,
 )
-from fedlit.methods import APFL, CHFL, Alternating, Ditto, FedBABU, FedProx, Forest, IFedAvg, PooledLogistic
+from fedlit.methods import (
+    APFL,
+    CHFL,
+    Alternating,
+    Ditto,
+    FedBABU,
+    FedDyn,
+    FedDynMean,
+    FedProx,
+    Forest,
+    IFedAvg,
+    PooledLogistic,
+    Scaffold,
+    ScaffoldMean,
+)
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -197,8 +217,14 @@ class Faulty(FederatedClient):
         self.before = {name: value.clone() for name, value in received.items()}
 
 
+def parts() -> ByPart:
+    """Rules with states of their own."""
+    return ByPart({"*": FedAvgM(0.5), "core": FedAdam(0.05), "head": Median(), "encoder.1.bias": "none"})
+
+
 # not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
+SGD = partial(torch.optim.SGD, lr=0.05)
 METHODS: dict[str, dict[str, Any]] = {
     "local": {},
     "global layers": {"exchange": {"federated": ["core"]}},
@@ -297,6 +323,49 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedbabu": {
         "loop": {"client": partial(FedBABU, network=SmallNet), "then": Then(FineTune(epochs=1, lr=0.005))},
         "exchange": {"federated": ["core"]},
+    },
+    "fedadam at the server, by rows": {
+        "exchange": {"federated": ["core"], "rule": partial(FedAdam, 0.05, weights="rows"), "buffers": "average"},
+    },
+    "fedyogi at the server, rate 0.5": {
+        "exchange": {"federated": ["*"], "rule": partial(FedYogi, 0.05), "rate": 0.5},
+        "align": "both",
+    },
+    "fedadagrad at the server, moments too": {
+        "exchange": {
+            "federated": ["core"],
+            "rule": partial(FedAdagrad, 0.05),
+            "every": {"steps": 3},
+            "optimizer_state": "average",
+        },
+    },
+    "fednova, other steps in each round": {
+        "exchange": {"federated": ["core"], "rule": partial(FedNova, weights="rows")},
+        "data": {"batches": None, "batch_size": 8, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}},
+    },
+    "scaffold": {
+        "loop": {"client": partial(Scaffold, network=SmallNet), "optimizer": SGD},
+        "exchange": {"federated": ["core"], "rule": ScaffoldMean},
+    },
+    "scaffold, by name, some take part, rate 0.5, every 3 steps": {
+        "loop": {"client": partial(Scaffold, network=Named), "optimizer": SGD},
+        "exchange": {
+            "federated": ["*"],
+            "by_name": ["*"],
+            "rule": ScaffoldMean,
+            "participation": 0.7,
+            "rate": 0.5,
+            "every": {"steps": 3},
+        },
+    },
+    "feddyn": {
+        "loop": {"client": partial(FedDyn, network=SmallNet, alpha=1.0)},
+        "exchange": {"federated": ["*"], "rule": FedDynMean, "buffers": "average", "participation": 0.7},
+        "align": "both",
+    },
+    "rules by part": {
+        "exchange": {"federated": ["*"], "rule": partial(parts), "buffers": "average", "participation": 0.7},
+        "align": "both",
     },
 }
 # rules that give clients different states, and remember what they gave

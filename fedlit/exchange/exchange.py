@@ -126,11 +126,11 @@ class Exchange(Callback):
             )
         if problems:
             raise ConfigError("\n".join(problems))
-        self.federated, self.rate, self.buffers = list(federated or []), rate, buffers
+        self.rate, self.buffers = rate, buffers
         self.minimum: Minimum = minimum
-        self.by_name = list(by_name or [])
         self.optimizer_state: OptimizerState = optimizer_state
         self.participation, self.rule = participation, rule if rule is not None else Mean()
+        self.federated, self.by_name = self.rule.narrow(federated or [], by_name or [])
         self.every: Every = every
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.transport: Transport = InProcess()

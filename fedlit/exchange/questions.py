@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,11 @@ class Blueprint:
         device: torch.device,
     ) -> None:
         self._build, self.names, self.parameters, self.device = build, tuple(names), tuple(parameters), device
+
+    def part(self, names: Collection[str]) -> Blueprint:
+        """The same of some of its tensors."""
+        own, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
+        return Blueprint(self._build, own, parameters, self.device)
 
     def function(self) -> FederatedFunction:
         """The federated part as a function."""

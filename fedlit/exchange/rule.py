@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -142,6 +143,27 @@ class Rule(ABC):
         """What to log of the last exchange, by tag; nothing by default."""
         return {}
 
+    def narrow(self, federated: Sequence[str], by_name: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What of a network travels, and what slice by slice, where the rule has a say in it.
+
+        Args:
+            federated: patterns of ``exchange.federated``.
+            by_name: patterns of ``exchange.by_name``.
+
+        Returns:
+            The same, with further patterns.
+        """
+        return list(federated), list(by_name)
+
+    def promise(self, sharing: Sharing, clients: int) -> str:
+        """How many attackers it bears, in words for the plan; empty where it promises nothing.
+
+        Args:
+            sharing: what of each client is federated.
+            clients: how many take part in a round.
+        """
+        return ""
+
     def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse, before training, what the rule cannot do; by default it can do everything.
 
@@ -202,18 +224,25 @@ RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
 """What a subclass may override beside ``__call__``."""
 
 
-def settings_of(rule: Rule) -> str:
+def settings_of(rule: Rule, earlier: str | None = None) -> str:
     """A rule and what it was made with, as far as these are plain values.
 
+    Args:
+        rule: it.
+        earlier: what an earlier version said of a rule: a setting that it did not know is left out where it has its
+            default.
+
     Example:
-        >>> from fedlit import Mean
-        >>> settings_of(Mean("rows"))
-        "Mean(weights='rows')"
+        >>> from fedlit import FedAvgM
+        >>> settings_of(FedAvgM(0.5)), settings_of(FedAvgM(0.5), "FedAvgM(momentum=0.9, weights='rows')")
+        ("FedAvgM(momentum=0.5, weights='uniform', lr=1.0)", "FedAvgM(momentum=0.5, weights='uniform')")
     """
-    known = vars(rule)
-    names = [name for name in inspect.signature(type(rule).__init__).parameters if name in known]
-    plain = [f"{name}={known[name]!r}" for name in names if isinstance(known[name], str | int | float | None)]
-    return f"{type(rule).__name__}({', '.join(plain)})"
+    known, parameters = vars(rule), inspect.signature(type(rule).__init__).parameters
+    names = [name for name in parameters if name in known and isinstance(known[name], str | int | float | dict | None)]
+    if earlier is not None:
+        said = re.findall(r"(\w+)=", earlier)
+        names = [name for name in names if name in said or known[name] != parameters[name].default]
+    return f"{type(rule).__name__}({', '.join(f'{name}={known[name]!r}' for name in names)})"
 
 
 def _of_a_round(method: Any, owner: type) -> Any:

@@ -5,10 +5,12 @@ from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
 from fedlit.methods.ditto import Ditto
 from fedlit.methods.fedbabu import FedBABU
+from fedlit.methods.feddyn import FedDyn, FedDynMean
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
 from fedlit.methods.pooled_logistic import PooledLogistic
+from fedlit.methods.scaffold import Scaffold, ScaffoldMean
 
 __all__ = [
     "APFL",
@@ -16,8 +18,12 @@ __all__ = [
     "Alternating",
     "Ditto",
     "FedBABU",
+    "FedDyn",
+    "FedDynMean",
     "FedProx",
     "Forest",
     "IFedAvg",
     "PooledLogistic",
+    "Scaffold",
+    "ScaffoldMean",
 ]

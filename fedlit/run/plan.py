@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedlit.exchange.questions import bytes_of
-from fedlit.exchange.rules.robust import Robust
 from fedlit.exchange.schedule import cohort_size
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
@@ -167,7 +166,7 @@ def make_plan(federation: Federation) -> Plan:
     exchange = federation.exchange
     assert exchange is not None
     sharing, described = exchange.sharing, dict[str, dict[str, Any]]()
-    taking_part = cohort_size(exchange.participation, len(sharing.names))
+    promise = exchange.rule.promise(sharing, cohort_size(exchange.participation, len(sharing.names)))
     for name, client in federation.clients.items():
         state = client.federated
         sizes = {key: value.numel() for key, value in client.named_parameters()}
@@ -199,7 +198,7 @@ def make_plan(federation: Federation) -> Plan:
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
             **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
-            **({"promise": exchange.rule.promise(sharing, taking_part)} if isinstance(exchange.rule, Robust) else {}),
+            **({"promise": promise} if promise else {}),
             **({"by_questions": True} if exchange.rule.by_questions else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,

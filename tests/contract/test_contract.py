@@ -18,7 +18,7 @@ from torch import Tensor
 from fedlit.client.build import build_clients
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean, Round, Update
+from fedlit.exchange.rules import Mean, Round, Rule, Update
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.loop import FederatedLoop
@@ -118,34 +118,40 @@ def test_5_a_tensor_of_some_clients_is_averaged_over_those() -> None:
     assert received["a"]["w"].tolist() == [1.0, 1.0] and received["c"] == {}
 
 
-class Recorder(Mean):
-    """Sees what any rule sees: everything that leaves a client."""
+class Recorder:
+    """Sees what a rule sees, everything that leaves a client, and lets it do its work."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rule: Rule) -> None:
         self.names: dict[str, set[str]] = {}
+        self.published: dict[str, set[str]] = {}
         self.storage: dict[str, set[int]] = {}
+        seen = self
 
-    def __call__(self, round: Round) -> Any:
-        for client, update in round.updates.items():
-            sent = {**update.state, **update.published}
-            self.names.setdefault(client, set()).update(sent)
-            self.storage.setdefault(client, set()).update(value.data_ptr() for value in sent.values())
-        return super().__call__(round)
+        class Recording(type(rule)):  # type: ignore[misc]
+            def __call__(self, round: Round) -> Any:
+                for client, update in round.updates.items():
+                    seen.names.setdefault(client, set()).update(update.state)
+                    seen.published.setdefault(client, set()).update(update.published)
+                    sent = (*update.state.values(), *update.published.values())
+                    seen.storage.setdefault(client, set()).update(value.data_ptr() for value in sent)
+                return super().__call__(round)
+
+        rule.__class__ = Recording
+        self.rule = rule
 
 
 @pytest.mark.parametrize("case", cases("6"))
 def test_6_no_private_tensor_enters_an_exchange(case: Case, tmp_path: Path) -> None:
-    recorder = Recorder()
     options = case.options()
-    run = trained(tmp_path, **options | {"exchange": {**options["exchange"], "rule": recorder}})
+    recorder = Recorder(options["exchange"].get("rule", Mean)())
+    run = trained(tmp_path, **options | {"exchange": {**options["exchange"], "rule": recorder.rule}})
     for name, client in run.loop.federation.items():
         planned = set(run.exchange.sharing.names[name])
-        sent = recorder.names[name]
+        sent, published = recorder.names[name], recorder.published[name]
         assert {key.partition("@")[0] for key in sent} == planned
-        assert (
-            {key for key in sent if "@" not in key} == planned == {k for k in run.exchange.sent[name] if "@" not in k}
-        )
+        assert published == set(run.exchange.published[name])
+        known = {*planned, *(f"published/{key}" for key in published)}
+        assert {key for key in run.exchange.sent[name] if "@" not in key} == known
         whole = {key.partition("[")[0] for key in planned}
         private = {key: value for key, value in client.state_dict().items() if key not in whole}
         # by storage, so that a private tensor under a federated name would be seen too

@@ -1,10 +1,13 @@
 """Rules: what clients receive, given what they sent. One idea, one file."""
 
 from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules.adaptive import FedAdagrad, FedAdam, FedYogi
+from fedlit.exchange.rules.by_part import ByPart
 from fedlit.exchange.rules.cfl import CFL, Agglomerative
 from fedlit.exchange.rules.clipping import CenteredClipping, NormBound
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.fedgmcc import FedGMCC
+from fedlit.exchange.rules.fednova import FedNova
 from fedlit.exchange.rules.forest import GrowForest
 from fedlit.exchange.rules.geometric_median import GeometricMedian
 from fedlit.exchange.rules.ifca import IFCA
@@ -14,17 +17,23 @@ from fedlit.exchange.rules.median import Median, TrimmedMean
 from fedlit.exchange.rules.momentum import FedAvgM
 from fedlit.exchange.rules.newton import Newton
 from fedlit.exchange.rules.robust import Robust
+from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.names import Clustering
 
 __all__ = [
     "CFL",
     "IFCA",
     "Agglomerative",
+    "ByPart",
     "CenteredClipping",
     "Clustered",
     "Clustering",
+    "FedAdagrad",
+    "FedAdam",
     "FedAvgM",
     "FedGMCC",
+    "FedNova",
+    "FedYogi",
     "GeometricMedian",
     "GrowForest",
     "Krum",
@@ -36,6 +45,7 @@ __all__ = [
     "Robust",
     "Round",
     "Rule",
+    "ServerOptimizer",
     "TrimmedMean",
     "Update",
     "mean",

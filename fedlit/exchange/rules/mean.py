@@ -13,7 +13,7 @@ from torch import Tensor
 from fedlit.exchange.rule import Need, Round, Rule, Update
 from fedlit.sharing import State
 
-__all__ = ["Mean", "Sum", "mean"]
+__all__ = ["Mean", "Sum", "counted", "mean"]
 
 
 @torch.no_grad()
@@ -109,6 +109,16 @@ class Sum:
         return {name: value.to(self.forms[name]) for name, value in self.values.items()}
 
 
+def counted(round: Round) -> dict[str, Tensor]:
+    """Client → 1 if its update is among those that a rule was given and finite, else 0: for rules whose clients keep
+    something in step with the server, which a client that was left out must not change.
+    """
+    device = next((value.device for own in round.updates.values() for value in own.state.values()), None)
+    yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
+    one = {name: yes if own.finite is None else own.finite.float() for name, own in round.updates.items()}
+    return {name: one.get(name, no) for name in round.receivers}
+
+
 def _terms(state: State, names: list[str], finite: Tensor | None) -> list[Tensor]:
     own = [_at_least_single(state[name]) for name in names]
     # not a product: NaN times 0 is NaN
@@ -140,10 +150,14 @@ class Mean(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
+        return self.spread(self.average(round.updates), round)
+
+    def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
+        """The mean of what clients sent, of each tensor over those that have it."""
         total = Sum()
-        for client, update in sorted(round.updates.items()):
+        for client, update in sorted(updates.items()):
             total.add(client, update.state, self.weight(update), update.finite)
-        return self.spread(total.divided(), round)
+        return total.divided()
 
     def weight(self, update: Update) -> float:
         """What a client counts."""

@@ -99,12 +99,7 @@ class Robust(Rule):
         return min(most, self.expected(clients)) if self.by_setting else most
 
     def promise(self, sharing: Sharing, clients: int) -> str:
-        """How many attackers it bears, in words for the plan.
-
-        Args:
-            sharing: what of each client is federated.
-            clients: how many take part in a round.
-        """
+        """See :class:`~fedlit.exchange.rule.Rule`."""
         sizes = {len(owners) for owners in _groups(sharing.names)}
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""

@@ -1,0 +1,244 @@
+"""Another rule for each part of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint, Question
+from fedlit.exchange.rule import Need, Round, Rule, settings_of
+from fedlit.exchange.rules.mean import Mean
+from fedlit.names import Clustering
+from fedlit.sharing import Sharing, State, select
+
+__all__ = ["ByPart", "Part"]
+
+Part = Rule | Literal["mean", "none", "by_name"]
+"""What becomes of a part: a rule, or a word."""
+
+
+class ByPart(Rule):
+    """Each part of what is federated has a rule of its own, with a state of its own.
+
+    A part is named by a pattern, as in ``exchange.federated`` (see :func:`fedlit.sharing.select`). Where several match
+    a tensor the last one has it, so that a default comes first (``"*": mean``). Beside rules there are three words:
+    ``mean`` for :class:`~fedlit.exchange.rules.mean.Mean`; ``none`` for what does not travel at all, whatever else
+    matches it; ``by_name`` for the mean of slices by the names of columns and classes (as ``exchange.by_name`` has it).
+
+    A rule sees of clients what belongs to its part. One that clusters finds its clusters by its own part: one part may
+    have such a rule, for a client is in one cluster. Rules that work by questions alone, and those that belong to a
+    class of clients, are no rules of a part.
+
+    Args:
+        parts: pattern → rule, or word.
+
+    Attributes:
+        parts: pattern → its rule, in words.
+
+    Raises:
+        ConfigError: no parts, an unknown word, or a rule that is none of a part.
+
+    Example:
+        >>> from fedlit import FedAvgM
+        >>> rule = ByPart({"*": "mean", "core": FedAvgM(0.5), "*norm*": "none"})
+        >>> rule.part_of("core.0.weight"), rule.part_of("head.bias")
+        ('core', '*')
+    """
+
+    def __init__(self, parts: dict[str, Part]) -> None:
+        if not parts:
+            raise ConfigError("ByPart: parts: expected patterns with a rule each, found none; give some")
+        self.parts = {pattern: own if isinstance(own, str) else settings_of(own) for pattern, own in parts.items()}
+        self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
+        for what, speaking in {
+            "clusters clients": [key for key, own in self._rules.items() if hasattr(own, "clustering")],
+            "sends clients something beside": [key for key, own in self._rules.items() if own.sends],
+        }.items():
+            if len(speaking) > 1:
+                raise ConfigError(
+                    f"ByPart: expected at most one rule that {what}, found it at {' and '.join(speaking)}; give one of "
+                    "these parts another rule"
+                )
+        self._known: dict[str, str | None] = {}
+
+    def part_of(self, name: str) -> str | None:
+        """The pattern that has a tensor; None where none matches it.
+
+        Args:
+            name: of a tensor, of a slice (``head.weight[Spruce]``), or of an optimizer's (``core.weight@exp_avg``).
+        """
+        if name not in self._known:
+            tensor = name.partition("[")[0].partition("@")[0]
+            matching = [pattern for pattern in self._rules if select([tensor], [pattern])]
+            self._known[name] = matching[-1] if matching else None
+        return self._known[name]
+
+    def narrow(self, federated: Sequence[str], by_name: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Without the parts that do not travel, and with those that are shared by name."""
+        private = [f"!{pattern}" for pattern, own in self.parts.items() if own == "none"]
+        cut = [pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules]
+        first = next((place for place, pattern in enumerate(cut) if not pattern.startswith("!")), len(cut))
+        return [*federated, *(private if federated else [])], [*by_name, *(cut if by_name else cut[first:])]
+
+    # ------------------------------------------------------------------ what the parts' rules say
+
+    @property
+    def takes_masks(self) -> bool:  # type: ignore[override]
+        """Whether all do."""
+        return all(own.takes_masks for own in self._rules.values())
+
+    @property
+    def by_mean(self) -> bool:  # type: ignore[override]
+        """Whether all do, and weigh clients alike: a masked sum has one weight a client."""
+        return (
+            all(own.by_mean for own in self._rules.values()) and len({own.needs for own in self._rules.values()}) == 1
+        )
+
+    @property
+    def leaves_start(self) -> bool:  # type: ignore[override]
+        """Whether all do."""
+        return all(own.leaves_start or type(own).begin is Rule.begin for own in self._rules.values())
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What any needs."""
+        return frozenset().union(*(own.needs for own in self._rules.values()))
+
+    @property
+    def asks(self) -> str:
+        """In words for the plan."""
+        return "; ".join(f"{own.asks} (for {pattern})" for pattern, own in self._rules.items() if own.asks)
+
+    @property
+    def questions(self) -> frozenset[str]:
+        """What any asks."""
+        return frozenset().union(*(own.questions for own in self._rules.values()))
+
+    def would_ask(self, question: Question) -> bool:
+        """Whether any would."""
+        return any(own.would_ask(question) for own in self._rules.values())
+
+    @property
+    def sends(self) -> str:
+        """In words for the plan."""
+        return "; ".join(f"{own.sends} (for {pattern})" for pattern, own in self._rules.items() if own.sends)
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """What each has to log, under its pattern."""
+        return {f"{pattern}/{tag}": value for pattern, own in self._rules.items() for tag, value in own.scalars.items()}
+
+    @property
+    def clustering(self) -> Clustering | None:
+        """Who belongs together, where one of the rules says so."""
+        return next((own.clustering for own in self._rules.values() if hasattr(own, "clustering")), None)
+
+    def promise(self, sharing: Sharing, clients: int) -> str:
+        """In words for the plan."""
+        said = {pattern: own.promise(_of(sharing, self, pattern), clients) for pattern, own in self._rules.items()}
+        return "; ".join(f"for {pattern} {words}" for pattern, words in said.items() if words)
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+        """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
+        found = {name: self.part_of(name) for name in sharing.all_names}
+        if lonely := [name for name, pattern in found.items() if pattern is None]:
+            raise ConfigError(
+                f"ByPart: expected a part for each federated tensor, found none for {lonely[0]}"
+                + (f" and {len(lonely) - 1} more" if len(lonely) > 1 else "")
+                + '; name it, begin with a default ("*": mean), or keep it private (none)'
+            )
+        for pattern, rule in self._rules.items():
+            if pattern not in found.values():
+                raise ConfigError(
+                    f"ByPart: {pattern}: expected a federated tensor, found none that no later pattern has; look at "
+                    "exchange.federated and at the order of parts, or leave it out"
+                )
+            with _blamed(pattern):
+                own = _of(sharing, self, pattern)
+                rule.check(own, rate, model.part(own.all_names))
+
+    def check_cohort(self, sharing: Sharing, clients: int) -> None:
+        """Refuse what a part's rule refuses."""
+        for pattern, rule in self._rules.items():
+            with _blamed(pattern):
+                rule.check_cohort(_of(sharing, self, pattern), clients)
+
+    # ------------------------------------------------------------------ a round
+
+    def begin(self, round: Round) -> Mapping[str, State]:
+        """What clients start from, of each part what its rule says."""
+        return _joined(rule.begin(self._round(round, pattern)) for pattern, rule in self._rules.items())
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        return _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
+
+    def _round(self, round: Round, pattern: str) -> Round:
+        """What the part's rule sees: the clients that have sent something of it."""
+        updates = {}
+        for client, update in round.updates.items():
+            state = {name: value for name, value in update.state.items() if self.part_of(name) == pattern}
+            parameters = tuple(name for name in update.parameters if self.part_of(name) == pattern)
+            if state:
+                updates[client] = replace(update, state=state, parameters=parameters)
+        receivers = {
+            client: tuple(name for name in names if self.part_of(name) == pattern)
+            for client, names in round.receivers.items()
+        }
+        names = {name for own in receivers.values() for name in own}
+        model = None if round.model is None else round.model.part(names)
+        return replace(round, updates=updates, receivers=receivers, model=model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What each remembers, by pattern."""
+        return {pattern: state for pattern, own in self._rules.items() if (state := own.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        for pattern, own in state.items():
+            self._rules[pattern].load_state_dict(own)
+
+
+def _rule_of(pattern: str, own: Part) -> Rule:
+    if isinstance(own, str):
+        if own not in ("mean", "by_name"):
+            raise ConfigError(f"ByPart: {pattern}: expected a rule, or mean, none or by_name, found {own!r}")
+        return Mean()
+    if isinstance(own, ByPart) or own.by_questions:
+        why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
+        raise ConfigError(
+            f"ByPart: {pattern}: expected a rule of a part, found {type(own).__name__}, which {why}; make it the whole "
+            "exchange.rule"
+        )
+    return own
+
+
+@contextmanager
+def _blamed(pattern: str) -> Iterator[None]:
+    """Says of which part a rule's refusal is."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"ByPart: {pattern}: {error}") from error
+
+
+def _of(sharing: Sharing, rule: ByPart, pattern: str) -> Sharing:
+    """What of each client is the part's."""
+    names, parameters = (
+        {client: tuple(name for name in mine if rule.part_of(name) == pattern) for client, mine in of_all.items()}
+        for of_all in (sharing.names, sharing.parameters)
+    )
+    forms = {name: form for name, form in sharing.forms.items() if rule.part_of(name) == pattern}
+    return Sharing(names, parameters, forms)
+
+
+def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:
+    """Of each client all parts."""
+    joint: dict[str, dict[str, Any]] = {}
+    for part in received:
+        for client, state in part.items():
+            joint.setdefault(client, {}).update(state)
+    return joint

@@ -1,0 +1,125 @@
+"""Optimisers at the server: what was given last is moved by a step that the mean of what clients send says."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Round, Update
+from fedlit.exchange.rules.mean import Mean
+from fedlit.sharing import State
+
+__all__ = ["ServerOptimizer"]
+
+
+class ServerOptimizer(Mean):
+    """Every client receives w ← w + a step: w is what the last exchange gave, and the step is a function of Δ = w̄ − w,
+    the pseudo-gradient with the other sign; w̄ is the mean of what clients send.
+
+    Of each tensor it is the mean over those that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`; one that
+    nobody sent stays as it is, with its moments. What is no parameter (statistics of normalisations, an optimizer's
+    moments) is averaged: carried on, a variance could fall below 0.
+
+    A subclass says what a step is, and lists the moments that it keeps of each tensor.
+
+    Args:
+        lr: the server's learning rate, above 0.
+        weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
+
+    Raises:
+        ConfigError: a learning rate that is none.
+    """
+
+    streams = False
+    leaves_start = True
+    moments: tuple[str, ...] = ()
+
+    def __init__(self, lr: float, weights: Literal["uniform", "rows"] = "uniform") -> None:
+        super().__init__(weights)
+        self.lr = self.in_range("lr", lr, low=0, open_low=True)
+        self._given: dict[str, Tensor] = {}
+        self._moments: dict[str, dict[str, Tensor]] = {moment: {} for moment in self.moments}
+
+    def in_range(self, key: str, value: float, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+        """A setting within [low, high), or (low, high).
+
+        Raises:
+            ConfigError: it is not.
+        """
+        if (low < value if open_low else low <= value) and value < high:
+            return value
+        wanted = f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
+        raise ConfigError(f"{type(self).__name__}: {key}: expected {wanted}, found {value}")
+
+    def begin(self, round: Round) -> Mapping[str, State]:
+        """Remember what clients start from, which is the same at all."""
+        for update in round.updates.values():
+            self._given |= {name: value.clone() for name, value in update.state.items() if name not in self._given}
+        return {}
+
+    @torch.no_grad()
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        moving = {name for update in round.updates.values() for name in update.parameters}
+        average = self.average(round.updates)
+        counted = _counted(round.updates)
+        for name, value in average.items():
+            before = self._given.get(name)
+            if name in moving and before is not None:
+                flag = counted(name)
+                value = self._moved(name, before, value if flag is None else torch.where(flag, value, before))
+            self._given[name] = value
+        # clients share what they receive, and what is remembered is nobody's
+        return self.spread({name: self._given[name].clone() for name in average}, round)
+
+    def _moved(self, name: str, before: Tensor, mean: Tensor) -> Tensor:
+        wide = torch.promote_types(mean.dtype, torch.float32)
+        own = {moment: self._moments[moment].get(name) for moment in self.moments}
+        moved, kept = self.step(name, before.to(wide), mean.to(wide), own)
+        for moment, value in kept.items():
+            self._moments[moment][name] = value
+        return moved.to(mean.dtype)
+
+    @abstractmethod
+    def step(
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Where a tensor goes.
+
+        Args:
+            name: of the tensor.
+            before: w, float32 or better.
+            mean: w̄.
+            moments: what :attr:`moments` names, as the last step left it; None before the first.
+
+        Returns:
+            The new w, and the moments.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was given last, and the moments."""
+        return {"given": self._given, **self._moments}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._given = dict(state["given"])
+        self._moments = {moment: dict(state[moment]) for moment in self.moments}
+
+
+def _counted(updates: Mapping[str, Update]) -> Any:
+    """Name → on an accelerator, whether anybody's tensor counts, a boolean there: a mean of nobody is not a number."""
+    flags: dict[tuple[str, ...], Tensor] = {}
+
+    def counted(name: str) -> Tensor | None:
+        owners = tuple(client for client, update in updates.items() if name in update.state)
+        finite = [flag for client in owners if (flag := updates[client].finite) is not None]
+        if finite and owners not in flags:
+            flags[owners] = torch.stack(finite).any()
+        return flags.get(owners)
+
+    return counted

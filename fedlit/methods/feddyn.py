@@ -1,0 +1,181 @@
+"""FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama 2021, "Federated Learning Based on Dynamic
+Regularization", arXiv:2111.04263, Algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.rule import DOWN, Need, Round
+from fedlit.exchange.rules.mean import counted
+from fedlit.exchange.rules.server import ServerOptimizer
+from fedlit.methods.beside import as_buffers, by_name
+from fedlit.nn import NetworkFactory
+from fedlit.sharing import Sharing, State
+from fedlit.spec import ClientSpec
+
+__all__ = ["FedDyn", "FedDynMean"]
+
+
+class FedDyn(FederatedClient):
+    """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1): w_t is what the last
+    exchange gave, g_k the client's gradient there, as it is known: g_k ← g_k − α (w_k − w_t) after each round. Needs
+    :class:`FedDynMean` as rule. When the client is fine-tuned, nothing is added.
+
+    The change of g_k holds once the rule says that the client's update counted.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        alpha: α, above 0 and the same at all clients: the larger, the shorter the way in a round.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: an α that is not above 0.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> FedDyn(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, alpha=0.5).alpha
+        0.5
+    """
+
+    # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the configuration.
+    private = ("gradient", "start")
+    # an update that was clipped is not what the client's g_k says
+    requires: Mapping[str, tuple[str, ...]] = {
+        "exchange.rule": ("FedDynMean",),
+        "exchange.guard": ("leave_out", "watch", "off"),
+    }
+    stackable = True
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        alpha: float = 0.1,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if not alpha > 0:
+            raise ConfigError(f"FedDyn: alpha: expected a number above 0, found {alpha}; without it take plain clients")
+        self.alpha = alpha
+        own = dict(self.named_parameters())
+        self.gradient = as_buffers({name: torch.zeros_like(value) for name, value in own.items()})
+        self.start = as_buffers({name: torch.zeros_like(value) for name, value in own.items()})
+        self._change: dict[str, Tensor] = {}
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss, the linear term and the proximal one."""
+        loss, own = super().objective(x, y), dict(self.named_parameters())
+        if self.fine_tuning:  # what is the client's own is not drawn to the others
+            return loss
+        gradient, start, live = by_name(self.gradient), by_name(self.start), self._federated
+        terms = []
+        for name in (name for name in live if live.tensor_of(name) in own):
+            w, g, before = (live.pick(tensors, name) for tensors in (own, gradient, start))
+            terms.append(self.alpha / 2 * (w - before).square().sum() - (g * w).sum())
+        return loss + torch.stack(terms).sum() if terms else loss
+
+    def on_send(self, steps: int) -> None:
+        """What g_k is going to change by: −α (w_k − w_t)."""
+        live, start = self.federated, by_name(self.start)
+        own = {name for name, _ in self.named_parameters()}
+        self._change = {
+            name: -self.alpha * (value - self._federated.pick(start, name))
+            for name, value in live.items()
+            if self._federated.tensor_of(name) in own
+        }
+
+    def publish(self) -> State:
+        """α, by which the rule sees that all clients have one."""
+        return {"alpha": torch.tensor(self.alpha, device=self.device)}
+
+    @torch.no_grad()
+    def on_receive(self, received: State) -> None:
+        """Remember it, and g_k's change if it counted."""
+        gradient, start, did = by_name(self.gradient), by_name(self.start), received.get(f"{DOWN}counted")
+        for name, value in self.federated.items():
+            if self._federated.tensor_of(name) not in start:
+                continue
+            own = self._federated.pick(gradient, name)
+            if did is not None and name in self._change:
+                own.copy_(torch.where(did.to(own.device) > 0, own + self._change[name], own))
+            elif did is None and received:
+                own.zero_()  # a run begins with none
+            self._federated.pick(start, name).copy_(value)
+        self._change = {}
+
+
+class FedDynMean(ServerOptimizer):
+    """Every client receives w_{t+1} = w̄ − h/α, with h ← h − α/m Σ (w_k − w_t): w̄ is the mean of those that take part, m
+    the number of all clients that have the tensor.
+
+    It keeps −h/α, how far clients have gone in all, so that it need not know α.
+
+    Example:
+        >>> FedDynMean().state_dict()
+        {'given': {}, 'gone': {}}
+    """
+
+    by_mean = False
+    moments = ("gone",)
+
+    def __init__(self) -> None:
+        super().__init__(1.0)
+        self._share: dict[str, Tensor | float] = {}
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Single states: what clients publish is no mean."""
+        return frozenset({"states"})
+
+    @property
+    def sends(self) -> str:
+        """In words for the plan."""
+        return "whether its update counted"
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+        """Refuse an update rate that leaves clients elsewhere than at what was given."""
+        if rate != 1:
+            raise ConfigError(
+                f"exchange.rate: FedDynMean expected 1, found {rate}: it takes what was given as the start"
+            )
+
+    def begin(self, round: Round) -> Mapping[str, State]:
+        """Remember what clients start from, and refuse clients of other classes, or of another α."""
+        alphas = {client: update.published.get("alpha") for client, update in round.updates.items()}
+        for client, alpha in alphas.items():
+            first = next(iter(alphas.values()))
+            if alpha is None or first is None or float(alpha) != float(first):
+                found = f"alpha {float(alpha):g}" if alpha is not None else "none"
+                raise ConfigError(
+                    f"client {client!r}: FedDynMean expected clients of fedlit.FedDyn with one alpha at all, found "
+                    f"{found}; set model.client, and no other alpha in model.overrides"
+                )
+        return super().begin(round)
+
+    @torch.no_grad()
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        did = counted(round)
+        came: dict[str, list[Tensor]] = {}
+        for client, update in round.updates.items():
+            for name in update.parameters:
+                came.setdefault(name, []).append(did[client])
+        owners = [name for names in round.receivers.values() for name in names]
+        self._share = {name: torch.stack(own).sum() / owners.count(name) for name, own in came.items()}
+        return {client: {**state, f"{DOWN}counted": did[client]} for client, state in super().__call__(round).items()}
+
+    def step(
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
+        gone = self._share[name] * (mean - before) + (0 if moments["gone"] is None else moments["gone"])
+        return mean + gone, {"gone": gone}

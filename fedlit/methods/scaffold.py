@@ -1,0 +1,197 @@
+"""SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, "SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.rule import DOWN, Need, Round
+from fedlit.exchange.rules.mean import Mean, counted
+from fedlit.methods.beside import as_buffers, by_name
+from fedlit.nn import NetworkFactory
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+
+__all__ = ["Scaffold", "ScaffoldMean"]
+
+CONTROL = "control/"
+
+
+class Scaffold(FederatedClient):
+    """Corrects each gradient by c − c_k, the server's control variate less the client's own, over the federated
+    parameters (Eq. 3); needs :class:`ScaffoldMean` as rule, and plain SGD.
+
+    After a round of K steps of rate η from x to y, c_k ← c_k − c + (x − y) / (K η) (Eq. 4, option II), which is the
+    mean gradient on the way. K η is the sum of the rates really used, so schedules, accumulated batches and other
+    numbers of steps are minded. What weight decay and clipping do to gradients is in the variates, too. The change of
+    c_k travels beside the state; it holds once the rule says that it counted, so that a client that was left out has
+    the variate that the server knows of. When the client is fine-tuned, nothing is corrected.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: an optimizer that is not plain SGD, whose steps are not gradients.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> Scaffold(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)(torch.zeros(4, 2)).shape
+        torch.Size([4, 1])
+    """
+
+    private = ("correction",)
+    requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("ScaffoldMean",)}
+    stackable = True
+
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        self.correction = as_buffers({name: torch.zeros_like(own) for name, own in self.named_parameters()})  # c − c_k
+        self.state |= {"control": {}, "start": {}, "way": 0.0, "steps": 0, "lr": 0.0}
+        self._change: dict[str, Tensor] = {}
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss and ⟨c − c_k, w⟩, whose gradient is the correction."""
+        loss, own, correction = super().objective(x, y), dict(self.named_parameters()), by_name(self.correction)
+        if self.fine_tuning:  # what is the client's own is not drawn to the others
+            return loss
+        names = own.keys() & {self._federated.tensor_of(name) for name in self._federated}
+        terms = [(own[name] * correction[name]).sum() for name in own if name in names]
+        return loss + torch.stack(terms).sum() if terms else loss
+
+    @property
+    def _mine(self) -> dict[str, Tensor]:
+        """Federated parameters by name."""
+        own = dict(self.named_parameters())
+        return {name: value for name, value in self.federated.items() if self._federated.tensor_of(name) in own}
+
+    def configure_optimizers(self) -> Any:
+        """The configuration's, if it is plain SGD."""
+        self.on_plan()
+        return super().configure_optimizers()
+
+    def on_plan(self, every: Any = None) -> tuple[str, ...]:
+        """Refuse an optimizer whose steps are not gradients times a rate."""
+        probe = self.optimizer_factory([nn.Parameter(torch.zeros(1))])
+        momentum = probe.param_groups[0].get("momentum", 0)
+        if type(probe) is not torch.optim.SGD or momentum:
+            found = f"momentum {momentum}" if type(probe) is torch.optim.SGD else type(probe).__name__
+            raise ConfigError(
+                f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: torch.optim.SGD without "
+                f"momentum, for its variates are mean gradients, found {found}; set that, or take another method"
+            )
+        return ()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Note the rate, which a schedule may change behind the step."""
+        self.state["lr"] = float(self._optimizers[0].param_groups[0]["lr"])
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """K η grows where the optimizer stepped."""
+        if self.steps_taken > self.state["steps"]:
+            self.state |= {"way": self.state["way"] + self.state["lr"], "steps": self.steps_taken}
+
+    def on_send(self, steps: int) -> None:
+        """What c_k is going to change by: −c + (x − y) / (K η); nothing where no step was taken."""
+        way, start, control = self.state["way"], self.state["start"], self.state["control"]
+        corrections = by_name(self.correction)
+        self._change = {
+            name: (start[name] - value) / way - control[name] - self._federated.pick(corrections, name)
+            for name, value in self._mine.items()
+            if way
+        }
+
+    def publish(self) -> State:
+        """The change of c_k."""
+        zeros = {name: torch.zeros_like(value) for name, value in self._mine.items()}
+        return {f"{CONTROL}{name}": self._change.get(name, zero) for name, zero in zeros.items()}
+
+    @torch.no_grad()
+    def on_receive(self, received: State) -> None:
+        """Take over c, and c_k's change if it counted; x is where the client starts from now."""
+        mine, corrections, known = self._mine, by_name(self.correction), self.state["control"]
+        did = received.get(f"{DOWN}counted")
+        for name, value in mine.items():
+            zero = torch.zeros_like(value)
+            own = known.get(name, zero) if did is not None or not received else zero  # a run begins with none
+            if did is not None:
+                own = torch.where(did.to(own.device) > 0, own + self._change.get(name, zero), own)
+                c = received.get(f"{DOWN}{CONTROL}{name}", zero)
+                self._federated.pick(corrections, name).copy_(c - own)
+            elif received:
+                self._federated.pick(corrections, name).zero_()
+            known[name] = own
+        self._change = {}
+        self.state |= {"start": {name: value.clone() for name, value in mine.items()}, "way": 0.0, "steps": 0}
+
+
+class ScaffoldMean(Mean):
+    """The mean of the clients' states, and beside it c, the mean of all clients' control variates: c ← c + Σ Δc_k / N
+    over those that take part, N of all that have the tensor.
+
+    Example:
+        >>> ScaffoldMean().state_dict()
+        {'control': {}}
+    """
+
+    # NOTE[DIFF]: the server's own rate is 1, as in the paper's experiments.
+    # NOTE[DIFF]: clients count alike; the paper has no weights.
+    streams = False
+    by_mean = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._control: dict[str, Tensor] = {}
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Single states: what clients publish is no mean."""
+        return frozenset({"states"})
+
+    @property
+    def sends(self) -> str:
+        """In words for the plan."""
+        return "the mean of the clients' control variates, as large as the federated parameters"
+
+    @torch.no_grad()
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See :class:`~fedlit.exchange.rule.Rule`."""
+        owners = [name for names in round.receivers.values() for name in names]
+        for client, update in sorted(round.updates.items()):
+            for name in update.parameters:
+                change = update.published.get(f"{CONTROL}{name}")
+                if change is None:
+                    raise RunError(
+                        f"exchange.rule: ScaffoldMean expected the control variate of {name} from client {client!r}, "
+                        "found none; set model.client: fedlit.Scaffold, or another rule"
+                    )
+                change = change if update.finite is None else torch.where(update.finite, change, 0.0)
+                self._control[name] = self._control.get(name, 0) + change / owners.count(name)
+        beside = {f"{DOWN}{CONTROL}{name}": value.clone() for name, value in self._control.items()}
+        did = counted(round)
+        return {
+            client: {
+                **state,
+                **{key: value for key, value in beside.items() if key.removeprefix(f"{DOWN}{CONTROL}") in names},
+                f"{DOWN}counted": did[client],
+            }
+            for (client, state), names in zip(super().__call__(round).items(), round.receivers.values(), strict=True)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The server's control variate."""
+        return {"control": self._control}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._control = dict(state["control"])

@@ -1,0 +1,271 @@
+"""Optimisers at the server and FedNova: against NumPy, against the mean bit for bit, restored, with masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import different, make_run, weights
+from methods.quadratic import STEPS, optimum, point, problems, quadratic, rest
+
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules import FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean
+from fedlit.train.fits import check_rule
+
+ADAPTIVE = {FedAdagrad: (0.0, 0.0), FedAdam: (0.9, 0.99), FedYogi: (0.9, 0.99)}
+ALL = [FedAvgM, FedNova, *ADAPTIVE]
+
+
+def rounds(count: int = 5, steps: Callable[[int], int] = lambda place: 3) -> Iterator[Round]:
+    """The start, then rounds of clients of which some have a part that others do not, and of which some take part."""
+    rng = np.random.default_rng(0)
+    names = {
+        f"c{place}": ("w", "v", *(["part"] if place < 3 else []), *(["own"] if place == 4 else []))
+        for place in range(5)
+    }
+    shapes: dict[str, tuple[int, ...]] = {"w": (3, 2), "v": (4,), "part": (2,), "own": ()}
+    start = {name: torch.tensor(rng.normal(size=shape)).float() for name, shape in shapes.items()}
+    for number in range(-1, count):
+        taking_part = [name for name in names if number < 0 or rng.random() < 0.6] or ["c0"]
+        updates = {}
+        for client in taking_part:
+            place = int(client[1])
+            move = 0 if number < 0 else 1
+            state = {n: start[n] + move * torch.tensor(rng.normal(size=shapes[n])).float() for n in names[client]}
+            parameters = tuple(name for name in names[client] if name != "v")
+            updates[client] = Update(state, 10 + place, parameters=parameters, steps=steps(place))
+        yield Round(number, 0, updates, names)
+
+
+def received(rule: Rule, all_rounds: Any = None) -> list[Any]:
+    start, *others = rounds() if all_rounds is None else all_rounds
+    rule.begin(start)
+    return [rule(one) for one in others]
+
+
+@pytest.mark.parametrize("by", ["uniform", "rows"])
+@pytest.mark.parametrize("make", [partial(FedAvgM, 0.0), partial(FedNova, 0.0), partial(FedNova, 0.9)])
+def test_what_gives_the_mean_bit_for_bit(make: Callable[..., Rule], by: str) -> None:
+    for one, other in zip(received(Mean(by)), received(make(weights=by)), strict=True):  # type: ignore[arg-type]
+        assert one.keys() == other.keys()
+        for client in one:
+            assert different(one[client], other[client]) == []
+
+
+@pytest.mark.parametrize("rule", [partial(FedAvgM, 0.0), FedNova])
+def test_a_run_that_gives_the_mean_s_bit_for_bit(rule: Any, tmp_path: Path) -> None:
+    options = {"federated": ["*"], "buffers": "average", "participation": 0.7}
+    ends = []
+    for number, make in enumerate((Mean, rule)):
+        exchange = {**options, "rule": partial(make, weights="rows")}
+        run = make_run(tmp_path / str(number), align="both", exchange=exchange)
+        run.fit(quiet=True)
+        ends.append(weights(run))
+    assert different(*ends) == []
+
+
+def test_mixing_at_the_server_is_a_share_of_the_mean() -> None:
+    rule, w = FedAvgM(0.0, lr=0.3), None
+    for one, own in zip(list(rounds())[1:], received(rule), strict=True):
+        w = next(rounds()).updates["c0"].state["w"].double().numpy() if w is None else w
+        mean = np.mean([update.state["w"].double().numpy() for update in one.updates.values()], 0)
+        w = 0.7 * w + 0.3 * mean
+        assert own["c0"]["w"].numpy() == pytest.approx(w, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ADAPTIVE)
+def test_it_is_algorithm_2_of_the_paper(kind: Any) -> None:
+    lr, tau = 0.2, 0.05
+    beta1, beta2 = ADAPTIVE[kind]
+    start, *others = rounds()
+    w = start.updates["c0"].state["w"].double().numpy()
+    m, v = np.zeros_like(w), np.full_like(w, tau**2)
+    rule = kind(lr=lr, tau=tau)
+    rule.begin(start)
+    for one in others:
+        delta = np.mean([update.state["w"].double().numpy() for update in one.updates.values()], 0) - w
+        m = beta1 * m + (1 - beta1) * delta
+        if kind is FedAdagrad:
+            v = v + delta**2
+        elif kind is FedAdam:
+            v = beta2 * v + (1 - beta2) * delta**2
+        else:
+            v = v - (1 - beta2) * delta**2 * np.sign(v - delta**2)
+        w = w + lr * m / (np.sqrt(v) + tau)
+        assert rule(one)["c1"]["w"].numpy() == pytest.approx(w, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_restored_rule_goes_on_as_it_would_have(kind: Any) -> None:
+    uneven = lambda place: 1 + place  # noqa: E731
+    whole = received(kind(), rounds(steps=uneven))
+    first, *others = rounds(steps=uneven)
+    rule = kind()
+    rule.begin(first)
+    for expected, one in zip(whole, others, strict=True):
+        again = kind()
+        again.load_state_dict(rule.state_dict())
+        rule = again
+        found = rule(one)
+        assert all(different(expected[client], found[client]) == [] for client in expected)
+
+
+@pytest.mark.parametrize("kind", [FedAvgM, *ADAPTIVE])
+def test_masks_leave_out_who_is_not_finite_and_nobody_moves_nothing(kind: Any) -> None:
+    assert kind.takes_masks
+    start, first, second, *_ = rounds()
+    start = Round(-1, 0, start.updates, start.receivers)
+    lost = {"c0"}
+
+    def masked(one: Round, lost: set[str]) -> Round:
+        updates = {
+            name: Update(
+                {key: value * torch.nan if name in lost else value for key, value in own.state.items()},
+                own.rows, parameters=own.parameters, finite=torch.tensor(name not in lost),
+            )
+            for name, own in one.updates.items()
+        }  # fmt: skip
+        return Round(one.number, 0, updates, one.receivers)
+
+    def without(one: Round) -> Round:
+        return Round(one.number, 0, {k: own for k, own in one.updates.items() if k not in lost}, one.receivers)
+
+    rule, plain = kind(), kind()
+    for own in (rule, plain):
+        own.begin(start)
+    found, expected = rule(masked(first, lost)), plain(without(first))
+    for client, state in expected.items():
+        for name, value in state.items():
+            torch.testing.assert_close(found[client][name], value)
+    nobody = kind()
+    nobody.begin(start)
+    stays = nobody(masked(second, set(second.updates)))
+    for client in second.updates:
+        assert torch.isfinite(stays[client]["w"]).all()
+
+
+def test_statistics_are_averaged_and_get_no_moments() -> None:
+    for kind in ALL:
+        *_, last = rounds()
+        mean = torch.stack([update.state["v"] for update in last.updates.values()]).mean(0)
+        torch.testing.assert_close(received(kind())[-1]["c0"]["v"], mean)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (partial(FedAvgM, lr=0.0), "FedAvgM: lr: expected a number above 0, found 0.0"),
+        (partial(FedAdam, beta1=1.0), r"FedAdam: beta1: expected a number in \[0, 1\), found 1.0"),
+        (partial(FedYogi, beta2=-0.1), r"FedYogi: beta2: expected a number in \[0, 1\), found -0.1"),
+        (partial(FedAdagrad, tau=0.0), "FedAdagrad: tau: expected a number above 0"),
+        (partial(FedNova, momentum=1.0), r"FedNova: momentum: expected a number in \[0, 1\), found 1.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_a_checkpoint_of_before_there_was_a_learning_rate_goes_on(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"exchange": {"federated": ["core"], "rule": partial(FedAvgM, 0.6)}}
+    whole = make_run(tmp_path / "whole", **options)
+    whole.fit(quiet=True)
+    run = make_run(tmp_path / "part", epochs=2, **options)
+    run.fit(quiet=True)
+    path = run.folder / "checkpoints" / "last.ckpt"  # type: ignore[operator]
+    checkpoint = torch.load(path, weights_only=True)
+    [own] = [state for state in checkpoint["callbacks"].values() if "rule_is" in state]
+    assert own["rule"].keys() == {"given", "velocity"}
+    own["rule_is"] = "FedAvgM(momentum=0.6, weights='uniform')"
+    check_rule(checkpoint, whole.exchange)
+    with pytest.raises(ConfigError, match="expected a checkpoint of FedAvgM"):
+        other = make_run(tmp_path / "other", exchange={"federated": ["core"], "rule": partial(FedAvgM, 0.6, lr=0.5)})
+        check_rule(checkpoint, other.exchange)
+
+
+# ------------------------------------------------------------------ FedNova
+
+
+def test_what_a_step_of_momentum_counts() -> None:
+    rho = 0.8
+    for steps in (1, 2, 7):
+        buffer, total = np.zeros(steps), np.zeros(steps)  # how often each gradient is in the buffer, and in the update
+        for step in range(steps):
+            buffer *= rho
+            buffer[step] += 1
+            total += buffer
+        assert FedNova(rho).length(steps) == pytest.approx(total.sum())
+
+
+def test_it_is_equation_10_of_the_paper() -> None:
+    start, *others = rounds(steps=lambda place: 1 + 3 * place)
+    x = start.updates["c0"].state["part"].double().numpy()
+    rule = FedNova(0.5, "rows")
+    rule.begin(start)
+    for one in others:
+        owners = {name: own for name, own in one.updates.items() if "part" in own.state}
+        found = rule(one)["c2"]
+        if not owners:
+            assert "part" not in found
+            continue
+        lengths = {name: rule.length(own.steps) for name, own in owners.items()}
+        total = sum(own.rows for own in owners.values())
+        effective = sum(own.rows / total * lengths[name] for name, own in owners.items())
+        pulls = [own.rows / total * (own.state["part"].double().numpy() - x) / lengths[n] for n, own in owners.items()]
+        x = x + effective * np.sum(pulls, 0)
+        assert found["part"].numpy() == pytest.approx(x, abs=1e-5)
+
+
+def test_who_took_no_step_does_not_count_and_nobody_s_steps_change_nothing() -> None:
+    start, first, *_ = rounds(steps=lambda place: 0 if place == 1 else 1 + place)
+    first = Round(0, 0, {name: first.updates.get(name, start.updates[name]) for name in start.updates}, first.receivers)
+    rules = FedNova(), FedNova()
+    for rule in rules:
+        rule.begin(start)
+    without = Round(0, 0, {name: own for name, own in first.updates.items() if own.steps}, first.receivers)
+    assert different(rules[0](first)["c0"], rules[1](without)["c0"]) == []
+    assert rules[1].scalars == {"fewest_steps": 1.0, "most_steps": 5.0}
+    begin, idle = rounds(1, steps=lambda place: 0)
+    rule, mean = FedNova(), Mean()
+    rule.begin(begin)
+    assert different(rule(idle)["c0"], mean(idle)["c0"]) == []
+
+
+def test_fednova_refuses_a_part_of_what_is_given(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"exchange.rate: FedNova expected 1, found 0.5"):
+        make_run(tmp_path, exchange={"federated": ["core"], "rule": FedNova, "rate": 0.5}).describe()
+
+
+# ------------------------------------------------------------------ where they come to rest
+
+
+@pytest.mark.parametrize(
+    ("rule", "lr", "rounds"),
+    [
+        (partial(FedAvgM, 0.5), 0.2, 40),
+        (partial(FedAvgM, 0.0, lr=0.5), 0.2, 60),
+        (FedNova, 0.2, 60),
+        (partial(FedAdagrad, 0.3, tau=0.01), 0.2, 100),
+    ],
+)
+def test_on_quadratics_they_rest_where_theory_says(rule: Any, lr: float, rounds: int, tmp_path: Path) -> None:
+    run = quadratic(tmp_path, lr=lr, rounds=rounds, exchange={"rule": rule})
+    own = problems(run)
+    run.fit(quiet=True)
+    fedavg, fednova = rest(own, lr=lr), rest(own, lr=lr, weights={name: 1 / steps for name, steps in STEPS.items()})
+    assert point(run) == pytest.approx(fednova if rule is FedNova else fedavg, abs=2e-4)
+    assert np.abs(fedavg - fednova).max() > 0.03
+
+
+def test_fednova_s_point_goes_to_the_optimum_as_steps_become_short_and_fedavg_s_to_another_one(tmp_path: Path) -> None:
+    own = problems(quadratic(tmp_path))
+    per_step = {name: 1 / steps for name, steps in STEPS.items()}
+    assert rest(own, lr=1e-5, weights=per_step) == pytest.approx(optimum(own), abs=1e-3)
+    assert rest(own, lr=1e-5) == pytest.approx(optimum(own, STEPS), abs=1e-3)  # Theorem 1
+    assert np.abs(optimum(own, STEPS) - optimum(own)).max() > 0.1
