@@ -179,7 +179,7 @@ def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tu
         )
     if methods and configs:
         place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
-        args[place:place] = [arg for path in (PLAIN, *methods) for arg in ("--config", str(path))]
+        args[place:place] = [arg for own in (PLAIN, *methods) for arg in ("--config", str(own))]
         configs += methods
     return pairs, configs, args
 
