@@ -172,9 +172,9 @@ def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tu
             pairs.append((flag, value))
             args += [flag] if value is None else [f"{flag}={value}"] if flag else [value]
     if len(methods) > 1:
-        found = " and ".join(path.stem for path in methods)
+        named = " and ".join(path.stem for path in methods)
         raise ConfigError(
-            f"{METHOD}: expected one method, found {found}; to put two together write a YAML file of your own, or lay "
+            f"{METHOD}: expected one method, found {named}; to put two together write a YAML file of your own, or lay "
             "one over the other with --config"
         )
     if methods and configs:
