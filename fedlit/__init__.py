@@ -39,7 +39,20 @@ if TYPE_CHECKING:
         TrimmedMean,
         Update,
     )
-    from fedlit.methods import APFL, CHFL, Alternating, Ditto, FedBABU, FedProx, Forest, IFedAvg, PooledLogistic
+    from fedlit.methods import (
+        APFL,
+        CHFL,
+        MOON,
+        Alternating,
+        Ditto,
+        FedBABU,
+        FedProx,
+        Forest,
+        IFedAvg,
+        PerFedAvg,
+        PFedMe,
+        PooledLogistic,
+    )
     from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
@@ -59,6 +72,7 @@ __all__ = [
     "CNN",
     "IFCA",
     "MLP",
+    "MOON",
     "Agglomerative",
     "Alternating",
     "Bundled",
@@ -100,7 +114,9 @@ __all__ = [
     "NetworkFactory",
     "NormBound",
     "OpenML",
+    "PFedMe",
     "Partition",
+    "PerFedAvg",
     "PooledLogistic",
     "Round",
     "Rule",

@@ -33,7 +33,20 @@ from fedlit.exchange.rules import (
     MultiKrum,
     Newton,
 )
-from fedlit.methods import APFL, CHFL, Alternating, Ditto, FedBABU, FedProx, Forest, IFedAvg, PooledLogistic
+from fedlit.methods import (
+    APFL,
+    CHFL,
+    MOON,
+    Alternating,
+    Ditto,
+    FedBABU,
+    FedProx,
+    Forest,
+    IFedAvg,
+    PerFedAvg,
+    PFedMe,
+    PooledLogistic,
+)
 from fedlit.nn import Network, TabM
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
@@ -297,6 +310,26 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedbabu": {
         "loop": {"client": partial(FedBABU, network=SmallNet), "then": Then(FineTune(epochs=1, lr=0.005))},
         "exchange": {"federated": ["core"]},
+    },
+    "pfedme": {
+        "loop": {"client": partial(PFedMe, network=SmallNet, inner_steps=2, eta=0.05), "optimizer": SLOW},
+        "exchange": {"federated": ["core"], "every": {"steps": 3}},
+    },
+    "per-fedavg, first-order": {
+        "client": PerFedAvg,
+        "exchange": {"federated": ["*"], "buffers": "average"},
+        "align": "both",
+    },
+    "per-fedavg, hessian-free": {
+        "loop": {
+            "client": partial(PerFedAvg, network=SmallNet, hessian="finite_difference", delta=0.01),
+            "optimizer": SLOW,
+        },
+        "exchange": {"federated": ["core"]},
+    },
+    "moon": {
+        "loop": {"client": partial(MOON, network=SmallNet, mu=0.5), "optimizer": SLOW},
+        "exchange": {"federated": ["core"], "every": {"steps": 3}},
     },
 }
 # rules that give clients different states, and remember what they gave

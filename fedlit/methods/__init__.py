@@ -8,16 +8,22 @@ from fedlit.methods.fedbabu import FedBABU
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
+from fedlit.methods.moon import MOON
+from fedlit.methods.per_fedavg import PerFedAvg
+from fedlit.methods.pfedme import PFedMe
 from fedlit.methods.pooled_logistic import PooledLogistic
 
 __all__ = [
     "APFL",
     "CHFL",
+    "MOON",
     "Alternating",
     "Ditto",
     "FedBABU",
     "FedProx",
     "Forest",
     "IFedAvg",
+    "PFedMe",
+    "PerFedAvg",
     "PooledLogistic",
 ]
