@@ -20,6 +20,9 @@ __all__ = ["HOMES", "Moved", "lazy_names"]
 HOMES = {
     "CNN": "fedlit.nn",
     "FedProx": "fedlit.methods",
+    "MOON": "fedlit.methods",
+    "PFedMe": "fedlit.methods",
+    "PerFedAvg": "fedlit.methods",
     "Alternating": "fedlit.methods",
     "Ditto": "fedlit.methods",
     "FedBABU": "fedlit.methods",

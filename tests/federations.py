@@ -42,6 +42,7 @@ from fedlit.exchange.rules import (
 from fedlit.methods import (
     APFL,
     CHFL,
+    MOON,
     Alternating,
     Ditto,
     FedBABU,
@@ -50,6 +51,8 @@ from fedlit.methods import (
     FedProx,
     Forest,
     IFedAvg,
+    PerFedAvg,
+    PFedMe,
     PooledLogistic,
     Scaffold,
     ScaffoldMean,
@@ -366,6 +369,26 @@ METHODS: dict[str, dict[str, Any]] = {
     "rules by part": {
         "exchange": {"federated": ["*"], "rule": partial(parts), "buffers": "average", "participation": 0.7},
         "align": "both",
+    },
+    "pfedme": {
+        "loop": {"client": partial(PFedMe, network=SmallNet, inner_steps=2, eta=0.05), "optimizer": SLOW},
+        "exchange": {"federated": ["core"], "every": {"steps": 3}},
+    },
+    "per-fedavg, first-order": {
+        "client": PerFedAvg,
+        "exchange": {"federated": ["*"], "buffers": "average"},
+        "align": "both",
+    },
+    "per-fedavg, hessian-free": {
+        "loop": {
+            "client": partial(PerFedAvg, network=SmallNet, hessian="finite_difference", delta=0.01),
+            "optimizer": SLOW,
+        },
+        "exchange": {"federated": ["core"]},
+    },
+    "moon": {
+        "loop": {"client": partial(MOON, network=SmallNet, mu=0.5), "optimizer": SLOW},
+        "exchange": {"federated": ["core"], "every": {"steps": 3}},
     },
 }
 # rules that give clients different states, and remember what they gave

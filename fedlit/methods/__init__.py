@@ -9,12 +9,16 @@ from fedlit.methods.feddyn import FedDyn, FedDynMean
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
+from fedlit.methods.moon import MOON
+from fedlit.methods.per_fedavg import PerFedAvg
+from fedlit.methods.pfedme import PFedMe
 from fedlit.methods.pooled_logistic import PooledLogistic
 from fedlit.methods.scaffold import Scaffold, ScaffoldMean
 
 __all__ = [
     "APFL",
     "CHFL",
+    "MOON",
     "Alternating",
     "Ditto",
     "FedBABU",
@@ -23,6 +27,8 @@ __all__ = [
     "FedProx",
     "Forest",
     "IFedAvg",
+    "PFedMe",
+    "PerFedAvg",
     "PooledLogistic",
     "Scaffold",
     "ScaffoldMean",

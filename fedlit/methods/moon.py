@@ -1,0 +1,129 @@
+"""MOON (Li, He and Song 2021, "Model-Contrastive Federated Learning", arXiv:2103.16257)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cosine_similarity, softplus
+
+from fedlit.errors import ConfigError
+from fedlit.methods.anchored import Anchored, as_buffers, by_name
+from fedlit.nn import NetworkFactory
+from fedlit.seeding import repeat_draws
+from fedlit.sharing import State
+from fedlit.spec import ClientSpec
+
+__all__ = ["MOON"]
+
+PARTS = ("encoder", "core")
+
+
+class MOON(Anchored):
+    """Draws the representation of rows towards that of the network as it was received, and away from that of the
+    client's own network as it was last sent (Eqs. 3 and 4).
+
+    The loss has the term μ · ℓ, with ℓ = −log( e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ}) ) and s
+    the cosine similarity; z is the core's output. Both other networks see the same dropout and the batch's own
+    statistics of normalisation, and leave the running ones as they are. Until the client has sent for the first time
+    z_prev is z_glob, so that ℓ has no gradient. With μ = 0 the client is a plain one, bit for bit.
+
+    NOTE[DIFF]: the paper adds a projection head, whose output is z. Where only a part is federated, z_glob and z_prev
+    take the client's own encoder as it was at the exchange.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        mu: μ, at least 0.
+        temperature: τ, above 0.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: values out of range; nothing of the encoder and the core is federated.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> MOON(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, mu=0.1).mu
+        0.1
+    """
+
+    private = ("received", "previous")
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        mu: float = 1.0,
+        temperature: float = 0.5,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if not (mu >= 0 and temperature > 0):
+            raise ConfigError(f"MOON: expected mu of at least 0 and temperature above 0, found {mu} and {temperature}")
+        self.mu, self.temperature = mu, temperature
+        if mu:
+            names = [name for name, _ in self.named_parameters() if name.startswith(PARTS)]
+            self.anchor(names)
+            self.previous = as_buffers(
+                {name: torch.zeros_like(value) for name, value in by_name(self.received).items()}
+            )
+
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Refuse what would contrast a representation with itself."""
+        if self.mu and self.federated and not any(name.startswith(PARTS) for name in self.federated):
+            raise ConfigError(
+                f"client {self.spec.name!r}: MOON compares representations, and expected something of the encoder or "
+                "the core in exchange.federated, found none of it; set it to [core], or mu to 0"
+            )
+        return []
+
+    def on_receive(self, received: State) -> None:
+        """Remember the network as it is now; at first it is what was sent last, too."""
+        if not self.mu:
+            return
+        self._keep(self.received)
+        super().on_receive(received)
+        if not self.state.get("sent"):
+            self._keep(self.previous)
+
+    def on_send(self, steps: int) -> None:
+        """Remember the network as it is sent."""
+        if self.mu:
+            self._keep(self.previous)
+            self.state["sent"] = True
+
+    @torch.no_grad()
+    def _keep(self, module: torch.nn.Module) -> None:
+        own = dict(self.named_parameters())
+        for name, value in by_name(module).items():
+            value.copy_(own[name])
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss and the contrastive term."""
+        if not self.mu:
+            return super().objective(x, y)
+        again = repeat_draws(self.device)
+        core = self.core(self.encoder(x))
+        loss, z = self.loss(self.head(core), y), core.flatten(1)
+        with torch.no_grad():
+            others = []
+            for module in (self.received, self.previous):
+                again()
+                others.append(self.representation(x, by_name(module)))
+        return loss + self.mu * self.contrast(z, *others)
+
+    def representation(self, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The core's output, (rows, width), with other parameters and with copies of the buffers."""
+        tensors = {**{name: value.clone() for name, value in self.named_buffers()}, **parameters}
+        for part in PARTS:
+            own = {name[len(part) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{part}.")}
+            x = functional_call(getattr(self, part), own, (x,))
+        return x.flatten(1)
+
+    def contrast(self, z: Tensor, received: Tensor, previous: Tensor) -> Tensor:
+        """ℓ, the mean over rows of (rows, width) each."""
+        nearer = cosine_similarity(z, received, dim=1) - cosine_similarity(z, previous, dim=1)
+        return softplus(-nearer / self.temperature).mean()

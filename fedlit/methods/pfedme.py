@@ -1,0 +1,100 @@
+"""pFedMe (T. Dinh, Tran and Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError
+from fedlit.methods.copies import TwoCopies
+from fedlit.nn import NetworkFactory
+from fedlit.spec import ClientSpec
+
+__all__ = ["PFedMe"]
+
+
+class PFedMe(TwoCopies):
+    """A personal model θ near a federated w, which follows it; predicts by θ, the ``personal`` copy.
+
+    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖² (Eq. 7), from where it was;
+    then w ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1). Only federated tensors are pulled,
+    and only they follow; of others the personal copy alone is used, as are its statistics of normalisation.
+
+    NOTE[DIFF]: β, the paper's mixing of the mean with the server's previous w, is a rule at the server; it is not
+    ``exchange.rate``, which mixes with a client's own w. Without such a rule β is 1, as in most of the paper's runs.
+
+    NOTE[DIFF]: all clients take part in a round unless ``exchange.participation`` says otherwise, and θ is kept between
+    rounds; the paper draws a subset, and does not say where θ begins.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        strength: λ, above 0.
+        inner_steps: K, at least 1.
+        eta: η, above 0; η λ is at most 1, for beyond it w would step past θ.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: values out of range; ``model.accumulate`` above 1.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> client = PFedMe(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, inner_steps=3)
+        >>> client.inner_steps, client(torch.zeros(4, 2)).shape
+        (3, torch.Size([4, 1]))
+    """
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        strength: float = 15.0,
+        inner_steps: int = 5,
+        eta: float = 0.005,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if not (strength > 0 and inner_steps >= 1 and eta > 0 and eta * strength <= 1):
+            raise ConfigError(
+                "PFedMe: expected strength and eta above 0 with a product of at most 1, and inner_steps of at least 1, "
+                f"found strength {strength}, eta {eta} and inner_steps {inner_steps}"
+            )
+        self.strength, self.inner_steps, self.eta = strength, inner_steps, eta
+        self.automatic_optimization = False
+        for name, own in self.named_parameters():  # w follows by hand
+            own.requires_grad_(name.startswith("personal."))
+
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Refuse gradients that wait, for each batch has several steps of its own."""
+        if self.accumulate > 1:
+            raise ConfigError(
+                f"client {self.spec.name!r}: PFedMe takes {self.inner_steps} steps on each batch and expected "
+                f"model.accumulate: 1, found {self.accumulate}; set data.batch_size for larger ones"
+            )
+        return []
+
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """(θ, w) of each federated name."""
+        live, w, personal = self._federated, dict(self.named_parameters()), dict(self.personal.named_parameters())
+        names = [name for name in live if live.tensor_of(name) in personal]
+        return [(live.pick(personal, name), live.pick(w, name)) for name in names]
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """f(θ) + λ/2 · ‖θ − w‖², a function of θ."""
+        away = [(theta - w).square().sum() for theta, w in self.pairs()]
+        loss = self.personal_objective(x, y)
+        return loss + self.strength / 2 * torch.stack(away).sum() if away else loss
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """K steps of θ, one of w."""
+        for _ in range(self.inner_steps):
+            loss = self.objective(batch.x, batch.y)
+            self.descend(loss, self._optimizers, [self.clipped_apart()[1]])
+        with torch.no_grad():
+            for theta, w in self.pairs():
+                w.lerp_(theta, self.eta * self.strength)
+        return loss.detach()

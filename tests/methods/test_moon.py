@@ -1,0 +1,113 @@
+"""MOON: its term by hand, what it compares with, what it leaves alone; and that it is FedAvg without the term."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import SmallNet, different, make_run, weights
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.methods import MOON
+from fedlit.methods.anchored import by_name
+from fedlit.nn import MLP
+from fedlit.spec import ClientSpec
+
+SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
+
+
+def test_without_the_term_it_is_fedavg_bit_for_bit(tmp_path: Path) -> None:
+    runs = []
+    for name, client in (("avg", FederatedClient), ("moon", partial(MOON, mu=0.0))):
+        run = make_run(
+            tmp_path / name, loop={"client": partial(client, network=SmallNet)}, align="both",
+            exchange={"federated": ["*"], "buffers": "average"},
+        )  # fmt: skip
+        run.fit(quiet=True)
+        runs.append(weights(run))
+    assert different(*runs) == []
+
+
+def by_hand(z: np.ndarray, received: np.ndarray, previous: np.ndarray, temperature: float) -> float:
+    """Eq. 3, row by row."""
+    rows = []
+    for own, glob, prev in zip(z, received, previous, strict=True):
+        near, far = (
+            np.exp(own @ other / np.linalg.norm(own) / np.linalg.norm(other) / temperature) for other in (glob, prev)
+        )
+        rows.append(-np.log(near / (near + far)))
+    return float(np.mean(rows))
+
+
+def test_the_term_and_its_gradient() -> None:
+    client = MOON(SPEC, MLP, temperature=0.3)
+    rng = np.random.default_rng(0)
+    z, received, previous = (rng.normal(size=(4, 3)) for _ in range(3))
+    own = torch.tensor(z, requires_grad=True)
+    term = client.contrast(own, torch.tensor(received), torch.tensor(previous))
+    assert float(term.detach()) == pytest.approx(by_hand(z, received, previous, 0.3))
+    (gradient,) = torch.autograd.grad(term, own)
+    for place in np.ndindex(*z.shape):
+        step = np.zeros_like(z)
+        step[place] = 1e-6
+        slope = (by_hand(z + step, received, previous, 0.3) - by_hand(z - step, received, previous, 0.3)) / 2e-6
+        assert float(gradient[place]) == pytest.approx(slope, abs=1e-6)
+
+
+def snapshot(client: Any) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in client.named_parameters()}
+
+
+def test_it_remembers_what_it_received_and_what_it_sent() -> None:
+    client: Any = MOON(SPEC, SmallNet)
+    client.on_receive({})
+    start = snapshot(client)
+    for module in (client.received, client.previous):
+        assert all(torch.equal(value, start[name]) for name, value in by_name(module).items())
+    for parameter in client.parameters():
+        torch.nn.init.normal_(parameter)
+    sent = snapshot(client)
+    client.on_send(3)
+    for parameter in client.parameters():  # the exchange writes
+        torch.nn.init.normal_(parameter)
+    given = snapshot(client)
+    client.on_receive({})
+    assert by_name(client.received) and all(torch.equal(v, given[name]) for name, v in by_name(client.received).items())
+    assert all(torch.equal(value, sent[name]) for name, value in by_name(client.previous).items())
+
+
+def test_the_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
+    client: Any = MOON(SPEC, SmallNet, mu=0.7).train()
+    client.on_receive({})
+    x, y = torch.randn(20, 2), torch.arange(20) % 2
+    torch.manual_seed(0)
+    plain = FederatedClient.objective(client, x, y)
+    torch.manual_seed(0)
+    first = client.objective(x, y)  # as received: both similarities are 1
+    assert float(first.detach()) == pytest.approx(float(plain.detach()) + 0.7 * np.log(2), abs=1e-5)
+    first.backward()
+    with_term = [None if p.grad is None else p.grad.clone() for p in client.parameters()]
+    client.zero_grad()
+    torch.manual_seed(0)
+    FederatedClient.objective(client, x, y).backward()
+    for own, parameter in zip(with_term, client.parameters(), strict=True):
+        torch.testing.assert_close(own, parameter.grad, atol=1e-6, rtol=1e-4)
+    batches = int(client.encoder[1].num_batches_tracked)
+    running = client.core[1].running_mean.clone()
+    client.representation(x, by_name(client.received))
+    assert int(client.encoder[1].num_batches_tracked) == batches == 3
+    assert torch.equal(client.core[1].running_mean, running)
+
+
+def test_what_it_compares_with_never_travels_and_what_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path, client=MOON, align="both", exchange={"federated": ["*"], "buffers": "average"})
+    assert not [name for name in run.describe().exchange["federated"] if name.startswith(("received", "previous"))]
+    with pytest.raises(ConfigError, match="client 'ash': MOON compares representations"):
+        make_run(tmp_path, client=MOON, align="both", exchange={"federated": ["head"]}).describe()
+    with pytest.raises(ConfigError, match=r"MOON: expected mu of at least 0 and temperature above 0, found 1\.0 and 0"):
+        MOON(SPEC, MLP, temperature=0)

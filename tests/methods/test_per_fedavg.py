@@ -1,0 +1,120 @@
+"""Per-FedAvg: its meta-gradients against exact ones, and the model by which a client predicts."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import SmallNet, make_run
+from torch import Tensor, nn
+from torch.autograd.functional import hvp
+
+from fedlit.data.loader import Batch
+from fedlit.errors import ConfigError, RunError
+from fedlit.methods import PerFedAvg, per_fedavg
+from fedlit.nn import MLP, Network
+from fedlit.spec import ClientSpec
+from fedlit.train.tuning import FineTune, Then
+
+SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
+
+
+class Linear(Network):
+    """Logistic regression, whose derivatives are known."""
+
+    def __init__(self, num_features: int, num_outputs: int) -> None:
+        super().__init__(nn.Identity(), nn.Identity(), nn.Linear(num_features, num_outputs, bias=False))
+
+
+def loss(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The mean cross-entropy of logistic regression, by hand."""
+    s = x @ w[0]
+    return (torch.log1p(torch.exp(s)) - y * s).mean()
+
+
+@pytest.mark.parametrize("hessian", ["none", "finite_difference"])
+def test_the_meta_gradient_is_the_papers(hessian: Any) -> None:
+    client = PerFedAvg(SPEC, Linear, alpha=0.5, hessian=hessian, delta=0.01)
+    start = torch.tensor([[0.5, -1.0]])
+    with torch.no_grad():
+        client.head.weight.copy_(start)
+    x, y = torch.randn(24, 2, generator=torch.Generator().manual_seed(1)), (torch.arange(24) % 3 == 0).long()
+    own = [client.head.weight]
+    _, found = client.meta_gradient(Batch(x, y), own)  # type: ignore[arg-type]
+    assert torch.equal(client.head.weight, start)  # type: ignore[arg-type]
+
+    w = start.double()
+    parts = [(a.double(), b.double()) for a, b in zip(x.chunk(client.parts), y.chunk(client.parts), strict=True)]
+
+    def gradient(at: Tensor, rows: tuple[Tensor, Tensor]) -> Tensor:
+        at = at.clone().requires_grad_()
+        return torch.autograd.grad(loss(at, *rows), at)[0]
+
+    inner = gradient(w - 0.5 * gradient(w, parts[0]), parts[1])
+    expected = inner
+    if hessian != "none":  # (I − α ∇²f(w; D'')) ∇f(w̃; D'), with the exact Hessian
+        expected = inner - 0.5 * hvp(lambda v: loss(v, *parts[2]), w, inner)[1]
+        assert (expected - inner).abs().max() > 0.01
+    assert found[0].double() == pytest.approx(expected, abs=2e-5)
+
+
+@pytest.mark.parametrize("hessian", ["none", "finite_difference"])
+def test_one_pass_of_a_step_counts_in_the_statistics_of_normalisation(hessian: Any) -> None:
+    client = PerFedAvg(SPEC, SmallNet, hessian=hessian).train()
+    x, y = torch.randn(24, 2), torch.arange(24) % 2
+    before = {name: value.clone() for name, value in client.named_buffers()}
+    own = [value for name, value in client.named_parameters() if not name.startswith("personal.")]
+    client.meta_gradient(Batch(x, y), own)
+    after = dict(client.named_buffers())
+    assert int(after["encoder.1.num_batches_tracked"]) == int(before["encoder.1.num_batches_tracked"]) + 1
+    first = client.encoder[0](x[: 24 // client.parts])  # type: ignore[index]
+    torch.testing.assert_close(after["encoder.1.running_mean"], 0.1 * first.mean(0).detach())
+
+
+def test_it_predicts_by_the_received_model_after_a_step_on_its_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(per_fedavg, "CHUNK", 10)  # several passes make one gradient
+    client = partial(PerFedAvg, network=SmallNet, alpha=0.3)
+    run = make_run(tmp_path, loop={"client": client}, exchange={"federated": ["*"], "buffers": "average"}, align="both")
+    run.fit(quiet=True)
+    for name, own in run.loop.federation.items():
+        own.eval()
+        rows, names = run.data.train_loaders[name].rows, [n for n, _ in own.personal.named_parameters()]
+        w = dict(own.named_parameters())
+        value = own.loss(own.head(own.core(own.encoder(rows.x))), rows.y)
+        gradients = torch.autograd.grad(value, [w[n] for n in names])
+        for key, gradient in zip(names, gradients, strict=True):
+            torch.testing.assert_close(w[f"personal.{key}"], w[key] - 0.3 * gradient, atol=1e-6, rtol=1e-4)
+        adapted = own.loss(own(rows.x), rows.y)
+        assert adapted < value
+
+
+def test_the_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -> None:
+    then = Then(FineTune(epochs=2, patience=9, lr=0.003))
+    run = make_run(
+        tmp_path, loop={"client": partial(PerFedAvg, network=SmallNet), "then": then}, exchange={"federated": ["core"]}
+    )
+    run.fit(quiet=True)
+    kept = {name: value for epoch in run.loop.history for name, value in epoch.items() if name.endswith("kept/epoch")}
+    late = [name.split("/")[0] for name, epoch in kept.items() if epoch > 3]
+    assert late  # somebody was better for it
+    for name in late:
+        state = run.loop.federation[name].state_dict()
+        both = {key: f"personal.{key}" for key in state if f"personal.{key}" in state}
+        assert all(torch.equal(state[key], state[copy]) for key, copy in both.items())
+
+
+def test_what_is_refused_and_what_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="PerFedAvg: expected alpha and delta above 0 and steps of at least 1"):
+        PerFedAvg(SPEC, MLP, alpha=0)
+    with pytest.raises(ConfigError, match="client 'ash': PerFedAvg adapts what an exchange gives"):
+        make_run(tmp_path, client=PerFedAvg).describe()
+    notes = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"], "every": "step"}).describe().notes
+    assert any("passes over all training rows behind each exchange, step" in note for note in notes)
+    run = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"]}, data={"batches": 13})
+    with pytest.raises(RunError, match="expected at least 4 rows in a batch, which has 2 parts, found 3"):
+        run.fit(quiet=True)
