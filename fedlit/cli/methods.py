@@ -64,8 +64,9 @@ class Listed(Shown):
             parts += [f"{FAMILIES[family]}:", "", Grid(list(HEAD), rows), ""]
         return [
             *parts,
-            "Other columns, other classes: whether clients may differ in them. Bytes of an exchange and gradients of a "
-            "step (time) are multiples of FedAvg's, where the same part is federated.",
+            "Columns, classes: whether clients may differ in them; private: where the part that differs is not federated, "
+            "say --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a step (time) "
+            "are multiples of FedAvg's, where the same part is federated.",
             "",
             Verbatim("One of them: fedlit methods show NAME"),
             Verbatim("Use it:      fedlit fit --config NAME --method METHOD"),

@@ -4,6 +4,7 @@ other. Imports nothing heavy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -59,13 +60,15 @@ class Card:
         equation: what it computes, and where the paper says so; some lines of text.
         travels: what is sent, and received.
         stays: what each client keeps to itself.
-        columns: whether clients may have other columns; ``yes``, ``no``, or where.
+        columns: whether clients may have other columns: ``yes``, ``no``, or ``in a private part``: where what differs is
+            not federated.
         classes: whether they may have other classes.
         tasks: whether they may have other tasks.
-        sizes: whether they may have networks of other sizes.
-        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1).
+        sizes: whether they may have networks of other sizes (numbers of rows may always differ).
+        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1); None where that
+            cannot be compared, for no network travels.
         download: what it receives, likewise.
-        time: gradients that a client computes in a step, as a multiple of FedAvg's.
+        time: gradients that a client computes in a step, as a multiple of FedAvg's, or None.
         robust: whether it bears clients that send anything.
         defaults: of its own settings.
         tune: what is worth trying: key → values, as a search's space.
@@ -85,12 +88,12 @@ class Card:
     classes: str
     tasks: str
     sizes: str
-    upload: float
-    download: float
-    time: float
     robust: str
     defaults: str
     helps: str
+    upload: float | None = None
+    download: float | None = None
+    time: float | None = None
     tune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     diff: tuple[str, ...] = ()
     python: str = ""
@@ -101,14 +104,22 @@ class Card:
         return find_method(self.name)
 
     @property
+    def source(self) -> str:
+        """First author and year, where there is a paper."""
+        found = re.match(r"(.+?)(, | and | et al\.? | \(?(?=\d{4})).*?(\d{4})", self.paper)
+        if found is None:
+            return "–"
+        return f"{found[1]}{'' if found[2].strip() in ('', '(') else ' et al.'} {found[3]}"
+
+    @property
     def differ(self) -> dict[str, str]:
         """In what clients may differ → whether, or where."""
         return {key: getattr(self, key) for key in ("columns", "classes", "tasks", "sizes")}
 
     @property
-    def bytes(self) -> float:
+    def bytes(self) -> float | None:
         """What travels in an exchange, both ways, as a multiple of FedAvg's."""
-        return (self.upload + self.download) / 2
+        return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
 
 
 @cache
@@ -155,7 +166,7 @@ def find_method(name: str, also: Path | None = None) -> Path:
     )
 
 
-HEAD = ("method", "what it is", "other columns", "other classes", "bytes", "time", "robust")
+HEAD = ("method", "paper", "columns", "classes", "bytes", "time")
 
 
 def method_table() -> dict[str, list[list[str]]]:
@@ -163,7 +174,7 @@ def method_table() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {family: [] for family in FAMILIES}
     for own in cards().values():
         found[own.family].append(
-            [own.name, own.title, own.columns, own.classes, times(own.bytes), times(own.time), own.robust]
+            [own.name, own.source, _short(own.columns), _short(own.classes), times(own.bytes), times(own.time)]
         )
     return {family: rows for family, rows in found.items() if rows}
 
@@ -192,15 +203,19 @@ def methods_markdown() -> str:
     return "\n".join(lines).rstrip()
 
 
+def _short(differ: str) -> str:
+    return "private" if differ.startswith("in a private") else differ
+
+
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def times(value: float) -> str:
+def times(value: float | None) -> str:
     """A multiple, as people read it.
 
     Example:
-        >>> times(1.0), times(1.5)
-        ('1', '1.5')
+        >>> times(1.0), times(1.5), times(None)
+        ('1', '1.5', '–')
     """
-    return f"{value:.3g}"
+    return "–" if value is None else f"{value:.3g}"
