@@ -20,6 +20,9 @@ __all__ = ["HOMES", "Moved", "lazy_names"]
 HOMES = {
     "CNN": "fedlit.nn",
     "FedProx": "fedlit.methods",
+    "Alternating": "fedlit.methods",
+    "Ditto": "fedlit.methods",
+    "FedBABU": "fedlit.methods",
     "Clustering": "fedlit.names",
     "Round": "fedlit.exchange.rule",
     "FedGMCC": "fedlit.exchange.rules",

@@ -42,6 +42,9 @@ from fedlit.exchange.rules import (
 from fedlit.methods import (
     APFL,
     CHFL,
+    Alternating,
+    Ditto,
+    FedBABU,
     FedDyn,
     FedDynMean,
     FedProx,
@@ -349,6 +352,20 @@ METHODS: dict[str, dict[str, Any]] = {
     "rules by part": {
         "exchange": {"federated": ["*"], "rule": partial(parts), "buffers": "average", "participation": 0.7},
         "align": "both",
+    },
+    "ditto": {"client": Ditto, "exchange": {"federated": ["*"]}, "align": "both"},
+    "fedrep": {
+        "loop": {"client": partial(Alternating, network=SmallNet, private_first={"steps": 2}), "optimizer": SLOW},
+        "exchange": {"federated": ["encoder", "core"]},
+        "align": "both",
+    },
+    "fedalt, an epoch each": {
+        "client": Alternating,
+        "exchange": {"federated": ["core"], "every": {"epochs": 2}, "optimizer_state": "average"},
+    },
+    "fedbabu": {
+        "loop": {"client": partial(FedBABU, network=SmallNet), "then": Then(FineTune(epochs=1, lr=0.005))},
+        "exchange": {"federated": ["core"]},
     },
 }
 # rules that give clients different states, and remember what they gave

@@ -42,6 +42,8 @@ class FederatedClient(LightningModule):
     - ``publish``: tensors that travel beside the federated ones, for a rule that asks for them;
     - ``answer``: what a rule asks beside that;
     - ``on_rows``: what it does with its training rows before any step;
+    - ``on_plan``: which settings it refuses, and what it says of those that it takes;
+    - ``on_fine_tune_start``: what it does when the private last phase (``model.then``) begins;
     - ``forward``: how the parts make a prediction;
     - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
       ``training_step`` call ``descend`` for each;
@@ -312,6 +314,27 @@ class FederatedClient(LightningModule):
 
         Args:
             rows: to be read alone.
+        """
+
+    def on_plan(self, every: str | Mapping[str, int]) -> Iterable[str]:
+        """Called before training, when it is known what of the client is federated (:attr:`federated`), whether it is
+        fine-tuned afterwards (``fine_tunes``) and how many batches a step has (``accumulate``).
+
+        Args:
+            every: when clients exchange, as ``exchange.every`` says it; of no meaning where nothing is federated.
+
+        Returns:
+            What a person should know of these settings; the plan shows it.
+
+        Raises:
+            ConfigError: settings under which the class makes no sense.
+        """
+        return ()
+
+    def on_fine_tune_start(self) -> None:
+        """Called once, when the private last phase begins (``model.then``): the client has the best of its epochs, its
+        optimizers are empty, and nothing is exchanged from here on. ``fine_tuning`` is true from here on, also in a run
+        that is resumed in this phase.
         """
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:

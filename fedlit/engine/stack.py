@@ -57,6 +57,7 @@ class Stack:
         for client in clients:
             client.stacked = True
         self._optimizer: Optimizer | None = None
+        self._shared = 0  # parameters whose optimizer's state the clients have
 
     @staticmethod
     def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
@@ -159,7 +160,7 @@ class Stack:
         optimizer.zero_grad()
         for client in self.clients:
             client._optimizers[0]._opt_called = True  # type: ignore[attr-defined]  # schedules warn otherwise
-        if self._optimizer is None:
+        if self._optimizer is None or len(optimizer.state) != self._shared:  # what was frozen has its first state
             self._optimizer = optimizer
             self._share_state()
 
@@ -206,6 +207,7 @@ class Stack:
     def _share_state(self) -> None:
         """Each client's optimizer holds views of the stack's state."""
         assert self._optimizer is not None
+        self._shared = len(self._optimizer.state)
         for position, client in enumerate(self.clients):
             mine = dict(client.named_parameters())
             for name, stacked in self.parameters.items():

@@ -1,7 +1,10 @@
 """Methods that are more than a configuration: one paper, one file."""
 
+from fedlit.methods.alternating import Alternating
 from fedlit.methods.apfl import APFL
 from fedlit.methods.chfl import CHFL
+from fedlit.methods.ditto import Ditto
+from fedlit.methods.fedbabu import FedBABU
 from fedlit.methods.feddyn import FedDyn, FedDynMean
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
@@ -12,6 +15,9 @@ from fedlit.methods.scaffold import Scaffold, ScaffoldMean
 __all__ = [
     "APFL",
     "CHFL",
+    "Alternating",
+    "Ditto",
+    "FedBABU",
     "FedDyn",
     "FedDynMean",
     "FedProx",

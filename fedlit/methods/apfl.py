@@ -8,15 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedlit.client.client import FederatedClient
+from fedlit.methods.copies import TwoCopies
 from fedlit.nn import NetworkFactory
-from fedlit.seeding import repeat_draws
 from fedlit.spec import ClientSpec, own_share
 
 __all__ = ["APFL"]
 
 
-class APFL(FederatedClient):
+class APFL(TwoCopies):
     """A global copy w of the network, which is federated, and a local one v, which is not; predicts by the network
     whose parameters are v̄ = α v + (1 − α) w.
 
@@ -57,8 +56,6 @@ class APFL(FederatedClient):
         class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__(spec, network, class_weights)
-        self.personal = self.make_network(network)
-        self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
         value = torch.tensor(own_share(alpha, spec.name, "alpha"))
         self.learn_alpha = learn_alpha
         if learn_alpha:
@@ -76,19 +73,11 @@ class APFL(FederatedClient):
         logits: Tensor = functional_call(self.personal, mixture, (x,))
         return logits
 
-    def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The sum of the losses of w and v̄, whose gradients have no parameter in common."""
-        again = repeat_draws(self.device)
-        federated = self.loss(super().forward(x), y)
-        again()
-        return federated + self.loss(self(x), y)
-
     def clipped_apart(self) -> list[list[str]]:
         """Each copy by itself, as it would be under FedAvg and Local, and α."""
-        names = [name for name, _ in self.named_parameters()]
-        personal = [name for name in names if name.startswith("personal.")]
-        own = [name for name in names if name == "alpha"]
-        return [[name for name in names if name not in (*personal, *own)], personal, *([own] if own else [])]
+        federated, personal = super().clipped_apart()
+        own = [["alpha"]] if self.learn_alpha else []
+        return [[name for name in federated if name != "alpha"], personal, *own]
 
     def configure_optimizers(self) -> Any:
         """As any client's, without weight decay on α."""

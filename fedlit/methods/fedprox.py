@@ -4,21 +4,20 @@ arXiv:1812.06127).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
+from fedlit.methods.anchored import Anchored
 from fedlit.nn import NetworkFactory
-from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
 __all__ = ["FedProx"]
 
 
-class FedProx(FederatedClient):
+class FedProx(Anchored):
     """Adds μ/2 · ‖w − w_t‖² to the loss, over the federated parameters: w_t is what the last exchange gave (Eq. 2).
 
     Args:
@@ -36,7 +35,6 @@ class FedProx(FederatedClient):
         0.1
     """
 
-    private = ("received",)
     stackable = True
 
     def __init__(
@@ -50,32 +48,15 @@ class FedProx(FederatedClient):
         if not mu >= 0:
             raise ConfigError(f"FedProx: mu: expected at least 0, found {mu}")
         self.mu = mu
-        parameters = dict(self.named_parameters())
-        self.received = nn.Module()  # w_t; which of it is federated is not known yet
-        for name, value in parameters.items() if mu else ():
-            self.received.register_buffer(_as_buffer(name), torch.zeros_like(value))
-
-    def on_receive(self, received: State) -> None:
-        """Remember it; what was not received stays where it was."""
-        live, buffers = self._federated, self._buffers_by_name()
-        for name in live:
-            if name in received and live.tensor_of(name) in buffers:
-                live.pick(buffers, name).copy_(received[name])
-
-    def _buffers_by_name(self) -> dict[str, Tensor]:
-        return {name.replace("/", "."): value for name, value in self.received.named_buffers()}
+        if mu:
+            self.anchor()
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss and the proximal term."""
-        loss = super().objective(x, y)
-        parameters = dict(self.named_parameters())
-        live, received = self._federated, self._buffers_by_name()
-        names = [name for name in live if live.tensor_of(name) in parameters] if self.mu else []
-        if not names:
-            return loss
-        away = [(live.pick(parameters, name) - live.pick(received, name)).square().sum() for name in names]
-        return loss + self.mu / 2 * torch.stack(away).sum()
+        return self.pulled(super().objective(x, y), self.mu, dict(self.named_parameters()))
 
-
-def _as_buffer(name: str) -> str:
-    return name.replace(".", "/")
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Say where the term is always 0."""
+        if self.mu and self.federated and (every == "step" or every == {"steps": 1}):
+            return [f"exchange.every: {every}: FedProx has no way to go from what it received, so that mu does nothing"]
+        return []

@@ -212,6 +212,7 @@ def make_plan(federation: Federation) -> Plan:
             *_heads_of_different_classes(facts, sharing),
             *_unguarded(exchange, len(described)),
             *federation.personal.told,
+            *_remarks(facts),
             *_inputs_that_differ(federation, facts),
             *_targets_of_other_names(federation, facts, sharing),
             *(note for one in told for note in one[2]),
@@ -231,9 +232,19 @@ def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
             "target": data.encoders[name].target_name if name in data.encoders else "",
             "compares": type(client).__name__ if client.compares_inputs else "",
             "codes": categorical[name],
+            "remarks": list(federation.remarks.get(name, ())),
         }
         for name, client in federation.clients.items()
     }
+
+
+def _remarks(facts: Facts) -> list[str]:
+    """What clients' classes say of the settings, a line for all that say the same."""
+    said: dict[str, list[str]] = {}
+    for name, own in facts.items():
+        for remark in own["remarks"]:
+            said.setdefault(remark, []).append(name)
+    return [f"{shorten(names)}: {remark}" for remark, names in said.items()]
 
 
 def _predicted(client: Mapping[str, Any]) -> str:

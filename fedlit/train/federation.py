@@ -113,6 +113,7 @@ class Federation(Mapping[str, FederatedClient]):
         results: split → the last scores.
         history: what was logged, epoch by epoch.
         notes: what a person should know of what clients start from.
+        remarks: client → what it says of the settings (see :meth:`~fedlit.client.client.FederatedClient.on_plan`).
         personal: what each client makes its own of it.
         frozen: newcomer → tensors of a run that it keeps as they are.
         step: aligned steps behind them.
@@ -131,6 +132,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.results: dict[Split, Results] = {}
         self.history: list[dict[str, float]] = []
         self.notes: list[str] = []
+        self.remarks: dict[str, tuple[str, ...]] = {}
         self.frozen: dict[str, dict[str, Tensor]] = {}
         self.settings: Mapping[str, Any] | None = None
         self.step, self.device = 0, torch.device("cpu")
@@ -187,6 +189,7 @@ class Federation(Mapping[str, FederatedClient]):
             client.scheduler_factory = override.scheduler or default.scheduler
             client.scheduler_interval = default.scheduler_interval
             client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
+            client.accumulate, client.fine_tunes = default.accumulate, default.tune is not None
             self._check_batch_size(name, client)
             self._check_settings(name, client)
             client.on_rows(data.train_loaders[name].rows)
@@ -195,6 +198,9 @@ class Federation(Mapping[str, FederatedClient]):
         self.personal.check(made)
         if self.exchange is not None:
             self.exchange.plan(self)
+            for name, client in made.items():
+                with hook_of(client, "on_plan"):
+                    self.remarks[name] = tuple(client.on_plan(self.exchange.every))
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Who is scored by what, and whose rows are whose, of all processes' clients."""
@@ -288,6 +294,7 @@ class Federation(Mapping[str, FederatedClient]):
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step, client, own, moment, seed)
             accumulate, updates = self.training.accumulate, self._updates(name, moment)
+            client.accumulate, client.steps_now = accumulate, updates
             steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
             if updates:
                 self.watch.before(name, client)
@@ -316,7 +323,6 @@ class Federation(Mapping[str, FederatedClient]):
 
     def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
         """Loss, gradient, clipping, optimizer."""
-        client.accumulate, client.steps_now = self.training.accumulate, self._updates(client.spec.name, moment)
         loss = client.training_step(batch, moment.batch)
         client.skipped = loss is None
         if loss is None:

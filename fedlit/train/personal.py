@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.members import Members
+from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
 from fedlit.train.tuning import FineTune, check_share
@@ -136,6 +138,8 @@ class Personal:
         if not self.wanted:
             return
         self._own = {name: self._own.get(name, _Own()) for name in federation.clients}
+        for client in federation.clients.values():
+            client.fine_tuning = self.tuning
         for own in self._own.values():
             for kept in (own.average, own.best):  # a checkpoint's are on the CPU
                 kept |= {key: value.to(federation.device) for key, value in kept.items()}
@@ -262,7 +266,13 @@ class Personal:
                     name,
                 )
             _put(client, own.best)
-            own.average = {key: value.detach().clone() for key, value in named_tensors(client).items()}
+            client.fine_tuning = True
+            seed = derive_seed(federation.seed, "fine-tune", name)
+            with isolated_rng(seed, federation.device), hook_of(client, "on_fine_tune_start"):
+                client.on_fine_tune_start()
+            # without an average, what is scored is the client itself
+            averaged = named_tensors(client) if self.tune is not None and self.tune.average else {}
+            own.average = {key: value.detach().clone() for key, value in averaged.items()}
             for optimizer in client._optimizers:
                 optimizer.state.clear()
                 rates = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]

@@ -54,8 +54,10 @@ class Weighs(InProcess):
 @pytest.mark.parametrize("method", RUNS)
 def test_the_plan_says_what_travels_to_the_byte(method: str, tmp_path: Path) -> None:
     weighs = Weighs()
-    exchange = {**RUNS[method]["exchange"], "every": "epoch"}
-    run = make_run(tmp_path, epochs=1, transport=weighs, **{**RUNS[method], "exchange": exchange})
+    every = RUNS[method]["exchange"].get("every", "epoch")
+    epochs = every.get("epochs", 1) if isinstance(every, dict) else 1
+    exchange = {**RUNS[method]["exchange"], "every": {"epochs": epochs}}
+    run = make_run(tmp_path, epochs=epochs, transport=weighs, **{**RUNS[method], "exchange": exchange})
     planned = {name: own["bytes_per_exchange"] for name, own in run.describe().clients.items()}
     run.fit(quiet=True)
     assert run.exchange.rounds == 1

@@ -104,6 +104,14 @@ def test_fine_tuning_never_gives_worse_validation_scores_than_the_federation(tmp
     assert all(after[name]["loss"] <= before[name]["loss"] for name in before)
 
 
+def test_fine_tuning_without_an_average_is_scored_as_it_is(tmp_path: Path) -> None:
+    options = {"then": Then(FineTune(epochs=3, patience=9, lr=0.01))}
+    run = make_run(tmp_path, exchange=CORE, loop=options, epochs=2)
+    run.fit(quiet=True)
+    scored = [epoch["val/loss"] for epoch in run.loop.history if "val/loss" in epoch]
+    assert len(scored) == len(set(scored)) == 6  # five epochs, and the end
+
+
 def test_the_plan_says_what_follows(tmp_path: Path) -> None:
     plan = str(make_run(tmp_path, **TUNED).describe())
     assert "each client ends with its own best epoch of an average over epochs (0.5 of it stays" in plan

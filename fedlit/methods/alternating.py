@@ -1,0 +1,119 @@
+"""Partial models whose private and federated parts take turns: FedRep (Collins, Hassani, Mokhtari and Shakkottai 2021,
+"Exploiting Shared Representations for Personalized Federated Learning", arXiv:2102.07078) and FedAlt (Pillutla, Malik,
+Mohamed, Rabbat, Sanjabi and Xiao 2022, "Federated Learning with Partial Model Personalization", arXiv:2204.03809).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.exchange.schedule import wrong_every
+from fedlit.nn import NetworkFactory
+from fedlit.spec import ClientSpec
+
+__all__ = ["Alternating"]
+
+_log = logging.getLogger(__name__)
+
+
+class Alternating(FederatedClient):
+    """After each exchange the private parameters are trained while the federated ones stay as they were received; then
+    the federated ones are, while the private ones stay (Algorithm 1 of both papers).
+
+    Which is which is the exchange's matter: under ``[encoder, core]`` the head comes first, as in FedRep; any other
+    part is FedAlt. What rests has no gradient, so that neither momentum nor weight decay moves it. In the private last
+    phase (``model.then``) all is trained.
+
+    NOTE[DIFF]: FedRep's new clients train a head only; here a newcomer does what ``fedlit add-client`` does with any
+    method.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        private_first: how long the private part is trained: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
+            client's optimizer. The rest of the round is the federated part's.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: a round that ends before the federated part's turn; nothing private, or nothing federated.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> Alternating(spec, MLP, private_first={"steps": 5}).private_first
+        {'steps': 5}
+    """
+
+    stackable = True
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        private_first: Literal["epoch"] | dict[str, int] = "epoch",
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if private_first != "epoch" and (isinstance(private_first, str) or wrong_every(private_first)):
+            raise ConfigError(
+                "Alternating: private_first: expected epoch, {epochs: n} or {steps: n} with n of at least 1, found "
+                f"{private_first!r}"
+            )
+        self.private_first = {"epochs": 1} if private_first == "epoch" else private_first
+        self._round, self._free, self._turn, self._said = 1, frozenset[str](), "", False
+
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Refuse a round in which one of the parts has no turn."""
+        tensors = {self._federated.tensor_of(name) for name in self._federated}
+        parameters = {name for name, _ in self.named_parameters()}
+        for what, own in (("federated", tensors & parameters), ("private", parameters - tensors)):
+            if not own:
+                raise ConfigError(
+                    f"client {self.spec.name!r}: Alternating expected federated and private parameters that take "
+                    f"turns, found none that is {what}; set exchange.federated to a part of the network, such as "
+                    "[core], or model.client to fedlit.FederatedClient"
+                )
+        unit, first = next(iter(self.private_first.items()))
+        round = {"step": {"steps": 1}, "epoch": {"epochs": 1}}[every] if isinstance(every, str) else every
+        self._round = round.get("epochs", 1)
+        comparable = unit in round
+        if (comparable and round[unit] <= first) or (unit == "epochs" and not comparable):
+            raise ConfigError(
+                f"client {self.spec.name!r}: Alternating expected rounds that are longer than private_first, found "
+                f"exchange.every: {every} and private_first: {self.private_first}, so that the federated part is never "
+                f"trained; set exchange.every: {{{unit}: {2 * first}}}"
+            )
+        return []
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Let the part move whose turn it is."""
+        if not self.steps_now:
+            return  # gradients of an earlier batch wait for their step
+        if not self._turn:  # what another has frozen stays so
+            self._free = frozenset(name for name, own in self.named_parameters() if own.requires_grad)
+        unit, first = next(iter(self.private_first.items()))
+        done = self.trainer.current_epoch % self._round if unit == "epochs" else self.steps_taken
+        turn = "all" if self.fine_tuning else "private" if done < first else "federated"
+        if turn == self._turn:
+            return
+        self._turn = turn
+        federated = {self._federated.tensor_of(name) for name in self._federated}
+        for name, own in self.named_parameters():
+            own.requires_grad_(name in self._free and (turn == "all" or (name in federated) == (turn == "federated")))
+
+    def on_send(self, steps: int) -> None:
+        """Say it where a round was too short."""
+        least = self.private_first.get("steps", 0)
+        if least and steps <= least and not self._said:
+            self._said = True
+            _log.warning(
+                "client %r: it took %d steps in a round, the first %d of which are its private part's, so that its "
+                "federated part was not trained; set private_first lower, or exchange.every to longer rounds",
+                self.spec.name,
+                steps,
+                least,
+            )

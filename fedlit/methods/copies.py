@@ -1,0 +1,61 @@
+"""What methods have in common whose clients have two copies of the network."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from fedlit.client.client import FederatedClient
+from fedlit.nn import NetworkFactory
+from fedlit.seeding import repeat_draws
+from fedlit.spec import ClientSpec
+
+__all__ = ["TwoCopies"]
+
+
+class TwoCopies(FederatedClient):
+    """A federated copy w of the network and a personal one v, which never travels; predicts by v.
+
+    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the other is
+    ``personal``. Both start equal and see the same dropout; each has its own statistics of normalisation, and its
+    gradient is clipped by itself, as if it were alone.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+    """
+
+    private: tuple[str, ...] = ("personal",)
+
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        self.personal = self.make_network(network)
+        self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
+        also = [f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}" for own in self.no_decay]
+        self.no_decay = (*self.no_decay, *also)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of v."""
+        outputs: Tensor = self.personal(x)
+        return outputs
+
+    def objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of w plus what v minimises, whose gradients have no parameter in common."""
+        again = repeat_draws(self.device)
+        federated = self.loss(FederatedClient.forward(self, x), y)
+        again()
+        return federated + self.personal_objective(x, y)
+
+    def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """What v minimises: its loss."""
+        return self.loss(self(x), y)
+
+    def clipped_apart(self) -> list[list[str]]:
+        """Each copy by itself."""
+        names = [name for name, _ in self.named_parameters()]
+        personal = [name for name in names if name.startswith("personal.")]
+        return [[name for name in names if name not in personal], personal]

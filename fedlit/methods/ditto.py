@@ -1,0 +1,64 @@
+"""Ditto (Li, Hu, Beirami and Smith 2021, "Ditto: Fair and Robust Federated Learning Through Personalization",
+arXiv:2012.04221).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from fedlit.errors import ConfigError
+from fedlit.methods.anchored import Anchored
+from fedlit.methods.copies import TwoCopies
+from fedlit.nn import NetworkFactory
+from fedlit.spec import ClientSpec
+
+__all__ = ["Ditto"]
+
+
+class Ditto(Anchored, TwoCopies):
+    """A federated copy w of the network, and a personal one v that is pulled towards what was received; predicts by v.
+
+    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Eq. 1 and Algorithm 1), where w_t
+    is what the last exchange gave; only federated tensors are pulled. With λ = 0 the personal copy is Local's and the
+    federated one FedAvg's, bit for bit. ``train/loss`` is the sum of both.
+
+    NOTE[DIFF]: the paper's devices first take all steps of w, then s steps of v. Here both take one on each batch; they
+    have no parameter in common, so that their order changes nothing, and s is the number of w's steps.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        strength: λ, at least 0.
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: λ below 0.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> Ditto(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, strength=0.1).strength
+        0.1
+    """
+
+    private = ("personal", "received")
+    stackable = True
+
+    def __init__(
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        strength: float = 1.0,
+        class_weights: Literal["none", "balanced"] = "none",
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if not strength >= 0:
+            raise ConfigError(f"Ditto: strength: expected at least 0, found {strength}")
+        self.strength = strength
+        if strength:
+            self.anchor(own for own, _ in self.named_parameters() if not own.startswith("personal."))
+
+    def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
+        """f(v) + λ/2 · ‖v − w_t‖²."""
+        return self.pulled(super().personal_objective(x, y), self.strength, dict(self.personal.named_parameters()))

@@ -1,0 +1,60 @@
+"""FedBABU (Oh, Kim and Yun 2022, "FedBABU: Toward Enhanced Representation for Federated Image Classification",
+arXiv:2106.06042).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fedlit.client.client import FederatedClient
+from fedlit.errors import ConfigError
+from fedlit.nn import NetworkFactory
+from fedlit.spec import ClientSpec
+
+__all__ = ["FedBABU"]
+
+
+class FedBABU(FederatedClient):
+    """Federates the body alone: the head stays at its initial values, which are equal at all clients whose heads have
+    one shape, until the private last phase (``model.then: fine_tune``) trains all (Algorithm 1).
+
+    Clients may differ in their classes, and in their columns where ``exchange.federated`` leaves the encoder out.
+
+    Args:
+        spec: the client's description.
+        network: makes the network from (num_features, num_outputs).
+        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+
+    Raises:
+        ConfigError: a network whose head has nothing to train.
+
+    Example:
+        >>> from fedlit.nn import MLP
+        >>> client = FedBABU(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
+        >>> client.head.weight.requires_grad, client.private
+        (False, ('head',))
+    """
+
+    private = ("head",)
+    stackable = True
+
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
+    ) -> None:
+        super().__init__(spec, network, class_weights)
+        if not list(self.head.parameters()):
+            raise ConfigError(
+                f"client {spec.name!r}: FedBABU expected a head with parameters, found {type(self.head).__name__} "
+                "without; choose another network, or another model.client"
+            )
+        self.head.requires_grad_(False)
+
+    def on_plan(self, every: Any) -> list[str]:
+        """Say what is missing where nothing follows."""
+        if self.fine_tunes:
+            return []
+        return ["FedBABU never trains its head, for nothing follows the federation; set model.then: fine_tune"]
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """The head moves in the private last phase."""
+        self.head.requires_grad_(self.fine_tuning)
