@@ -10,13 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import DOWN, Need, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
-from fedlit.methods.beside import as_buffers, by_name
+from fedlit.methods.anchored import Anchored, as_buffers, by_name
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import Sharing, State
 from fedlit.spec import ClientSpec
@@ -24,7 +23,7 @@ from fedlit.spec import ClientSpec
 __all__ = ["FedDyn", "FedDynMean"]
 
 
-class FedDyn(FederatedClient):
+class FedDyn(Anchored):
     """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1): w_t is what the last
     exchange gave, g_k the client's gradient there, as it is known: g_k ← g_k − α (w_k − w_t) after each round. Needs
     :class:`FedDynMean` as rule. When the client is fine-tuned, nothing is added.
@@ -47,7 +46,7 @@ class FedDyn(FederatedClient):
     """
 
     # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the configuration.
-    private = ("gradient", "start")
+    private = ("received", "gradient")
     # an update that was clipped is not what the client's g_k says
     requires: Mapping[str, tuple[str, ...]] = {
         "exchange.rule": ("FedDynMean",),
@@ -66,31 +65,25 @@ class FedDyn(FederatedClient):
         if not alpha > 0:
             raise ConfigError(f"FedDyn: alpha: expected a number above 0, found {alpha}; without it take plain clients")
         self.alpha = alpha
-        own = dict(self.named_parameters())
-        self.gradient = as_buffers({name: torch.zeros_like(value) for name, value in own.items()})
-        self.start = as_buffers({name: torch.zeros_like(value) for name, value in own.items()})
+        self.anchor()
+        self.gradient = as_buffers({name: torch.zeros_like(value) for name, value in self.named_parameters()})
         self._change: dict[str, Tensor] = {}
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss, the linear term and the proximal one."""
+        """The loss, the proximal term and the linear one."""
         loss, own = super().objective(x, y), dict(self.named_parameters())
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
-        gradient, start, live = by_name(self.gradient), by_name(self.start), self._federated
-        terms = []
-        for name in (name for name in live if live.tensor_of(name) in own):
-            w, g, before = (live.pick(tensors, name) for tensors in (own, gradient, start))
-            terms.append(self.alpha / 2 * (w - before).square().sum() - (g * w).sum())
-        return loss + torch.stack(terms).sum() if terms else loss
+        gradient, live = by_name(self.gradient), self._federated
+        terms = [(live.pick(gradient, n) * live.pick(own, n)).sum() for n in live if live.tensor_of(n) in own]
+        return self.pulled(loss, self.alpha, own) - torch.stack(terms).sum() if terms else loss
 
     def on_send(self, steps: int) -> None:
         """What g_k is going to change by: −α (w_k − w_t)."""
-        live, start = self.federated, by_name(self.start)
-        own = {name for name, _ in self.named_parameters()}
+        own = dict(self.named_parameters())
+        names = [name for name in self._federated if self._federated.tensor_of(name) in own]
         self._change = {
-            name: -self.alpha * (value - self._federated.pick(start, name))
-            for name, value in live.items()
-            if self._federated.tensor_of(name) in own
+            name: -self.alpha * (w.detach() - w_t) for name, (w, w_t) in zip(names, self.pairs(own), strict=True)
         }
 
     def publish(self) -> State:
@@ -100,16 +93,15 @@ class FedDyn(FederatedClient):
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
         """Remember it, and g_k's change if it counted."""
-        gradient, start, did = by_name(self.gradient), by_name(self.start), received.get(f"{DOWN}counted")
-        for name, value in self.federated.items():
-            if self._federated.tensor_of(name) not in start:
-                continue
-            own = self._federated.pick(gradient, name)
-            if did is not None and name in self._change:
-                own.copy_(torch.where(did.to(own.device) > 0, own + self._change[name], own))
-            elif did is None and received:
-                own.zero_()  # a run begins with none
-            self._federated.pick(start, name).copy_(value)
+        super().on_receive(received)
+        did = received.get(f"{DOWN}counted")
+        if did is None and received:
+            for value in self.gradient.buffers():  # a run begins with none
+                value.zero_()
+        for name, change in self._change.items():
+            own = self._federated.pick(by_name(self.gradient), name)
+            if did is not None:
+                own.copy_(torch.where(did.to(own.device) > 0, own + change, own))
         self._change = {}
 
 

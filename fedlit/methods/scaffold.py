@@ -14,7 +14,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import DOWN, Need, Round
 from fedlit.exchange.rules.mean import Mean, counted
-from fedlit.methods.beside import as_buffers, by_name
+from fedlit.methods.anchored import as_buffers, by_name
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -75,12 +75,7 @@ class Scaffold(FederatedClient):
         own = dict(self.named_parameters())
         return {name: value for name, value in self.federated.items() if self._federated.tensor_of(name) in own}
 
-    def configure_optimizers(self) -> Any:
-        """The configuration's, if it is plain SGD."""
-        self.on_plan()
-        return super().configure_optimizers()
-
-    def on_plan(self, every: Any = None) -> tuple[str, ...]:
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse an optimizer whose steps are not gradients times a rate."""
         probe = self.optimizer_factory([nn.Parameter(torch.zeros(1))])
         momentum = probe.param_groups[0].get("momentum", 0)
@@ -90,7 +85,7 @@ class Scaffold(FederatedClient):
                 f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: torch.optim.SGD without "
                 f"momentum, for its variates are mean gradients, found {found}; set that, or take another method"
             )
-        return ()
+        return []
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Note the rate, which a schedule may change behind the step."""

@@ -86,7 +86,7 @@ def test_the_gradient_has_what_the_paper_adds(kind: str, tmp_path: Path) -> None
             added = run.exchange.rule.state_dict()["control"][name] - client.state["control"][name]
             corrected += float(added.abs().max())
         elif name in client.federated:
-            g, start = (module.get_buffer(name.replace(".", "/")) for module in (client.gradient, client.start))
+            g, start = (module.get_buffer(name.replace(".", "/")) for module in (client.gradient, client.received))
             added = ALPHA * (value.detach() - start) - g
         torch.testing.assert_close(with_it - without, added, atol=1e-5, rtol=1e-4)
     assert corrected > 1e-2 or kind == "feddyn"

@@ -22,7 +22,7 @@ __all__ = ["FedNova"]
 
 class FedNova(Mean):
     """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is what the last exchange gave,
-    and a_k says how often each of the client's gradients is in its update (Eqs. 9 to 11). So who takes more steps does
+    and a_k says how often each of the client's gradients is in its update. So who takes more steps does
     not count more, and clients that take equally many receive what :class:`~fedlit.exchange.rules.mean.Mean` gives, bit
     for bit.
 

@@ -203,7 +203,7 @@ def test_what_a_step_of_momentum_counts() -> None:
         assert FedNova(rho).length(steps) == pytest.approx(total.sum())
 
 
-def test_it_is_equation_10_of_the_paper() -> None:
+def test_fednova_is_the_sum_of_normalised_updates() -> None:
     start, *others = rounds(steps=lambda place: 1 + 3 * place)
     x = start.updates["c0"].state["part"].double().numpy()
     rule = FedNova(0.5, "rows")
@@ -267,5 +267,5 @@ def test_fednova_s_point_goes_to_the_optimum_as_steps_become_short_and_fedavg_s_
     own = problems(quadratic(tmp_path))
     per_step = {name: 1 / steps for name, steps in STEPS.items()}
     assert rest(own, lr=1e-5, weights=per_step) == pytest.approx(optimum(own), abs=1e-3)
-    assert rest(own, lr=1e-5) == pytest.approx(optimum(own, STEPS), abs=1e-3)  # Theorem 1
+    assert rest(own, lr=1e-5) == pytest.approx(optimum(own, STEPS), abs=1e-3)
     assert np.abs(optimum(own, STEPS) - optimum(own)).max() > 0.1
