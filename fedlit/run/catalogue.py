@@ -60,8 +60,8 @@ class Card:
         equation: what it computes, and where the paper says so; some lines of text.
         travels: what is sent, and received.
         stays: what each client keeps to itself.
-        columns: whether clients may have other columns: ``yes``, ``no``, or ``in a private part``: where what differs is
-            not federated.
+        columns: whether clients may have other columns: ``yes``, ``no``, or ``in a private part``: where what differs
+            is not federated.
         classes: whether they may have other classes.
         tasks: whether they may have other tasks.
         sizes: whether they may have networks of other sizes (numbers of rows may always differ).

@@ -114,7 +114,7 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
         for name in cards()
         for key, _ in flatten(yaml.safe_load(find_method(name).read_text(encoding="utf-8")))
     }
-    known = {key.removesuffix(".class_path") for key in plain} | {"data.scaling", "exchange.participation"}
+    known = {key.removesuffix(".class_path") for key in plain} | {"data.scaling", "model.optimizer"}
     left = {key for key in changed if not any(key == own or key.startswith(f"{own}.") for own in known)}
     assert not left, "what a method sets must go back to its default below another one: add it to plain.yaml"
 
