@@ -32,6 +32,7 @@ LABELS = {
 COLOURS = {
     "local": "#111111", "fedavg": "#D55E00", "fedprox": "#E69F00", "cfl": "#009E73", "ifca": "#56B4E9",
     "agglomerative": "#CC79A7", "fedgmcc": "#0072B2", "fedgmcc_moving": "#8B5CF6", "fedgmcc_probabilities": "#882255",
+    "fedgmcc_steep": "#999933",
 }  # fmt: skip
 
 
@@ -144,7 +145,9 @@ def figure(folder: Path, file: Path) -> None:
         for method in found[next(iter(found))].methods:
             x, y = map(np.array, zip(*sorted(lines[method]), strict=True))
             label = load_study("clusters").methods[method].label
-            style = {"local": ":", "fedgmcc_moving": "--", "fedgmcc_probabilities": "-."}.get(method, "-")
+            style = {"local": ":", "fedgmcc_steep": "--", "fedgmcc_moving": "--", "fedgmcc_probabilities": "-."}.get(
+                method, "-"
+            )
             axis.plot(x, y, style, color=COLOURS[method], marker="o", ms=4, lw=1.6, label=label)
         axis.set_title(LABELS[key], fontsize=10)
         axis.set_xlabel("earth mover's distance of clients to the whole")

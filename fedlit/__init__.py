@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
     from fedlit.data.shaping.mutations import Mutation
     from fedlit.data.shaping.partition import Partition
-    from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
+    from fedlit.data.sources import Bundled, Covertype, Heart, HumanActivity, OpenML, Tables, VehicleSensors
     from fedlit.exchange.exchange import Exchange
     from fedlit.exchange.rules import (
         CFL,
@@ -117,6 +117,7 @@ __all__ = [
     "GeometricMedian",
     "GlobalLayers",
     "Heart",
+    "HumanActivity",
     "IFedAvg",
     "Iid",
     "Krum",
@@ -145,6 +146,7 @@ __all__ = [
     "Tables",
     "TrimmedMean",
     "Update",
+    "VehicleSensors",
     "compare",
     "fit_seeds",
     "fit_together",

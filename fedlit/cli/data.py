@@ -68,7 +68,8 @@ def _list(name: str | None) -> int:
 def _print_files(source: type[Source]) -> None:
     width = max((len(file.path) for file in source.files()), default=0)
     for file in source.files():
-        missing = f"not found: fedlit data fetch {source.name}" if file.url else "not found: no public address"
+        by_hand = f"by hand from {file.page}" if file.page else "no public address"
+        missing = f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
         print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
 
 
@@ -79,7 +80,8 @@ def _fetch(source: type[Source]) -> int:
     for file in source.files():
         # A file without an address is no failure of the fetching: it was never to be had this way.
         if file.url is None and find(file) is None:
-            print(f"{file.path}: has no public address; it is read if you put it in a data folder.")
+            get = f" Get it from {file.page} (address not verified)." if file.page else ""
+            print(f"{file.path}: {file.why_not_fetched}; it is read if you put it in a data folder.{get}")
             continue
         try:
             print(f"{file.path}: {locate(file)}")
@@ -99,6 +101,8 @@ def _show(source: type[Source]) -> int:
         print(for_terminal(f"{file.path}: {file.about}"))
         for url in file.urls():
             print(f"  from    {url}")
+        if file.page:
+            print(f"  by hand {file.page} (address not verified)")
         print(f"  sha256  {file.sha256 or 'not stated'}")
         print(f"  found   {find(file) or 'no'}")
     return 0

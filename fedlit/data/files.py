@@ -30,6 +30,8 @@ class RemoteFile:
         mirrors: further addresses of the very same bytes, tried in order when ``url`` fails.
         alternatives: other paths below a data folder that serve as well, for example the unpacked file or the name
             that the original has on its server.
+        page: where a person can get the file if there is no ``url``: nothing is fetched from there, for nobody has
+            verified the address or knows the checksum.
 
     Example:
         >>> file = RemoteFile("heart/va.data", "https://example.org/processed.va.data", "e7c9", "200 patients")
@@ -43,6 +45,7 @@ class RemoteFile:
     about: str
     mirrors: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    page: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an address without a checksum: its download could not be trusted."""
@@ -53,6 +56,11 @@ class RemoteFile:
         """Every path below a data folder under which this file counts as found, the best first."""
         names = [name for path in (self.path, *self.alternatives) for name in (path, PurePosixPath(path).name)]
         return tuple(dict.fromkeys(names))
+
+    @property
+    def why_not_fetched(self) -> str:
+        """Of a file without ``url``: the words that follow its name."""
+        return "has an address but no known checksum, so it is not fetched" if self.page else "has no public address"
 
     def urls(self) -> tuple[str, ...]:
         """Every address to try, in order; empty if there is none."""
@@ -164,8 +172,8 @@ def _not_found(file: RemoteFile, root: str | Path | None, reasons: list[str]) ->
         lines += ["Downloads that were tried and failed:", *(f"  {reason}" for reason in reasons)]
         get = f"Get it from {file.url} by other means"
     else:
-        lines.append("It has no public address, so it cannot be fetched: it is read only if it is there.")
-        get = "Get it from whoever has it"
+        lines.append(f"It {file.why_not_fetched}: it is read only if it is there.")
+        get = f"Get it from {file.page}" if file.page else "Get it from whoever has it"
     place = Path(os.environ.get("FEDLIT_DATA") or "data").expanduser().absolute() / file.path
     lines.append(f"{get} and put it at {place}, or name its folder with root or $FEDLIT_DATA.")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import pytest
 
 from fedlit.cli.data import main
 from fedlit.data.files import find
-from fedlit.data.sources import SOURCES, Covertype, Heart
+from fedlit.data.sources import SOURCES, Covertype, Heart, HumanActivity, Source, VehicleSensors
 
 PACKAGE = Path(__file__).parents[2] / "fedlit"
 
@@ -89,9 +89,25 @@ def test_show_prints_all_that_is_known(name: str, capsys: pytest.CaptureFixture[
             assert all(url in shown for url in file.urls())
             assert (file.sha256 or "not stated") in shown
             assert f"found   {find(file) or 'no'}" in shown
-    if name in ("covertype", "heart", "bundled", "openml"):
+    if name != "tables":
         assert "Licence: " in shown
         assert "Citation: " in shown
+
+
+@pytest.mark.parametrize("source", [HumanActivity, VehicleSensors])
+def test_a_file_that_is_to_be_had_by_hand_says_where(
+    source: type[Source],
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FEDLIT_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (file,) = source.files()
+    for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
+        assert main(arguments) == 0  # it was never to be fetched
+        assert str(file.page) in capsys.readouterr().out
 
 
 def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +119,7 @@ def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> 
     ("argv", "message"),
     [
         (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
-        (["show", "nothing"], "expected a source among bundled, covertype, heart, openml, tables; found 'nothing'."),
+        (["show", "nothing"], f"expected a source among {', '.join(SOURCES)}; found 'nothing'."),
         (["fetch"], "fedlit data fetch: expected a source, found none."),
         (["lst"], "expected list, fetch or show; found 'lst'. Did you mean 'list'?"),
         (["list", "heart"], "Did you mean: fedlit data show heart?"),

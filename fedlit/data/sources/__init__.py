@@ -9,21 +9,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedlit.data.sources.activity import HumanActivity
     from fedlit.data.sources.base import Source
     from fedlit.data.sources.bundled import Bundled
     from fedlit.data.sources.covertype import Covertype
     from fedlit.data.sources.heart import Heart
     from fedlit.data.sources.openml import OpenML
     from fedlit.data.sources.tables import Tables
+    from fedlit.data.sources.vehicle import VehicleSensors
 
-__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "OpenML", "Source", "Tables", "source_class"]
+__all__ = [
+    "SOURCES",
+    "Bundled",
+    "Covertype",
+    "Heart",
+    "HumanActivity",
+    "OpenML",
+    "Source",
+    "Tables",
+    "VehicleSensors",
+    "source_class",
+]
 
 SOURCES: dict[str, str] = {
+    "activity": "fedlit.data.sources.activity.HumanActivity",
     "bundled": "fedlit.data.sources.bundled.Bundled",
     "covertype": "fedlit.data.sources.covertype.Covertype",
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
     "tables": "fedlit.data.sources.tables.Tables",
+    "vehicle": "fedlit.data.sources.vehicle.VehicleSensors",
 }
 """The sources that ship, by name, with the import path of each class."""
 

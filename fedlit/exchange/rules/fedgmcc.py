@@ -169,13 +169,13 @@ class FedGMCC(Clustered):
         samples: inputs per pair, n.
         steps: gradient steps of each bend.
         lr: learning rate of the bends. Where L becomes larger than on the straight line, or is not finite, that line
-            is taken.
+            is taken. NOTE[DIFF]: the paper has 0.1. On logits of networks that are far apart, bends are thrown far away
+            then, to where random inputs look right and real rows do not, and what clients receive is of no use.
         grid: points on each curve at which L's change is taken; even.
         inputs: drawn from [0, 1] (``unit``), or from the range that a pair's clients tell of what enters their
             federated part (``range``).
         outputs: what the function's are: ``raw``, logits for a part with the head; or their ``probabilities``, which
-            are bounded: on logits of networks that are far apart, bends are thrown far away at this learning rate, and
-            what clients receive is of no use.
+            are bounded.
         threshold: how ε is found: ``percentile`` as in the paper, or ``gap``.
         move: percentiles by which ε moves.
         settle: whether it stops when clusters have repeated.
@@ -189,7 +189,7 @@ class FedGMCC(Clustered):
         self,
         samples: int = 512,
         steps: int = 50,
-        lr: float = 0.1,
+        lr: float = 0.001,
         grid: int = 20,
         inputs: Literal["unit", "range"] = "unit",
         outputs: Literal["raw", "probabilities"] = "raw",

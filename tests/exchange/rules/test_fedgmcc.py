@@ -156,6 +156,26 @@ def test_a_bend_that_runs_away_is_left_straight() -> None:
     assert all(torch.equal(curves.bend[name], halfway[name]) for name in NAMES)
 
 
+def test_at_the_default_rate_bends_stay_near_and_at_the_papers_they_are_thrown_far() -> None:
+    pairs = [(drawn(first, 3.0), drawn(last, 3.0)) for first, last in ((1, 4), (2, 5), (3, 6))]  # far apart
+    first, last = ({name: torch.stack([pair[end][name] for pair in pairs]) for name in NAMES} for end in (0, 1))
+    generator = torch.Generator().manual_seed(0)
+    x, u = torch.rand(3, 512, 3, generator=generator), torch.rand(50, 3, generator=generator)
+
+    def moved(lr: float) -> Tensor:
+        """How far from halfway, over the pair's distance."""
+        curves = Curves(small(), first, last, x)
+        halfway = dict(curves.bend)
+        curves.train(u, lr)
+        far = [(curves.bend[name] - halfway[name]).square().flatten(1).sum(1) for name in NAMES]
+        apart = [(last[name] - first[name]).square().flatten(1).sum(1) for name in NAMES]
+        return (sum(far, torch.zeros(3)) / sum(apart, torch.zeros(3))).sqrt()
+
+    near, thrown = moved(FedGMCC().lr), moved(0.1)
+    assert near.min() > 0 and near.max() < 0.1  # trained, and of use to those who receive it
+    assert thrown.min() > 0.25  # half is as far as the two ends are
+
+
 # ------------------------------------------------------------------ clusters
 
 
