@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
     from fedlit.data.shaping.mutations import Mutation
     from fedlit.data.shaping.partition import Partition
-    from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Tables
+    from fedlit.data.sources import Bundled, Covertype, Heart, OpenML, Populations, Reads, Tables
     from fedlit.exchange.exchange import Exchange
     from fedlit.exchange.rules import (
         CFL,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Update,
     )
     from fedlit.methods import APFL, CHFL, FedProx, Forest, IFedAvg, PooledLogistic
-    from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
+    from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
     from fedlit.run.run import Run
@@ -60,6 +60,7 @@ __all__ = [
     "IFCA",
     "MLP",
     "Agglomerative",
+    "BiLSTM",
     "Bundled",
     "ByColumn",
     "CenteredClipping",
@@ -99,6 +100,8 @@ __all__ = [
     "OpenML",
     "Partition",
     "PooledLogistic",
+    "Populations",
+    "Reads",
     "Round",
     "Rule",
     "Run",

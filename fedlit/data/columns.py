@@ -89,7 +89,15 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
 
 
 def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
-    """The categories in a column, sorted: floats or text."""
+    """The categories in a column, sorted: floats or text; of a categorical type of text those that it declares, whether
+    or not a row has them.
+
+    Example:
+        >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "text categories")
+        ['A', 'C', 'G', 'T']
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype) and kind == "text categories":
+        return sorted(map(str, values.dtype.categories))
     own = plain_values(values, kind, str(values.name))
     return sorted(set(own[~pd.isna(own)].tolist()))
 

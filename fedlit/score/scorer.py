@@ -16,7 +16,7 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
 from fedlit.score.cells import check_frame, missing_and_unseen, typed
 from fedlit.show.text import shorten
-from fedlit.tasks import MultiLabel, Task
+from fedlit.tasks import MultiLabel, SequenceLabelling, Task
 from fedlit.tasks.base import is_target
 
 __all__ = ["Function", "Scorer", "unknown_target"]
@@ -215,7 +215,9 @@ class Scorer:
 
 
 def unknown_target(task: Task, rows: int) -> Tensor:
-    """A target (rows,), or (rows, labels), of which nothing is known, as the task encodes it."""
+    """A target (rows,), (rows, labels) or (rows, positions), of which nothing is known, as the task encodes it."""
     if isinstance(task, MultiLabel):
         return torch.full((rows, len(task.classes)), math.nan)
+    if isinstance(task, SequenceLabelling):
+        return task.unknown(rows)
     return torch.full((rows,), -1) if task.classes else torch.full((rows,), math.nan)

@@ -136,7 +136,7 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, target: pd.Series) -> Tensor:
-        """The target as a tensor (n,), or (n, labels), in whatever type ``loss`` takes."""
+        """The target as a tensor (n,), (n, labels) or (n, positions), in whatever type ``loss`` takes."""
 
     def fit(self, y: Tensor) -> Self:
         """The task that knows the training rows' target, as ``encode`` gave it."""
@@ -145,6 +145,10 @@ class Task(ABC):
     def known(self, y: Tensor) -> Tensor:
         """Of which rows the target is one that can be predicted: (n,) bool."""
         return y == y
+
+    def counted(self, y: Tensor) -> Tensor:
+        """Of how many the mean loss of such a target is the mean: its known rows."""
+        return self.known(y).sum()
 
     # ------------------------------------------------------------------ outputs
 

@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from fedlit.data.sources.covertype import Covertype
     from fedlit.data.sources.heart import Heart
     from fedlit.data.sources.openml import OpenML
+    from fedlit.data.sources.populations import Populations
+    from fedlit.data.sources.reads import Reads
     from fedlit.data.sources.tables import Tables
 
-__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "OpenML", "Source", "Tables", "source_class"]
+__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "OpenML", "Populations", "Reads", "Source", "Tables", "source_class"]
 
 SOURCES: dict[str, str] = {
     "bundled": "fedlit.data.sources.bundled.Bundled",
     "covertype": "fedlit.data.sources.covertype.Covertype",
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
+    "populations": "fedlit.data.sources.populations.Populations",
+    "reads": "fedlit.data.sources.reads.Reads",
     "tables": "fedlit.data.sources.tables.Tables",
 }
 """The sources that ship, by name, with the import path of each class."""
