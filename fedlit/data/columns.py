@@ -183,6 +183,10 @@ class ColumnEncoder:
         Raises:
             DataError: values of another type; begins with ``where``.
         """
+        declared = values.dtype.categories if isinstance(values.dtype, pd.CategoricalDtype) else ()
+        if categories == "codes" and self.categories and tuple(declared) == self.categories:
+            codes = values.cat.codes.to_numpy()  # as below, in a tenth of the time: sequences have a column a position
+            return [codes, *([codes < 0] if self.gap else [])]
         own = plain_values(values, self.kind, where)
         missing = pd.isna(own)
         gap = [missing] if self.gap else []
