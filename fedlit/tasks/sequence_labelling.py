@@ -190,7 +190,11 @@ class SequenceLabelling(Task):
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Probabilities (n, length · labels) float32: those of a position sum to 1."""
-        return self._apart(outputs.float()).softmax(-1).flatten(-2)
+        return self.bounded(outputs.float())
+
+    def bounded(self, outputs: Tensor) -> Tensor:
+        """Probabilities of each position."""
+        return self._apart(outputs).softmax(-1).flatten(-2)
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
