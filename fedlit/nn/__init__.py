@@ -7,4 +7,4 @@ from fedlit.nn.mlp import MLP
 from fedlit.nn.network import Network, NetworkFactory
 from fedlit.nn.tabm import TabM
 
-__all__ = ["CNN", "BiLSTM", "MLP", "GlobalLayers", "Network", "NetworkFactory", "TabM"]
+__all__ = ["CNN", "MLP", "BiLSTM", "GlobalLayers", "Network", "NetworkFactory", "TabM"]

@@ -65,7 +65,7 @@ class _BiLSTM(nn.Module):
         # each sequence turned around within its length, so that both directions have what is behind its end at the end
         turned = torch.where(inside, length - 1 - place, place).unsqueeze(-1)
         backwards = x.gather(1, turned.expand_as(x))
-        if is_batchedtensor(x) or is_batchedtensor(self.forth.weight_hh_l0):
+        if is_batchedtensor(x) or is_batchedtensor(self.forth.get_parameter("weight_hh_l0")):
             forth, back = self._scan(torch.stack([x, backwards]))
         else:
             forth, back = self.forth(x), self.back(backwards)
@@ -73,7 +73,7 @@ class _BiLSTM(nn.Module):
         return both * inside.unsqueeze(-1).to(both.dtype)
 
     def _scan(self, x: Tensor) -> Tensor:
-        """Both directions of (2, n, positions, inputs) at once, step by step: PyTorch's LSTM has no rule for ``vmap``."""
+        """Both directions of (2, n, positions, inputs) at once, step by step, for PyTorch has none for ``vmap``."""
 
         def both(name: str) -> Tensor:
             return torch.stack([getattr(self.forth, name), getattr(self.back, name)])
@@ -135,8 +135,8 @@ class BiLSTM(Network):
         labels, rest = divmod(num_outputs, num_features)
         if rest or labels < 2:
             raise ValueError(
-                f"expected two outputs or more for each of {num_features} positions (task: sequence_labelling), found "
-                f"{num_outputs} in all"
+                f"expected two outputs or more for each of {num_features} positions, found {num_outputs} in all; take "
+                "a source of sequences (fedlit.Reads) with task: sequence_labelling and data.categories: codes"
             )
         if min(hidden, layers, width, symbols) < 1:
             raise ValueError(

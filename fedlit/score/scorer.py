@@ -127,7 +127,8 @@ class Scorer:
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`.
+        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`; of sequences
+        (n, positions · classes), the classes of a position side by side.
 
         Raises:
             ConfigError: the client predicts a number.
@@ -183,7 +184,7 @@ class Scorer:
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.
         """
-        width = max(1, len(self.whole_task.classes))
+        width = self.whole_task.input_width
         parts = [torch.zeros(0, width)]
         with told_as(self._failed), torch.no_grad():
             for start in range(0, len(x), self.batch):

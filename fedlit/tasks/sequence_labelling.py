@@ -51,6 +51,7 @@ class SequenceLabelling(Task):
         class_rows: training positions of each label.
 
     Example:
+        >>> import pandas as pd
         >>> task = SequenceLabelling(("a", "b"), 3)
         >>> y = task.encode(pd.Series(["ab?", "bba"]))
         >>> y.tolist()
@@ -83,7 +84,9 @@ class SequenceLabelling(Task):
             )
         labels = sorted(set().union(*texts) - {NO_LABEL})
         if UNSEEN in labels:
-            raise DataError(f"{where}: expected labels other than {UNSEEN!r}, which predictions need; use another letter")
+            raise DataError(
+                f"{where}: expected labels other than {UNSEEN!r}, which predictions need; use another letter"
+            )
         if not labels:
             raise DataError(f"{where}: expected a label at some position of training rows, found {NO_LABEL} alone")
         return {"task": cls.name, "target": str(target.name), "labels": labels, "length": next(iter(lengths))}
@@ -175,7 +178,8 @@ class SequenceLabelling(Task):
 
     def _apart(self, outputs: Tensor) -> Tensor:
         """(…, length · labels) as (…, length, labels)."""
-        return outputs.unflatten(-1, (self.length, len(self.classes)))
+        apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
+        return apart
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Mean cross-entropy over the positions that have a label; NaN where none has. Positions weigh as their label.
@@ -231,7 +235,7 @@ class SequenceLabelling(Task):
         return mine.reshape(len(y), -1), own.view_as(y), loss
 
     def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of all positions that have a label: probabilities (k, labels), label (k,), and which they are (n · length,)."""
+        """Of positions that have a label: probabilities (k, labels), label (k,), and which they are (n · length,)."""
         labelled = (y != IGNORED).flatten()
         return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
 

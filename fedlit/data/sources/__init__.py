@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from fedlit.data.sources.reads import Reads
     from fedlit.data.sources.tables import Tables
 
-__all__ = ["SOURCES", "Bundled", "Covertype", "Heart", "OpenML", "Populations", "Reads", "Source", "Tables", "source_class"]
+__all__ = [
+    "SOURCES",
+    "Bundled",
+    "Covertype",
+    "Heart",
+    "OpenML",
+    "Populations",
+    "Reads",
+    "Source",
+    "Tables",
+    "source_class",
+]
 
 SOURCES: dict[str, str] = {
     "bundled": "fedlit.data.sources.bundled.Bundled",

@@ -139,9 +139,9 @@ class Populations(Source):
         if not 0 < divergence < 1:
             raise ConfigError(f"{self.name}: divergence: expected a number above 0 and below 1, found {divergence}")
         shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled}
-        for key, value in shares.items():
-            if not 0 <= value <= 1:
-                raise ConfigError(f"{self.name}: {key}: expected a share in [0, 1], found {value}")
+        for key, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ConfigError(f"{self.name}: {key}: expected a share in [0, 1], found {share}")
         self.populations, self.clients, self.reads, self.length = populations, clients, reads, length
         self.reference, self.region, self.divergence, self.shares = reference, region, divergence, shares
         self.test, self.validation = test, validation

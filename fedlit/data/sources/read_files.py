@@ -59,7 +59,9 @@ def format_of(path: str | Path) -> str:
     for ending, format in _ENDINGS.items():
         if name.endswith(ending):
             return format
-    raise ConfigError(f"file {path}: expected a name that ends in one of {', '.join(_ENDINGS)} (and .gz), found another")
+    raise ConfigError(
+        f"file {path}: expected a name that ends in one of {', '.join(_ENDINGS)} (and .gz), found another"
+    )
 
 
 def read_file(path: Path, labels: Path | None, where: str) -> list[Read]:
@@ -95,7 +97,7 @@ def read_file(path: Path, labels: Path | None, where: str) -> list[Read]:
     if others:
         raise DataError(
             f"{beside}: expected labels of the reads in {path}, found those of {next(iter(others))!r} and "
-            f"{len(others) - 1:,} more that are not there (or are there twice). Take them out, or fetch the files again."
+            f"{len(others) - 1:,} more that are not there. Take them out, or fetch the files again."
         )
     return made
 
@@ -122,8 +124,8 @@ def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, st
         raise ConfigError(f'{where}: needs dnaio. Run: pip install "fedlit[reads]"') from error
     number = 0
     try:
-        opened: Any = gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")
-        with opened as file, dnaio.open(file, fileformat=format) as reader:
+        opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+        with opened(path, "rb") as file, dnaio.open(file, fileformat=format) as reader:
             for number, record in enumerate(reader, 1):
                 line = f"line {4 * number - 2}" if format == "fastq" else f"record {number}"
                 yield f"{line} ({_name(record.name)})", record.name, record.sequence
@@ -151,8 +153,7 @@ def frame_of(path: Path, where_client: str | None, columns: Sequence[str]) -> pd
     Raises:
         DataError: the file is damaged, or lacks one of them.
     """
-    options = {"dtype": str, "keep_default_na": False}
-    frame = read_csv(path, client=where_client, required=columns, **options)
+    frame = read_csv(path, client=where_client, required=columns, dtype=str, keep_default_na=False)
     return frame[list(columns)]
 
 
@@ -172,8 +173,8 @@ def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple
         if odd := set(upper) - set(BASES):
             if wrong := sorted(odd - {"U", *_OTHERS}):
                 raise DataError(
-                    f"{here}: expected bases (A, C, G, T, N), found {wrong[0]!r} at position {upper.index(wrong[0]) + 1}. "
-                    "Correct the read, or leave it out."
+                    f"{here}: expected bases (A, C, G, T, N), found {wrong[0]!r} at position "
+                    f"{upper.index(wrong[0]) + 1}. Correct the read, or leave it out."
                 )
             others.update(letter for letter in upper if letter in odd)
             upper = upper.translate(_PLAIN)

@@ -32,8 +32,8 @@ class Reads(Source):
 
     Args:
         files: each client's name and its file, or ``{reads: FILE, labels: FILE}``; or a pattern: a client for each
-            file; or one CSV file, with ``client_column``. Relative paths are looked up in the working directory, then in
-            the data folders.
+            file; or one CSV file, with ``client_column``. Relative paths are looked up in the working directory, then
+            in the data folders.
         length: positions of a read. Longer reads are cut, shorter ones have no base and no label behind their end.
         client_column: the column of one CSV file that names the client of each read.
         root: a folder in which relative paths are looked up after the working directory.
@@ -74,15 +74,20 @@ class Reads(Source):
             check_names(list(files))
         if not files:
             raise ConfigError(f"{self.name}: files: expected a file for at least one client, found none")
-        self.files, self.length, self.client_column, self.root = files, length, client_column, root
+        self.given, self.length, self.client_column, self.root = files, length, client_column, root
         self.test, self.validation = test, validation
 
     def _check(self, client: str, own: Any) -> None:
         if isinstance(own, str | Path):
             return
-        if not isinstance(own, Mapping) or "reads" not in own or not all(isinstance(v, str | Path) for v in own.values()):
+        if (
+            not isinstance(own, Mapping)
+            or "reads" not in own
+            or not all(isinstance(v, str | Path) for v in own.values())
+        ):
             raise ConfigError(
-                f"{self.name}: files: client {client!r}: expected a path, or {{reads: FILE, labels: FILE}}, found {own!r}"
+                f"{self.name}: files: client {client!r}: expected a path, or {{reads: FILE, labels: FILE}}, found "
+                f"{own!r}"
             )
         for key in own:
             if key not in ("reads", "labels"):
@@ -107,16 +112,18 @@ class Reads(Source):
 
     def _places(self) -> dict[str, dict[str, Path]]:
         """Client → its files: ``reads``, and ``labels`` where they stand apart."""
-        if isinstance(self.files, Mapping):
+        if isinstance(self.given, Mapping):
             given = {
-                client: {"reads": own} if isinstance(own, str | Path) else own for client, own in self.files.items()
+                client: {"reads": own} if isinstance(own, str | Path) else own for client, own in self.given.items()
             }
             return {
                 client: {key: find_file(client, str(path), self.root) for key, path in own.items()}
                 for client, own in given.items()
             }
-        pattern = Path(self.files).expanduser()
-        found = sorted(glob.glob(str(pattern))) or [str(find_file("of all reads", str(pattern), self.root))]
+        pattern = Path(self.given).expanduser()
+        found = sorted(glob.glob(str(pattern))) or [str(find_file("all-reads", str(pattern), self.root))]
+        if self.client_column is not None:
+            return {str(place): {"reads": Path(path)} for place, path in enumerate(found)}
         places, taken = dict[str, dict[str, Path]](), dict[str, str]()
         for path in found:
             client = client_name(_stem(path))
@@ -136,7 +143,9 @@ class Reads(Source):
         format = format_of(path)
         if format == "csv":
             if apart is not None:
-                raise ConfigError(f"{where}: expected labels in the column labels of the CSV file, found a file {apart}")
+                raise ConfigError(
+                    f"{where}: expected labels in the column labels of the CSV file, found a file {apart}"
+                )
             frame = frame_of(path, client, ["read", "labels"])
             reads = _of_rows(frame["read"], frame["labels"], frame.index)
         else:
@@ -158,11 +167,14 @@ class Reads(Source):
         called: dict[str, str] = {}
         for row, own in zip(frame.index.tolist(), frame[column].tolist(), strict=True):
             if not own.strip():
-                raise DataError(f"{where}, line {row + 2}: expected a client in column {column!r}, found none. Fill it in.")
+                raise DataError(
+                    f"{where}, line {row + 2}: expected a client in column {column!r}, found none. Fill it in."
+                )
             client = client_name(own)
             if called.setdefault(client, own) != own:
                 raise DataError(
-                    f"{where}, line {row + 2}: {called[client]!r} and {own!r} would both be client {client!r}. Rename one."
+                    f"{where}, line {row + 2}: {called[client]!r} and {own!r} would both be client {client!r}. Rename "
+                    "one."
                 )
             owners.setdefault(client, []).append(row)
         check_names(list(owners))
