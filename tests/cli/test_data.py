@@ -103,7 +103,10 @@ def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> 
     ("argv", "message"),
     [
         (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
-        (["show", "nothing"], "expected a source among bundled, covertype, heart, openml, tables; found 'nothing'."),
+        (
+            ["show", "nothing"],
+            "expected a source among bundled, covertype, heart, openml, populations, reads, tables; found 'nothing'.",
+        ),
         (["fetch"], "fedlit data fetch: expected a source, found none."),
         (["lst"], "expected list, fetch or show; found 'lst'. Did you mean 'list'?"),
         (["list", "heart"], "Did you mean: fedlit data show heart?"),

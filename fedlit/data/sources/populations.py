@@ -13,8 +13,6 @@ from fedlit.data.sources.bases import BASES, table_of
 from fedlit.data.sources.read_files import write_reads
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
-from fedlit.seeding import derive_seed
-from fedlit.tasks.sequence_labelling import NO_LABEL
 
 __all__ = ["KINDS", "Populations", "World"]
 
@@ -148,7 +146,7 @@ class Populations(Source):
 
     def world(self, seed: int) -> World:
         """Reference, regions and variants."""
-        rng = np.random.default_rng(derive_seed(seed, "populations", "world"))
+        rng = _generator(seed, "world")
         kinds = np.empty(0, np.int64)
         while len(kinds) < self.reference:
             kinds = np.append(kinds, np.repeat(rng.choice(len(KINDS), p=_SHARE), rng.geometric(1 / self.region)))
@@ -175,7 +173,9 @@ class Populations(Source):
         )
 
     def _table(self, world: World, population: int, client: str, seed: int) -> ClientTable:
-        rng = np.random.default_rng(derive_seed(seed, "populations", client))
+        from fedlit.tasks.sequence_labelling import NO_LABEL
+
+        rng = _generator(seed, client)
         places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(self.length)
         frequency, other = np.zeros(self.reference), world.reference.copy()
         frequency[world.sites], other[world.sites] = world.frequencies[population], world.alternative
@@ -204,3 +204,9 @@ class Populations(Source):
             Client → its file.
         """
         return write_reads(self.tables(seed), folder, format, packed)
+
+
+def _generator(seed: int, purpose: str) -> np.random.Generator:
+    from fedlit.seeding import derive_seed  # torch, which a list of sources does without
+
+    return np.random.default_rng(derive_seed(seed, "populations", purpose))

@@ -13,7 +13,6 @@ from fedlit.data.sources.places import client_name, find_file
 from fedlit.data.sources.read_files import _ENDINGS, Read, format_of, frame_of, read_file, tidy
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
-from fedlit.tasks.sequence_labelling import NO_LABEL
 
 __all__ = ["Reads"]
 
@@ -187,6 +186,8 @@ class Reads(Source):
         return made
 
     def _made(self, client: str, reads: list[Read], where: str, seed: int, notes: list[str]) -> ClientTable:
+        from fedlit.tasks.sequence_labelling import NO_LABEL  # torch, which a list of sources does without
+
         bases, labels, said = tidy(reads, self.length, where, NO_LABEL)
         told = [f"{client}: {note}" for note in (*notes, *said)]
         codes = codes_of(bases, self.length)
