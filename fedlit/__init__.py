@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Distance, Iid, Shards
     from fedlit.data.shaping.mutations import Mutation
     from fedlit.data.shaping.partition import Partition
-    from fedlit.data.sources import Bundled, Covertype, Heart, HumanActivity, OpenML, Tables, VehicleSensors
+    from fedlit.data.sources import (
+        Bundled,
+        Covertype,
+        Heart,
+        HumanActivity,
+        OpenML,
+        Populations,
+        Reads,
+        Tables,
+        VehicleSensors,
+    )
     from fedlit.exchange.exchange import Exchange
     from fedlit.exchange.rules import (
         CFL,
@@ -62,7 +72,7 @@ if TYPE_CHECKING:
         Scaffold,
         ScaffoldMean,
     )
-    from fedlit.nn import CNN, MLP, GlobalLayers, Network, NetworkFactory, TabM
+    from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, Network, NetworkFactory, TabM
     from fedlit.run.load import load
     from fedlit.run.many import fit_seeds, fit_together, test_together
     from fedlit.run.run import Run
@@ -84,6 +94,7 @@ __all__ = [
     "MOON",
     "Agglomerative",
     "Alternating",
+    "BiLSTM",
     "Bundled",
     "ByColumn",
     "ByPart",
@@ -135,6 +146,8 @@ __all__ = [
     "Partition",
     "PerFedAvg",
     "PooledLogistic",
+    "Populations",
+    "Reads",
     "Round",
     "Rule",
     "Run",

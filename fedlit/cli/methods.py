@@ -65,8 +65,8 @@ class Listed(Shown):
         return [
             *parts,
             "Columns, classes: whether clients may differ in them; private: where the part that differs is not "
-            "federated, say --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a step (time) "
-            "are multiples of FedAvg's, where the same part is federated.",
+            "federated, say --exchange.federated '[core]' --data.align none. Bytes of an exchange and gradients of a "
+            "step (time) are multiples of FedAvg's, where the same part is federated.",
             "",
             Verbatim("One of them: fedlit methods show NAME"),
             Verbatim("Use it:      fedlit fit --config NAME --method METHOD"),

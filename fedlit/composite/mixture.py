@@ -317,7 +317,7 @@ def _tables(run: Run) -> dict[str, dict[tuple[str, int], tuple[Any, ...]]]:
 
 
 def _targets(task: Task, rows: Rows) -> list[list[Any]]:
-    width = max(1, len(task.classes))
+    width = task.input_width
     frame = task.frame(rows.row, rows.y, torch.full((len(rows), width), 0.5))
     return frame[[column for column in frame if is_target(column)]].to_numpy(object).tolist()
 

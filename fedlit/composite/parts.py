@@ -237,14 +237,14 @@ def held_out(scorers: Mapping[str, Scorer], rows: Mapping[str, Rows]) -> pd.Data
 
 def target_frame(scorer: Scorer, rows: Rows) -> pd.DataFrame:
     """Row numbers and what is known of their target, in the source's own labels or units."""
-    width = max(1, len(scorer.task.classes))
+    width = scorer.task.input_width
     frame = scorer.task.frame(rows.row, _narrowed(scorer, rows.y), torch.full((len(rows), width), 0.5))
     return frame[[column for column in frame if column == "row" or str(column).startswith("target")]]
 
 
 def _narrowed(scorer: Scorer, y: torch.Tensor) -> torch.Tensor:
     whole = scorer.whole_task
-    blank = torch.full((len(y), max(1, len(whole.classes))), 0.5)
+    blank = torch.full((len(y), whole.input_width), 0.5)
     return whole.narrow(scorer.own_classes, blank, y, torch.tensor(math.nan))[1]
 
 

@@ -89,7 +89,15 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
 
 
 def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
-    """The categories in a column, sorted: floats or text."""
+    """The categories in a column, sorted: floats or text; of a categorical type of text those that it declares, whether
+    or not a row has them.
+
+    Example:
+        >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "text categories")
+        ['A', 'C', 'G', 'T']
+    """
+    if isinstance(values.dtype, pd.CategoricalDtype) and kind == "text categories":
+        return sorted(map(str, values.dtype.categories))
     own = plain_values(values, kind, str(values.name))
     return sorted(set(own[~pd.isna(own)].tolist()))
 
@@ -175,6 +183,10 @@ class ColumnEncoder:
         Raises:
             DataError: values of another type; begins with ``where``.
         """
+        declared = values.dtype.categories if isinstance(values.dtype, pd.CategoricalDtype) else ()
+        if categories == "codes" and self.categories and tuple(declared) == self.categories:
+            codes = values.cat.codes.to_numpy()  # as below, in a tenth of the time: sequences have a column a position
+            return [codes, *([codes < 0] if self.gap else [])]
         own = plain_values(values, self.kind, where)
         missing = pd.isna(own)
         gap = [missing] if self.gap else []

@@ -32,7 +32,7 @@ from fedlit.data.target import agree_on_task, target_facts
 from fedlit.errors import DataError, did_you_mean
 from fedlit.inputs import Input
 from fedlit.spec import ClientSpec, Site
-from fedlit.tasks import MultiLabel, Task, task_from, task_state
+from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_state
 
 __all__ = ["TableEncoder"]
 
@@ -297,6 +297,8 @@ def _notes(table: ClientTable) -> list[str]:
         notes.append(f"{table.name}: the same value in all training rows: {', '.join(constant)}")
     for column in table.categorical if table.schema is None else ():
         values = table.features[column].iloc[rows]
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            continue  # declared by the source, not found
         text = values.dropna().astype(str) if not is_numeric_dtype(values) else values[:0]
         odd = text[pd.to_numeric(text, errors="coerce").isna()]
         if 0 < len(odd) < len(text) / 10:
@@ -313,10 +315,17 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
     rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
     if isinstance(task, MultiLabel):
         return _notes_of_labels(table.name, task, rows)
-    if classes > 20 and classes > rows / 4:
+    if classes > 20 and classes > rows / 4 and not isinstance(task, SequenceLabelling):
         notes.append(f"{table.name}: {classes} classes in {rows} training rows; is {table.target.name!r} the target?")
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
         notes.append(f"{table.name}: {table.target.name!r} is the same in all training rows: there is nothing to learn")
+    if isinstance(task, SequenceLabelling):
+        if unseen := int((validation == -1).sum()):
+            notes.append(
+                f"{table.name}: {unseen:,} positions of validation rows have a label that no training row has; they "
+                "count as wrong"
+            )
+        return notes
     if unseen := int((~task.known(validation)).sum()):
         notes.append(
             f"{table.name}: {unseen} validation rows have a label that no training row has; they count as wrong"

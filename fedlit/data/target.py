@@ -77,6 +77,8 @@ def has_classes(table: ClientTable) -> bool:
 def without_classes(target: pd.Series) -> str:
     """What a target is that is not one of several classes, in words."""
     several = isinstance(target.name, tuple)
+    if not several and target.dtype.kind not in "biuf":
+        return "a label for each position (task: sequence_labelling)"
     return "several labels a row (task: multi_label)" if several else "a number to predict (task: regression or counts)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.func import functional_call, vmap
 from fedlit.errors import ConfigError
 from fedlit.nn.blocks import FrozenBatchNorm
 from fedlit.sharing import State
+from fedlit.tasks.base import one_of
 
 __all__ = ["FederatedFunction", "entering", "function_of"]
 
@@ -30,10 +31,12 @@ class FederatedFunction:
         modules: by name, in the order in which they are called; copied.
         federated: names of the federated parameters.
         shape: of one input.
+        bounded: makes probabilities of the outputs of a head, whatever comes before their last dimension.
 
     Attributes:
         parameters: names of the federated parameters that the function depends on.
         shape: of one input.
+        bounded: see above.
         activations: numbers that its layers put out for one input.
         ends_in_head: whether its outputs are the client's logits.
 
@@ -43,7 +46,14 @@ class FederatedFunction:
         tensor([[11.]])
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], federated: Iterable[str], shape: Sequence[int]) -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        federated: Iterable[str],
+        shape: Sequence[int],
+        bounded: Callable[[Tensor], Tensor] = one_of,
+    ) -> None:
+        self.bounded = bounded
         self._chain = nn.ModuleDict({name: copy.deepcopy(module) for name, module in modules.items()})
         self._chain.eval().requires_grad_(False)
         for module in self._chain.modules():
@@ -116,7 +126,9 @@ def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def function_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> FederatedFunction:
+def function_of(
+    client: nn.Module, inputs: int, federated: Sequence[str], bounded: Callable[[Tensor], Tensor] = one_of
+) -> FederatedFunction:
     """The federated part of a client.
 
     Args:
@@ -124,10 +136,12 @@ def function_of(client: nn.Module, inputs: int, federated: Sequence[str]) -> Fed
             values that they have here.
         inputs: width of its input.
         federated: names of its federated parameters.
+        bounded: see :class:`FederatedFunction`.
 
     Raises:
         ConfigError: there are federated parameters elsewhere.
     """
     first, last = _span(federated)
     x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))
-    return FederatedFunction({name: getattr(client, name) for name in CHAIN[first : last + 1]}, federated, x.shape[1:])
+    chain = {name: getattr(client, name) for name in CHAIN[first : last + 1]}
+    return FederatedFunction(chain, federated, x.shape[1:], bounded)

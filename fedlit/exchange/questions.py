@@ -93,7 +93,7 @@ class Blueprint:
     def function(self) -> FederatedFunction:
         """The federated part as a function."""
         client = self._build(None)
-        return function_of(client, client.spec.num_features, self.parameters)
+        return function_of(client, client.spec.num_features, self.parameters, client.spec.task.bounded)
 
     def fresh(self, seed: int | None) -> State:
         """Initial values of the federated tensors, drawn by another seed, or by the run's if None."""

@@ -74,7 +74,7 @@ def load(folder: str | Path, *, trusted: bool = False) -> Scorer:
     if main["network"] == "arrays":
         function = _read_arrays(folder, main["inputs"], task)
     else:
-        function = _READERS[main["network"]](folder, main["inputs"], max(1, len(task.classes)), trusted)
+        function = _READERS[main["network"]](folder, main["inputs"], task.input_width, trusted)
     batch = min(main["batch"], function.batch) if isinstance(function, Graph) else main["batch"]
     return Scorer(
         main["client"], encoder, function, task, classes=main["classes"], keys=main["keys"], batch=batch,

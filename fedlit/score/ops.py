@@ -24,7 +24,7 @@ _TENSORS = (
     aten.conv1d.default, aten.conv2d.default, aten.conv2d.padding, aten.conv1d.padding, aten.convolution.default,
     aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default, aten.layer_norm.default,
     aten.native_layer_norm.default, aten.group_norm.default, aten.rms_norm.default, aten.embedding.default,
-    aten.scaled_dot_product_attention.default,
+    aten.scaled_dot_product_attention.default, aten.lstm.input,
     aten.avg_pool1d.default, aten.avg_pool2d.default, aten.max_pool1d.default, aten.max_pool2d.default,
     aten.adaptive_avg_pool1d.default, aten.adaptive_avg_pool2d.default,
     # activations
@@ -114,6 +114,8 @@ CHECKS: Mapping[str, Callable[[list[Any], dict[str, Any]], bool]] = {
     "aten.scaled_dot_product_attention.default": lambda args, kwargs: (
         (len(args) < 5 or args[4] == 0) and not kwargs.get("dropout_p")
     ),
+    # neither dropout nor training, which draw at random
+    "aten.lstm.input": lambda args, kwargs: len(args) == 9 and args[5] == 0 and args[6] is False and not kwargs,
 }
 """Operation → whether its arguments, as they stand in the file, are those of scoring."""
 

@@ -16,7 +16,7 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
 from fedlit.score.cells import check_frame, missing_and_unseen, typed
 from fedlit.show.text import shorten
-from fedlit.tasks import MultiLabel, Task
+from fedlit.tasks import MultiLabel, SequenceLabelling, Task
 from fedlit.tasks.base import is_target
 
 __all__ = ["Function", "Scorer", "unknown_target"]
@@ -127,7 +127,8 @@ class Scorer:
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`.
+        """Probabilities (n, classes), each row sums to 1, in the order of :attr:`classes_`; of sequences
+        (n, positions · classes), the classes of a position side by side.
 
         Raises:
             ConfigError: the client predicts a number.
@@ -183,7 +184,7 @@ class Scorer:
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.
         """
-        width = max(1, len(self.whole_task.classes))
+        width = self.whole_task.input_width
         parts = [torch.zeros(0, width)]
         with told_as(self._failed), torch.no_grad():
             for start in range(0, len(x), self.batch):
@@ -215,7 +216,9 @@ class Scorer:
 
 
 def unknown_target(task: Task, rows: int) -> Tensor:
-    """A target (rows,), or (rows, labels), of which nothing is known, as the task encodes it."""
+    """A target (rows,), (rows, labels) or (rows, positions), of which nothing is known, as the task encodes it."""
     if isinstance(task, MultiLabel):
         return torch.full((rows, len(task.classes)), math.nan)
+    if isinstance(task, SequenceLabelling):
+        return task.unknown(rows)
     return torch.full((rows,), -1) if task.classes else torch.full((rows,), math.nan)

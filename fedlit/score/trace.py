@@ -33,6 +33,7 @@ def traced(module: nn.Module, inputs: int, where: str) -> torch.export.ExportedP
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch's, of its own ways
+            warnings.filterwarnings("ignore", "The tensor attribute", UserWarning)  # LSTMs list their parameters twice
             return torch.export.export(module, (rows,), dynamic_shapes=({0: batch},))
     except Exception as error:  # torch raises many kinds
         told = (" ".join(str(error).split()) or type(error).__name__)[:200]

@@ -13,6 +13,7 @@ from fedlit.tasks.classification import Classification
 from fedlit.tasks.counts import Counts
 from fedlit.tasks.multi_label import MultiLabel
 from fedlit.tasks.regression import Regression
+from fedlit.tasks.sequence_labelling import SequenceLabelling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +27,16 @@ __all__ = [
     "MultiLabel",
     "Regression",
     "Score",
+    "SequenceLabelling",
     "Task",
     "read_predictions",
     "task_from",
     "task_state",
 ]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Classification, Regression, MultiLabel, Counts)}
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling)
+}
 """By the name that configurations use."""
 
 SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)

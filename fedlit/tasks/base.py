@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedlit.tasks.curves import Line, Ranked
     from fedlit.tasks.go_alone import GoAlone
 
-__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name", "is_target", "of_people"]
+__all__ = ["LOSS", "Score", "Scorer", "Task", "by_name", "is_target", "of_people", "one_of"]
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
@@ -136,7 +136,7 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, target: pd.Series) -> Tensor:
-        """The target as a tensor (n,), or (n, labels), in whatever type ``loss`` takes."""
+        """The target as a tensor (n,), (n, labels) or (n, positions), in whatever type ``loss`` takes."""
 
     def fit(self, y: Tensor) -> Self:
         """The task that knows the training rows' target, as ``encode`` gave it."""
@@ -145,6 +145,10 @@ class Task(ABC):
     def known(self, y: Tensor) -> Tensor:
         """Of which rows the target is one that can be predicted: (n,) bool."""
         return y == y
+
+    def counted(self, y: Tensor) -> Tensor:
+        """Of how many the mean loss of such a target is the mean: its known rows."""
+        return self.known(y).sum()
 
     # ------------------------------------------------------------------ outputs
 
@@ -190,6 +194,10 @@ class Task(ABC):
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
         """What is predicted, (n, width) of float32 or float64, in the units people read: probabilities, or a number."""
+
+    def bounded(self, outputs: Tensor) -> Tensor:
+        """Outputs (…, outputs) as numbers in [0, 1] of the same shape, for rules that compare functions."""
+        return one_of(outputs)
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """Outputs (n, outputs) of which :meth:`predict` makes the mean of what an ensemble's members predict, from
@@ -267,6 +275,11 @@ class Task(ABC):
     @abstractmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
         """(task, predictions, y) of rows that ``frame`` wrote; None where another task did."""
+
+
+def one_of(logits: Tensor) -> Tensor:
+    """Probabilities of one of several classes, (…, classes); of the positive class where there is one logit."""
+    return logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
 
 
 def of_people(column: Hashable) -> bool:

@@ -73,10 +73,10 @@ class SiteMetrics(Metric):
         Args:
             predictions: (n, width) float, as the task's ``predict`` gives them.
             target: (n,) as the task's ``encode`` gives it.
-            loss: scalar, mean over the batch's rows whose target the client knows; NaN where there is none.
+            loss: scalar, mean over what the task counts (rows whose target the client knows); NaN where there is none.
         """
         predictions, target, loss = self.whole.narrow(self.site.classes, predictions, target, loss)
-        known = self.task.known(target).sum()
+        known = self.task.counted(target)
         self.predictions.append(predictions)
         self.target.append(target)
         self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))

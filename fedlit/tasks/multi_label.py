@@ -186,6 +186,10 @@ class MultiLabel(Task):
         """Probabilities (n, labels) float32, each by itself."""
         return outputs.float().sigmoid()
 
+    def bounded(self, outputs: Tensor) -> Tensor:
+        """Each label's probability, by itself."""
+        return outputs.sigmoid()
+
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
         return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(-outputs.float()).logsumexp(

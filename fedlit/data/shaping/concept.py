@@ -5,14 +5,19 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import ClientTable
+from fedlit.data.target import own_task
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.seeding import derive_seed
+from fedlit.tasks.sequence_labelling import NO_LABEL
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["ConceptShift"]
 
@@ -21,7 +26,7 @@ class ConceptShift(Source):
     """The clients of another source, of which some call the same rows by other labels, in every split.
 
     The labels of the first concept's clients stay. Those of another concept's are permuted: each becomes another one,
-    and one that it becomes in no other concept.
+    and one that it becomes in no other concept. Of sequences the label of each position is.
 
     Args:
         source: whose clients have labels in common.
@@ -77,7 +82,7 @@ class ConceptShift(Source):
         changed = []
         for table in tables:
             concept = followed[table.name]
-            target = table.target.map(meanings[concept]).astype(table.target.dtype) if concept else table.target
+            target = _renamed(table, meanings[concept]) if concept else table.target
             changed.append(replace(table, target=target, concept=str(concept + 1)))
         return check_tables(changed)
 
@@ -112,7 +117,7 @@ class ConceptShift(Source):
     def _meanings(self, tables: Sequence[ClientTable], seed: int) -> list[dict[Any, Any]]:
         """By concept: label → what it is called there."""
         # by their text, as clients' labels may be of several types
-        labels = sorted({label for table in tables for label in table.target.unique().tolist()}, key=repr)
+        labels = sorted({label for table in tables for label in _labels(table)}, key=repr)
         if self.by == "flip":
             if self.pair is None and len(labels) != 2:
                 raise ConfigError(
@@ -132,3 +137,20 @@ class ConceptShift(Source):
         ring = [labels[place] for place in order]
         # turned by a different number of places in each concept, so that no two of them agree anywhere
         return [dict(zip(ring, ring[turn:] + ring[:turn], strict=True)) for turn in range(self.concepts)]
+
+
+def _by_position(table: ClientTable) -> bool:
+    return (own_task(table.task, table.name) or {}).get("name") == "sequence_labelling"
+
+
+def _labels(table: ClientTable) -> set[Any]:
+    """The labels in a table."""
+    own = set(table.target.unique().tolist())
+    return set().union(*own) - {NO_LABEL} if _by_position(table) else own
+
+
+def _renamed(table: ClientTable, meanings: dict[Any, Any]) -> pd.Series:
+    """The target with each label called as ``meanings`` say."""
+    if _by_position(table):
+        return table.target.str.translate(str.maketrans(meanings))
+    return table.target.map(meanings).astype(table.target.dtype)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fedlit.data.sources.covertype import Covertype
     from fedlit.data.sources.heart import Heart
     from fedlit.data.sources.openml import OpenML
+    from fedlit.data.sources.populations import Populations
+    from fedlit.data.sources.reads import Reads
     from fedlit.data.sources.tables import Tables
     from fedlit.data.sources.vehicle import VehicleSensors
 
@@ -25,6 +27,8 @@ __all__ = [
     "Heart",
     "HumanActivity",
     "OpenML",
+    "Populations",
+    "Reads",
     "Source",
     "Tables",
     "VehicleSensors",
@@ -37,6 +41,8 @@ SOURCES: dict[str, str] = {
     "covertype": "fedlit.data.sources.covertype.Covertype",
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
+    "populations": "fedlit.data.sources.populations.Populations",
+    "reads": "fedlit.data.sources.reads.Reads",
     "tables": "fedlit.data.sources.tables.Tables",
     "vehicle": "fedlit.data.sources.vehicle.VehicleSensors",
 }

@@ -82,9 +82,7 @@ class Curves:
     def outputs(self, parameters: State) -> Tensor:
         """Of each pair's function on its inputs, (pairs, samples, …)."""
         raw = self.part.stacked(parameters, self.x)
-        if not self.probabilities:
-            return raw
-        return raw.softmax(-1) if raw.shape[-1] > 1 else raw.sigmoid()
+        return self.part.bounded(raw) if self.probabilities else raw
 
     def losses(self, parameters: State) -> Tensor:
         """L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""

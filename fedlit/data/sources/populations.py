@@ -1,0 +1,212 @@
+"""Made-up populations: reads of one made-up reference, of which each population has its own variants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedlit.data.sources.base import Source, check_fractions, check_tables
+from fedlit.data.sources.bases import BASES, table_of
+from fedlit.data.sources.read_files import write_reads
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
+
+__all__ = ["KINDS", "Populations", "World"]
+
+KINDS = "bir"
+"""The labels: background, island, repeat."""
+
+_A, _C, _G, _N, _T = range(len(BASES))
+_CALLED = np.array([_A, _C, _G, _T], np.int8)
+# Of each kind the probability of A, C, G, T after A, C, G, T (rows). Background: A and T are a little more frequent.
+# Island: C and G are, and G follows C as often as not, as in the CpG islands of mammals. Repeat: two bases in turn.
+_NEXT = np.array(
+    [
+        [[0.30, 0.20, 0.20, 0.30]] * 4,
+        [[0.15, 0.30, 0.40, 0.15], [0.15, 0.35, 0.35, 0.15], [0.15, 0.35, 0.35, 0.15], [0.10, 0.35, 0.40, 0.15]],
+        [[0.05, 0.85, 0.05, 0.05], [0.85, 0.05, 0.05, 0.05], [0.45, 0.45, 0.05, 0.05], [0.45, 0.45, 0.05, 0.05]],
+    ]
+)
+_SHARE = np.array([0.5, 0.3, 0.2])  # of regions
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What all reads come from.
+
+    Attributes:
+        reference: (R,) codes of its bases.
+        kinds: (R,) position in :data:`KINDS` of the region that each base is in.
+        sites: (S,) positions that vary, ascending.
+        alternative: (S,) code of the other base.
+        ancestral: (S,) its frequency in the population that all descend from.
+        frequencies: (populations, S) its frequency in each population.
+    """
+
+    reference: np.ndarray
+    kinds: np.ndarray
+    sites: np.ndarray
+    alternative: np.ndarray
+    ancestral: np.ndarray
+    frequencies: np.ndarray
+
+
+class Populations(Source):
+    """Clients whose reads come from populations with variants of their own; everything is drawn by the run's seed.
+
+    - A reference is drawn once: regions of three kinds (background ``b``, island ``i``, repeat ``r``; lengths are
+      geometric with mean ``region``), each a Markov chain of order one over A, C, G, T.
+    - A share ``variants`` of its positions vary between two bases. The ancestral frequency p of the second is uniform
+      in [0.05, 0.95]; a population's is drawn from Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F = ``divergence``
+      (Balding and Nichols 1995): its mean is p, its variance F p (1 − p).
+    - A read begins anywhere. At each varying position it has the second base with its population's frequency. Then
+      each base is read as one of the other three with probability ``errors``, and not at all (N) with probability
+      ``uncalled``.
+    - A position's label is its region's kind; with probability ``unlabelled`` it has none.
+
+    Clients are called ``pop1_1``, ``pop1_2``, ``pop2_1``, …: population and number. Put
+    :class:`fedlit.ConceptShift` around it to have labels mean other things in some populations.
+
+    NOTE[DIFF]: Lucchetti et al. (2022, arXiv:2204.11017) take reads of the 1000 Genomes Project. What their labels are
+    was not to be had; these are made up, so that scores cannot be compared.
+
+    Args:
+        populations: how many.
+        clients: in each population.
+        reads: of each client.
+        length: bases of a read.
+        reference: bases of the reference.
+        region: mean bases of a region.
+        variants: share of positions that vary, in [0, 1].
+        divergence: F, in (0, 1): how far populations are from their common ancestor.
+        errors: probability that a base is read as another one.
+        uncalled: probability that a base is read as N.
+        unlabelled: probability that a position has no label.
+        test: the share of a client's reads that are test rows, in (0, 1).
+        validation: the share of its other reads that are validation rows, in (0, 1).
+
+    Example:
+        >>> (first, *_) = Populations(populations=2, clients=1, reads=20, length=8, reference=100).tables(seed=0)
+        >>> first.name, first.features.shape, len(first.target[0])
+        ('pop1_1', (20, 8), 8)
+    """
+
+    name: ClassVar[str] = "populations"
+    about: ClassVar[str] = "made-up populations: reads of DNA with variants, a label for each position"
+    layout: ClassVar[str] = (
+        "Clients: pop1_1, pop1_2, pop2_1, ...: population and number.\n"
+        "Columns: p001 to p150, a base each (A, C, G, N, T).\n"
+        "Target: labels, a text of one label for each position: b, i or r, the kind of region.\n"
+        "Splits: random by the run's seed, 20 % test, then 25 % of the rest validation."
+    )
+    licence: ClassVar[str] = "made by fedlit; no data of anybody."
+    citation: ClassVar[str] = (
+        "D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations at\n"
+        "  multi-allelic loci and its implications for investigating identity and paternity. Genetica 96:3-12."
+    )
+
+    def __init__(
+        self,
+        populations: int = 4,
+        clients: int = 2,
+        reads: int = 400,
+        length: int = 150,
+        reference: int = 20000,
+        region: float = 60.0,
+        variants: float = 0.02,
+        divergence: float = 0.1,
+        errors: float = 0.005,
+        uncalled: float = 0.001,
+        unlabelled: float = 0.0,
+        test: float = 0.2,
+        validation: float = 0.25,
+    ) -> None:
+        check_fractions(test, validation)
+        for key, value in {"populations": populations, "clients": clients, "length": length}.items():
+            if value < 1:
+                raise ConfigError(f"{self.name}: {key}: expected at least 1, found {value}")
+        if reads < 3:
+            raise ConfigError(f"{self.name}: reads: expected at least 3, one for each split, found {reads}")
+        if reference < length:
+            raise ConfigError(f"{self.name}: reference: expected at least one read's {length} bases, found {reference}")
+        if region < 1:
+            raise ConfigError(f"{self.name}: region: expected a mean of at least 1 base, found {region}")
+        if not 0 < divergence < 1:
+            raise ConfigError(f"{self.name}: divergence: expected a number above 0 and below 1, found {divergence}")
+        shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled}
+        for key, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ConfigError(f"{self.name}: {key}: expected a share in [0, 1], found {share}")
+        self.populations, self.clients, self.reads, self.length = populations, clients, reads, length
+        self.reference, self.region, self.divergence, self.shares = reference, region, divergence, shares
+        self.test, self.validation = test, validation
+
+    def world(self, seed: int) -> World:
+        """Reference, regions and variants."""
+        rng = _generator(seed, "world")
+        kinds = np.empty(0, np.int64)
+        while len(kinds) < self.reference:
+            kinds = np.append(kinds, np.repeat(rng.choice(len(KINDS), p=_SHARE), rng.geometric(1 / self.region)))
+        kinds = kinds[: self.reference]
+        steps, drawn, base = _NEXT.cumsum(2), rng.random(self.reference), int(rng.integers(4))
+        chain = np.empty(self.reference, np.int64)
+        for place, (kind, own) in enumerate(zip(kinds.tolist(), drawn.tolist(), strict=True)):
+            chain[place] = base = min(int(np.searchsorted(steps[kind, base], own, "right")), 3)
+        sites = np.flatnonzero(rng.random(self.reference) < self.shares["variants"])
+        other = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
+        ancestral, scale = rng.uniform(0.05, 0.95, len(sites)), (1 - self.divergence) / self.divergence
+        own = rng.beta(ancestral * scale, (1 - ancestral) * scale, (self.populations, len(sites)))
+        return World(_CALLED[chain], kinds, sites, _CALLED[other], ancestral, own)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Draw all reads; ``seed`` draws everything."""
+        world = self.world(seed)
+        return check_tables(
+            [
+                self._table(world, population, f"pop{population + 1}_{number + 1}", seed)
+                for population in range(self.populations)
+                for number in range(self.clients)
+            ]
+        )
+
+    def _table(self, world: World, population: int, client: str, seed: int) -> ClientTable:
+        from fedlit.tasks.sequence_labelling import NO_LABEL
+
+        rng = _generator(seed, client)
+        places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(self.length)
+        frequency, other = np.zeros(self.reference), world.reference.copy()
+        frequency[world.sites], other[world.sites] = world.frequencies[population], world.alternative
+        codes = np.where(rng.random(places.shape) < frequency[places], other[places], world.reference[places])
+        wrong = rng.random(codes.shape) < self.shares["errors"]
+        position = np.searchsorted(_CALLED, codes[wrong])
+        codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
+        codes[rng.random(codes.shape) < self.shares["uncalled"]] = _N
+        letters = np.array([*KINDS, NO_LABEL])
+        kinds = np.where(rng.random(codes.shape) < self.shares["unlabelled"], len(KINDS), world.kinds[places])
+        labels = ["".join(own) for own in letters[kinds].tolist()]
+        return table_of(client, codes, labels, seed, self.test, self.validation)
+
+    def write(
+        self, folder: str | Path, seed: int, format: Literal["fasta", "fastq", "csv"] = "fastq", packed: bool = False
+    ) -> dict[str, Path]:
+        """Write each client's reads as :class:`fedlit.Reads` reads them.
+
+        Args:
+            folder: made if need be.
+            seed: see :meth:`tables`.
+            format: of the files; labels stand in the headers of FASTA and FASTQ.
+            packed: whether with gzip.
+
+        Returns:
+            Client → its file.
+        """
+        return write_reads(self.tables(seed), folder, format, packed)
+
+
+def _generator(seed: int, purpose: str) -> np.random.Generator:
+    from fedlit.seeding import derive_seed  # torch, which a list of sources does without
+
+    return np.random.default_rng(derive_seed(seed, "populations", purpose))

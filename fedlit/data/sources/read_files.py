@@ -1,0 +1,251 @@
+"""Files of labelled reads: FASTA and FASTQ by dnaio, CSV by pandas; read strictly, and written."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedlit.data.sources.bases import BASES, codes_in, texts_of
+from fedlit.data.sources.reading import read_csv
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Read", "format_of", "read_file", "tidy", "write_reads"]
+
+_ENDINGS = {
+    **dict.fromkeys((".fasta", ".fa", ".fna"), "fasta"),
+    **dict.fromkeys((".fastq", ".fq"), "fastq"),
+    ".csv": "csv",
+}
+_LABELS = re.compile(r"(?:^|\s)labels=(\S*)")
+_OTHERS = "RYSWKMBDHV"  # IUPAC's letters for one of several bases
+
+
+@dataclass(frozen=True)
+class Read:
+    """One read as a file has it.
+
+    Attributes:
+        place: where, for messages: a line, or a record's number and name.
+        bases: its letters.
+        labels: one for each.
+    """
+
+    place: str
+    bases: str
+    labels: str
+
+
+def format_of(path: str | Path) -> str:
+    """``fasta``, ``fastq`` or ``csv``, by a file's name.
+
+    Raises:
+        ConfigError: another ending.
+
+    Example:
+        >>> format_of("north.fq.gz")
+        'fastq'
+    """
+    name = str(path).lower().removesuffix(".gz")
+    for ending, format in _ENDINGS.items():
+        if name.endswith(ending):
+            return format
+    raise ConfigError(
+        f"file {path}: expected a name that ends in one of {', '.join(_ENDINGS)} (and .gz), found another"
+    )
+
+
+def read_file(path: Path, labels: Path | None, where: str) -> list[Read]:
+    """The reads of a FASTA or FASTQ file.
+
+    Args:
+        path: the file.
+        labels: a FASTA file with the labels of the same records; None where they stand in the headers.
+        where: what messages begin with.
+
+    Raises:
+        ConfigError: dnaio is not installed.
+        DataError: a file is damaged, or has a read without labels.
+    """
+    format = format_of(path)
+    records = list(_records(path, format, where))
+    if labels is None:
+        return [Read(place, bases, _in_header(header, f"{where}, {place}")) for place, header, bases in records]
+    beside = where.replace(str(path), str(labels))
+    others: dict[str, str] = {}
+    for place, header, text in _records(labels, "fasta", beside):
+        if _name(header) in others:
+            raise DataError(f"{beside}, {place}: expected each record once, found its name twice. Rename one.")
+        others[_name(header)] = text
+    made = []
+    for place, header, bases in records:
+        if _name(header) not in others:
+            raise DataError(
+                f"{where}, {place}: expected a record of this name in {labels}, found none. Add its labels there, or "
+                "leave the read out."
+            )
+        made.append(Read(place, bases, others.pop(_name(header))))
+    if others:
+        raise DataError(
+            f"{beside}: expected labels of the reads in {path}, found those of {next(iter(others))!r} and "
+            f"{len(others) - 1:,} more that are not there. Take them out, or fetch the files again."
+        )
+    return made
+
+
+def _name(header: str) -> str:
+    return (header.split(maxsplit=1) or [""])[0]
+
+
+def _in_header(header: str, where: str) -> str:
+    found = _LABELS.findall(header)
+    if len(found) != 1:
+        raise DataError(
+            f"{where}: expected its labels once in the header (>name labels=bbbii), found {len(found) or 'none'}. Add "
+            "them, or name a file of labels beside the reads."
+        )
+    return str(found[0])
+
+
+def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, str]]:
+    """Place, header and sequence of each record."""
+    try:
+        import dnaio
+    except ImportError as error:
+        raise ConfigError(f'{where}: needs dnaio. Run: pip install "fedlit[reads]"') from error
+    number = 0
+    try:
+        opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+        with opened(path, "rb") as file, dnaio.open(file, fileformat=format) as reader:
+            for number, record in enumerate(reader, 1):
+                line = f"line {4 * number - 2}" if format == "fastq" else f"record {number}"
+                yield f"{line} ({_name(record.name)})", record.name, record.sequence
+    except dnaio.FileFormatError as error:
+        line = f", line {error.line + 1}" if error.line is not None else ""
+        raise DataError(
+            f"{where}{line}: expected {format.upper()}, found something else: {error.message.rstrip('.')}. Correct the "
+            "file, or fetch it again."
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{where}: is cut short or damaged behind record {number} ({error}). Fetch the file again."
+        ) from error
+    except UnicodeError as error:
+        raise DataError(f"{where}: expected plain ASCII, found another letter behind record {number}.") from error
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read: {error.strerror or error}. Check path and rights.") from error
+    if not number:
+        raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
+
+
+def frame_of(path: Path, where_client: str | None, columns: Sequence[str]) -> pd.DataFrame:
+    """A CSV file's columns as text.
+
+    Raises:
+        DataError: the file is damaged, or lacks one of them.
+    """
+    frame = read_csv(path, client=where_client, required=columns, dtype=str, keep_default_na=False)
+    return frame[list(columns)]
+
+
+def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple[list[str], list[str], list[str]]:
+    """Bases, labels and notes: capitals of A, C, G, N and T; reads of ``length`` positions.
+
+    Shorter reads keep their bases and get ``no_label`` behind their end; longer ones are cut.
+
+    Raises:
+        DataError: a letter that means no base, as many labels as there are no bases, a read without any label.
+    """
+    bases, labels, found, others = [], [], Counter[str](), Counter[str]()
+    for own in reads:
+        here = f"{where}, {own.place}"
+        upper = own.bases.upper()
+        found["lower"] += upper != own.bases
+        if odd := set(upper) - set(BASES):
+            if wrong := sorted(odd - {"U", *_OTHERS}):
+                raise DataError(
+                    f"{here}: expected bases (A, C, G, T, N), found {wrong[0]!r} at position "
+                    f"{upper.index(wrong[0]) + 1}. Correct the read, or leave it out."
+                )
+            others.update(letter for letter in upper if letter in odd)
+            upper = upper.translate(_PLAIN)
+        if len(own.labels) != len(upper):
+            raise DataError(
+                f"{here}: expected a label for each of {len(upper)} bases ({no_label} where there is none), found "
+                f"{len(own.labels)}. Correct it; the file may be cut short."
+            )
+        if not own.labels[:length].strip(no_label):
+            raise DataError(f"{here}: expected a label at some of its positions, found none. Leave the read out.")
+        found["shorter"] += len(upper) < length
+        found["longer"] += len(upper) > length
+        bases.append(upper[:length])
+        labels.append(own.labels[:length].ljust(length, no_label))
+    return bases, labels, _said(found, others, length)
+
+
+_PLAIN = str.maketrans({"U": "T", **dict.fromkeys(_OTHERS, "N")})
+
+
+def _said(found: Mapping[str, int], others: Mapping[str, int], length: int) -> list[str]:
+    notes = []
+    if found["lower"]:
+        notes.append(f"lower-case bases in {found['lower']:,} reads are taken as capitals")
+    uracil = others.get("U", 0)
+    if uracil:
+        notes.append(f"{uracil:,} U are taken as T")
+    if several := {letter: count for letter, count in sorted(others.items()) if letter != "U"}:
+        listed = ", ".join(f"{letter} ({count:,})" for letter, count in several.items())
+        notes.append(f"letters for one of several bases became N: {listed}")
+    if found["shorter"]:
+        notes.append(f"{found['shorter']:,} reads are shorter than {length}: no base and no label behind their end")
+    if found["longer"]:
+        notes.append(f"{found['longer']:,} reads are longer than {length}: what is behind is cut off")
+    return notes
+
+
+def write_reads(
+    tables: Sequence[ClientTable],
+    folder: str | Path,
+    format: Literal["fasta", "fastq", "csv"] = "fastq",
+    packed: bool = False,
+) -> dict[str, Path]:
+    """Write tables of reads as files.
+
+    Args:
+        tables: as :class:`fedlit.Reads` or :class:`fedlit.Populations` make them.
+        folder: made if need be; files of the same name are replaced.
+        format: of the files. Labels stand in the headers of FASTA and FASTQ, whose qualities are all ``I``.
+        packed: whether with gzip.
+
+    Returns:
+        Client → its file.
+    """
+    if format not in ("fasta", "fastq", "csv"):
+        raise ConfigError(f"format: expected fasta, fastq or csv, found {format!r}")
+    folder, files = Path(folder), dict[str, Path]()
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in tables:
+        reads = texts_of(codes_in(table.features))
+        pairs = [(read, text[: len(read)]) for read, text in zip(reads, table.target, strict=True)]
+        if format == "csv":
+            lines = ["read,labels", *(f"{read},{own}" for read, own in pairs)]
+        elif format == "fasta":
+            lines = [f">{table.name}_{number} labels={own}\n{read}" for number, (read, own) in enumerate(pairs)]
+        else:
+            lines = [
+                f"@{table.name}_{number} labels={own}\n{read}\n+\n{'I' * len(read)}"
+                for number, (read, own) in enumerate(pairs)
+            ]
+        files[table.name] = folder / f"{table.name}.{format}{'.gz' if packed else ''}"
+        content = ("\n".join(lines) + "\n").encode("ascii")
+        files[table.name].write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    return files

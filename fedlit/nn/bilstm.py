@@ -1,0 +1,170 @@
+"""Stacked bidirectional LSTMs in three parts, for sequences whose positions are columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
+
+from fedlit.errors import ConfigError
+from fedlit.inputs import Input
+from fedlit.nn.network import Network
+
+__all__ = ["BiLSTM"]
+
+
+class _Symbols(nn.Embedding):
+    """A vector for each symbol, from its code; zero where there is none (code −1). Codes are rounded, so that rules
+    which draw inputs at random draw symbols.
+    """
+
+    def __init__(self, symbols: int, width: int) -> None:
+        super().__init__(symbols + 1, width, padding_idx=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, positions) → (n, positions, width)."""
+        place = (x.round().long() + 1).clamp(0, self.num_embeddings - 1)
+        # not left to the first row alone: noise on federated tensors, or a rule, may change it
+        return super().forward(place) * (place > 0).unsqueeze(-1).to(self.weight.dtype)
+
+
+class _Direction(nn.LSTM):
+    """An LSTM of one layer and direction that returns its outputs alone, (n, positions, hidden)."""
+
+    def reset_parameters(self) -> None:
+        """PyTorch's distribution; what has the inputs' width is drawn last, so that all others start equal at clients
+        whose inputs have another.
+        """
+        bound = self.hidden_size**-0.5
+        for name in sorted(self._flat_weights_names, key=lambda name: name.startswith("weight_ih")):
+            nn.init.uniform_(getattr(self, name), -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        """Outputs."""
+        outputs: Tensor = super().forward(x)[0]
+        return outputs
+
+
+class _BiLSTM(nn.Module):
+    """One bidirectional LSTM. A sequence ends at its last vector that is not zero: what is behind it changes nothing
+    before it, and gives zeros.
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.forth = _Direction(inputs, hidden, batch_first=True)
+        self.back = _Direction(inputs, hidden, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, positions, inputs) → (n, positions, 2 · hidden)."""
+        place = torch.arange(x.shape[1], device=x.device)
+        length = ((place + 1) * (x != 0).any(-1)).amax(1, keepdim=True)
+        inside = place < length
+        # each sequence turned around within its length, so that both directions have what is behind its end at the end
+        turned = torch.where(inside, length - 1 - place, place).unsqueeze(-1)
+        backwards = x.gather(1, turned.expand_as(x))
+        if is_batchedtensor(x) or is_batchedtensor(self.forth.get_parameter("weight_hh_l0")):
+            forth, back = self._scan(torch.stack([x, backwards]))
+        else:
+            forth, back = self.forth(x), self.back(backwards)
+        both = torch.cat([forth, back.gather(1, turned.expand_as(back))], -1)
+        return both * inside.unsqueeze(-1).to(both.dtype)
+
+    def _scan(self, x: Tensor) -> Tensor:
+        """Both directions of (2, n, positions, inputs) at once, step by step, for PyTorch has none for ``vmap``."""
+
+        def both(name: str) -> Tensor:
+            return torch.stack([getattr(self.forth, name), getattr(self.back, name)])
+
+        bias = (both("bias_ih_l0") + both("bias_hh_l0"))[:, None]
+        gates = torch.bmm(x.flatten(1, 2), both("weight_ih_l0").mT) + bias
+        recurrent = both("weight_hh_l0").mT
+        hidden = cell = torch.zeros_like(recurrent[:, :1]).expand(-1, x.shape[1], -1)[..., : self.forth.hidden_size]
+        outputs = []
+        for own in gates.unflatten(1, x.shape[1:3]).unbind(2):
+            enter, forget, value, leave = (own + torch.bmm(hidden, recurrent)).chunk(4, -1)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * value.tanh()
+            hidden = leave.sigmoid() * cell.tanh()
+            outputs.append(hidden)
+        return torch.stack(outputs, 2)
+
+
+class BiLSTM(Network):
+    """Stacked bidirectional LSTMs that label each position of a sequence (Lucchetti et al. 2022, arXiv:2204.11017, have
+    two): a vector for each symbol is the encoder, the LSTMs are the core, a linear layer at each position the head.
+
+    Inputs are the codes 0, 1, … of symbols at the positions, −1 where a sequence has ended, as
+    :class:`fedlit.Reads` and :class:`fedlit.Populations` give them. What is behind a sequence's end changes nothing
+    before it.
+
+    NOTE[DIFF]: widths are not the paper's; vectors for bases are learnt.
+
+    Args:
+        num_features: positions.
+        num_outputs: positions times labels.
+        hidden: width of each direction of each layer.
+        layers: how many are stacked.
+        width: of the vectors of symbols.
+        dropout: probability with which a number between two layers is set to zero in training.
+        symbols: how many different ones there are; five bases (A, C, G, N, T).
+
+    Shape:
+        - input: (rows, positions), float32
+        - output: (rows, positions · labels), float32, the labels of a position side by side
+
+    Raises:
+        ValueError: outputs that are not several for each position.
+
+    Example:
+        >>> BiLSTM(150, 450, hidden=4)(torch.zeros(2, 150)).shape
+        torch.Size([2, 450])
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_outputs: int,
+        hidden: int = 32,
+        layers: int = 2,
+        width: int = 8,
+        dropout: float = 0.0,
+        symbols: int = 5,
+    ) -> None:
+        labels, rest = divmod(num_outputs, num_features)
+        if rest or labels < 2:
+            raise ValueError(
+                f"expected two outputs or more for each of {num_features} positions, found {num_outputs} in all; take "
+                "a source of sequences (fedlit.Reads) with task: sequence_labelling and data.categories: codes"
+            )
+        if min(hidden, layers, width, symbols) < 1:
+            raise ValueError(
+                f"expected at least 1 of hidden, layers, width and symbols, found {(hidden, layers, width, symbols)}"
+            )
+        core: list[nn.Module] = []
+        for place in range(layers):
+            core += [nn.Dropout(dropout)] if dropout and place else []
+            core.append(_BiLSTM(2 * hidden if place else width, hidden))
+        super().__init__(
+            encoder=_Symbols(symbols, width),
+            core=nn.Sequential(*core),
+            head=nn.Sequential(nn.Linear(2 * hidden, labels), nn.Flatten(-2)),
+        )
+        self.symbols = symbols
+
+    def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
+        """Refuses inputs that are not codes of the same symbols, in the order of positions.
+
+        Raises:
+            ConfigError: numbers, or codes of others.
+        """
+        first = inputs[0].values
+        for own in inputs:
+            if own.values != first or len(own.values) != self.symbols:
+                found = f"codes of {', '.join(own.values)}" if own.values else "a number"
+                raise ConfigError(
+                    f"BiLSTM: input {own.name}: expected the code of one of {self.symbols} symbols, the same at each "
+                    f"position, found {found}; take a source of sequences (fedlit.Reads) with data.categories: codes, "
+                    "or say how many symbols there are"
+                )

@@ -1,0 +1,306 @@
+"""A label for each position of a sequence, and the scores of these under one stated convention.
+
+A position counts as a row does in classification (see :mod:`fedlit.tasks.classification`): AUROC and AUPRC are one
+versus rest, macro over the labels that the client's training split has; accuracy and balanced accuracy are over
+positions. A position without a label counts nowhere. One whose label no training read has is a negative of every label,
+and wrong. Intervals resample reads, not positions: those of one read are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.errors import ConfigError, DataError
+from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.classification import Classification, balanced
+from fedlit.tasks.curves import Ranked
+from fedlit.tasks.go_alone import GoAlone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["IGNORED", "NO_LABEL", "UNSEEN", "SequenceLabelling"]
+
+NO_LABEL, UNSEEN = "?", "!"
+"""What stands in a text of labels for a position without one, and for a label that no training read has."""
+IGNORED = -100
+"""The code of a position without a label, which PyTorch's cross-entropy leaves out."""
+
+_PROBABILITY = "probability_"
+_NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "log_loss", "classes")
+
+
+@dataclass(frozen=True)
+class SequenceLabelling(Task):
+    """One of several labels for each position of a sequence.
+
+    A target is a text of as many characters as there are positions, each the label of its position; ``?`` where there
+    is none. All sequences of a client have one length.
+
+    Attributes:
+        classes: the labels, one character each, sorted.
+        length: positions of a sequence.
+        class_rows: training positions of each label.
+
+    Example:
+        >>> import pandas as pd
+        >>> task = SequenceLabelling(("a", "b"), 3)
+        >>> y = task.encode(pd.Series(["ab?", "bba"]))
+        >>> y.tolist()
+        [[0, 1, -100], [1, 1, 0]]
+        >>> logits = torch.tensor([[2.0, 0, 0, 2, 0, 2], [0, 2, 2, 0, 2, 0]])  # a and b of each position
+        >>> round(task.evaluate(task.predict(logits), y)["accuracy"].item(), 2)
+        0.8
+    """
+
+    classes: tuple[Any, ...]
+    length: int = 1
+    class_rows: tuple[int, ...] = ()
+
+    name: ClassVar[str] = "sequence_labelling"
+    scores: ClassVar[tuple[Score, ...]] = (*(own for own in Classification.scores if own.name in _NAMES), LOSS)
+    go_alone: ClassVar[Mapping[str, GoAlone]] = {}
+
+    # ------------------------------------------------------------------ the target
+
+    @classmethod
+    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+        """The labels, sorted, and how many positions a sequence has."""
+        where = f"target {target.name!r}"
+        texts = _texts(target, where)
+        lengths = dict(zip(map(len, texts), target.index, strict=True))
+        if len(lengths) != 1:
+            found = " and ".join(f"{length} (row {row})" for length, row in list(lengths.items())[:2])
+            raise DataError(
+                f"{where}: expected as many labels in each row, found {found}; fill short ones up with {NO_LABEL}"
+            )
+        labels = sorted(set().union(*texts) - {NO_LABEL})
+        if UNSEEN in labels:
+            raise DataError(
+                f"{where}: expected labels other than {UNSEEN!r}, which predictions need; use another letter"
+            )
+        if not labels:
+            raise DataError(f"{where}: expected a label at some position of training rows, found {NO_LABEL} alone")
+        return {"task": cls.name, "target": str(target.name), "labels": labels, "length": next(iter(lengths))}
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+        """Of the labels of all."""
+        lengths = {own["length"]: name for name, own in facts.items()}
+        if len(lengths) > 1:
+            found = " and ".join(f"{length} at {name!r}" for length, name in lengths.items())
+            raise DataError(
+                f"target {facts[client]['target']!r}: expected as many positions at all clients, found {found}; cut or "
+                "fill up sequences, or leave labels apart with data.align: none or features"
+            )
+        classes = sorted({label for own in facts.values() for label in own["labels"]})
+        if len(classes) < 2:
+            raise DataError(
+                f"client {client!r}: expected at least two labels in its training rows, found one ({classes[0]!r}). "
+                "Leave the client out, or give all clients the common labels with align: classes"
+            )
+        return cls(tuple(classes), facts[client]["length"])
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """(n, length) int64: positions among the labels; −1 for a label that is not one of them, −100 where none is.
+
+        Raises:
+            DataError: a row that has another number of positions.
+        """
+        where = f"target {target.name!r}"
+        texts = _texts(target, where)
+        for row, text in zip(target.index, texts, strict=True):
+            if len(text) != self.length:
+                raise DataError(
+                    f"{where}, row {row}: expected {self.length} labels, one for each position ({NO_LABEL} where there "
+                    f"is none), found {len(text)}"
+                )
+        points = np.array(texts, dtype=f"U{self.length}").view(np.uint32).reshape(len(texts), self.length)
+        codes = np.full(points.shape, -1, np.int64)
+        for code, label in ((IGNORED, NO_LABEL), *enumerate(self.classes)):
+            codes[points == ord(label)] = code
+        return torch.from_numpy(codes)
+
+    def fit(self, y: Tensor) -> Self:
+        """Counts the training positions of each label."""
+        return replace(self, class_rows=tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist()))
+
+    def known(self, y: Tensor) -> Tensor:
+        """Those that have a position whose label is one of the labels."""
+        return (y >= 0).any(1)
+
+    def counted(self, y: Tensor) -> Tensor:
+        """The positions whose label is known: the loss is their mean."""
+        return (y >= 0).sum()
+
+    def unknown(self, rows: int) -> Tensor:
+        """Sequences none of whose positions has a label."""
+        return torch.full((rows, self.length), IGNORED)
+
+    # ------------------------------------------------------------------ outputs
+
+    @property
+    def outputs(self) -> int:
+        """A logit per position and label, the labels of a position side by side."""
+        return self.length * len(self.classes)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """``1:a``, ``1:b``, …, ``2:a``, …: position and label."""
+        return tuple(f"{position + 1}:{label}" for position in range(self.length) for label in self.classes)
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The labels."""
+        return tuple(map(str, self.classes))
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The labels, and how many positions have one each."""
+        return {"classes": list(self.classes), "task": self.name, "length": self.length}
+
+    @property
+    def alike(self) -> tuple[str, int, int]:
+        """Those of as many positions and labels."""
+        return self.name, self.length, len(self.classes)
+
+    def balance(self) -> Tensor:
+        """See :func:`fedlit.tasks.classification.balanced`, of positions."""
+        return balanced(self.class_rows)
+
+    def _apart(self, outputs: Tensor) -> Tensor:
+        """(…, length · labels) as (…, length, labels)."""
+        apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
+        return apart
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy over the positions that have a label; NaN where none has. Positions weigh as their label.
+
+        Args:
+            outputs: (n, length · labels).
+            y: (n, length), as :meth:`encode` gives them.
+            weight: (labels,).
+        """
+        known = torch.where(y < 0, IGNORED, y).flatten()
+        return functional.cross_entropy(self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Probabilities (n, length · labels) float32: those of a position sum to 1."""
+        return self.bounded(outputs.float())
+
+    def bounded(self, outputs: Tensor) -> Tensor:
+        """Probabilities of each position."""
+        return self._apart(outputs).softmax(-1).flatten(-2)
+
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        each = self._apart(outputs.float()).log_softmax(-1)
+        return (each.logsumexp(1) - math.log(outputs.shape[1])).flatten(-2)
+
+    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+        """Nothing: there are no go-alone models of sequences."""
+        raise ConfigError(
+            f"task: {self.name}: expected a network, found {type(model).__name__}; go-alone models of scikit-learn "
+            "label no positions. Compare with the same network without exchange (exchange.federated: [])"
+        )
+
+    @property
+    def input_width(self) -> int:
+        """A probability of each position and label."""
+        return self.outputs
+
+    # ------------------------------------------------------------------ scores
+
+    def at(self, classes: Sequence[int]) -> SequenceLabelling:
+        """With these labels only."""
+        rows = tuple(self.class_rows[position] for position in classes) if self.class_rows else ()
+        return replace(self, classes=tuple(self.classes[position] for position in classes), class_rows=rows)
+
+    def narrow(
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As classification has it, position by position."""
+        whole = Classification(self.classes)
+        flat, labels = self._apart(predictions).flatten(0, 1), y.flatten()
+        mine, own, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
+        own = torch.where(labels == IGNORED, IGNORED, own)
+        return mine.reshape(len(y), -1), own.view_as(y), loss
+
+    def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of positions that have a label: probabilities (k, labels), label (k,), and which they are (n · length,)."""
+        labelled = (y != IGNORED).flatten()
+        return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
+
+    def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """See the convention on top of this module."""
+        each, label, labelled = self._positions(predictions, y)
+        score = Classification(self.classes).scorer(each, label)
+        return lambda counts: score(
+            None if counts is None else counts.repeat_interleave(self.length)[labelled.to(counts.device)]
+        )
+
+    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+        """The mean of −log p of the true label, as classification has it."""
+        each, label, _ = self._positions(predictions, y)
+        true = each[label >= 0].gather(1, label[label >= 0][:, None]).double().clamp_min(1e-6)
+        return {"log_loss": float(-true.log().mean()) if len(true) else math.nan}
+
+    def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
+        """(labels + 1, labels) int64, of positions."""
+        return Classification(self.classes).confusion(*self._positions(predictions, y)[:2])
+
+    def ranked(self, predictions: Tensor, y: Tensor) -> Ranked:
+        """Each label, of positions."""
+        return Classification(self.classes).ranked(*self._positions(predictions, y)[:2])
+
+    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
+        """``row``; ``target``, a text of labels (``?`` where there is none, ``!`` for one that no training read has);
+        ``probability_<label>``, a text of a number for each position, with blanks between; ``predicted``, a text of the
+        labels of largest probability. What is predicted behind a sequence's end means nothing.
+        """
+        import pandas as pd
+
+        letters = np.array([*self.classes, UNSEEN, NO_LABEL])  # −1 and −100 are the last but one, and the last
+        codes = torch.where(y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)).numpy()
+        each = self._apart(predictions).numpy()
+        texts = {
+            f"{_PROBABILITY}{label}": [" ".join(own) for own in each[:, :, place].astype(str)]
+            for place, label in enumerate(self.classes)
+        }
+        predicted = _joined(letters[each.argmax(2)])
+        return pd.DataFrame({"row": row, "target": _joined(letters[codes]), **texts, "predicted": predicted})
+
+    @classmethod
+    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
+        """As :meth:`frame` wrote them; a label whose probabilities are missing in every row is not the client's."""
+        columns = frame.columns[frame.columns.str.startswith(_PROBABILITY)]
+        found = [column for column in columns if frame[column].notna().any()]
+        if not found:
+            return None
+        each = [np.array([own.split(" ") for own in frame[column]], np.float32) for column in found]
+        predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
+        task = cls(tuple(column.removeprefix(_PROBABILITY) for column in found), each[0].shape[1])
+        return task, predictions, task.encode(frame["target"])
+
+
+def _joined(letters: np.ndarray) -> list[str]:
+    return ["".join(own) for own in letters.tolist()]
+
+
+def _texts(target: pd.Series, where: str) -> list[str]:
+    texts: list[str] = target.tolist()
+    for row, text in zip(target.index, texts, strict=True):
+        if not isinstance(text, str) or not text:
+            raise DataError(
+                f"{where}, row {row}: expected a text of one label for each position, found {text!r}; task: "
+                f"{SequenceLabelling.name} predicts such texts"
+            )
+    return texts

@@ -1,0 +1,85 @@
+"""Reads, labelled position by position, from fit to scores elsewhere."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from federations import different, weights
+
+from fedlit.client.client import FederatedClient
+from fedlit.data.module import FederatedData
+from fedlit.data.shaping.concept import ConceptShift
+from fedlit.data.sources import Populations
+from fedlit.data.sources.bases import codes_in, texts_of
+from fedlit.errors import ConfigError, DataError
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import FedGMCC, Mean
+from fedlit.nn import MLP, BiLSTM
+from fedlit.run.export import export_scorer
+from fedlit.run.run import Run
+from fedlit.score import load
+from fedlit.train.callbacks import Checkpoints
+from fedlit.train.logger import BoardSettings
+from fedlit.train.loop import FederatedLoop
+
+SMALL: dict[str, Any] = {"populations": 2, "clients": 2, "reads": 40, "length": 24, "reference": 2000, "region": 12.0}
+
+
+LSTM = partial(BiLSTM, hidden=6, width=4, dropout=0.1)
+
+
+def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, network: Any = LSTM, **data: Any) -> Run:
+    client = partial(FederatedClient, network=network)
+    loop = FederatedLoop(client, seed=3, optimizer=partial(torch.optim.Adam, lr=0.03), threads=1)
+    source = source or ConceptShift(Populations(**SMALL), groups=[["pop1_*"], ["pop2_*"]])
+    rows = FederatedData(source, seed=3, align="classes", **{"batch_size": 8, **data})
+    exchange = Exchange(federated=["*"], rule=rule or FedGMCC(8, 3, grid=4, inputs="range", outputs="probabilities"))
+    return Run(
+        loop, rows, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs,
+        board=BoardSettings(corrections=0, confusion_matrices=0, curves=False),
+    )  # fmt: skip
+
+
+def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 6, Mean(), Populations(**SMALL, errors=0.0))
+    run.fit(quiet=True)
+    scores = run.test(quiet=True).scores
+    common = pd.concat([table.target for table in run.data.tables()]).str.cat()
+    most = max(common.count(label) for label in "bir") / len(common)
+    assert min(own["accuracy"] for own in scores.values()) > most + 0.1
+    told = run.predict(quiet=True)["pop1_1"]
+    assert list(told) == ["row", "probability_b", "probability_i", "probability_r", "predicted"]
+    (table, *_) = run.data.tables()
+    true = "".join(table.target[row] for row in told["row"])
+    right = sum(one == other for one, other in zip("".join(told["predicted"]), true, strict=True))
+    assert right / len(true) == pytest.approx(scores["pop1_1"]["accuracy"])
+    # elsewhere, of bases as letters
+    exported = export_scorer(run.client("pop1_1"), tmp_path / "made", rows=table.features)
+    assert "largest difference 0" in exported.checked
+    letters = pd.DataFrame([list(read) for read in texts_of(codes_in(table.features))], columns=list(table.features))
+    found = load(tmp_path / "made").predict(letters.loc[told["row"]]).reset_index(drop=True)
+    pd.testing.assert_series_equal(found["predicted"], told["predicted"])
+    with pytest.raises(DataError, match=r"p07"):
+        load(tmp_path / "made").predict(letters.drop(columns="p07"))
+
+
+def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    whole = make_run(tmp_path / "whole", 3)
+    scores = whole.fit(quiet=True).scores
+    make_run(tmp_path / "part", 2).fit(quiet=True)
+    resumed = make_run(tmp_path / "part", 3)
+    assert resumed.fit("last", quiet=True).scores == scores
+    assert different(weights(whole), weights(resumed)) == []
+
+
+def test_networks_that_take_no_codes_and_wrong_ones_that_do(tmp_path: Path) -> None:
+    run = make_run(tmp_path, 1, Mean(), categories="indicators")
+    with pytest.raises(ConfigError, match=r"outputs or more for each of 120 positions.*data.categories: codes"):
+        run.fit(quiet=True)
+    run = make_run(tmp_path, 1, Mean(), network=MLP)
+    run.fit(quiet=True)  # any network of as many outputs will do

@@ -1,0 +1,164 @@
+"""Labels of positions against scikit-learn and NumPy; what is refused; predictions that are read back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, average_precision_score, balanced_accuracy_score, roc_auc_score
+from torch import Tensor
+
+from fedlit.errors import DataError
+from fedlit.tasks import SequenceLabelling, read_predictions, task_from, task_state
+from fedlit.tasks.metrics import Site, SiteMetrics
+
+LABELS, LENGTH = ("a", "b", "c"), 7
+TASK = SequenceLabelling(LABELS, LENGTH)
+
+
+def drawn(seed: int, rows: int, letters: str = "abc?") -> tuple[Tensor, Tensor]:
+    """Logits and labels, some positions without one."""
+    rng = np.random.default_rng(seed)
+    target = pd.Series(["".join(rng.choice(list(letters), LENGTH)) for _ in range(rows)], name="labels")
+    return torch.from_numpy(rng.normal(size=(rows, LENGTH * 3)).astype(np.float32)), TASK.encode(target)
+
+
+def by_hand(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Of labelled positions: probabilities (k, 3) and labels (k,), position by position."""
+    probabilities, labels = [], []
+    for row, own in zip(logits.double().numpy(), y.numpy(), strict=True):
+        for position in range(LENGTH):
+            if own[position] != -100:
+                e = np.exp(row[3 * position : 3 * position + 3])
+                probabilities.append(e / e.sum())
+                labels.append(own[position])
+    return np.array(probabilities), np.array(labels)
+
+
+def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
+    logits, y = drawn(0, 30)
+    probabilities, labels = by_hand(logits, y)
+    assert 0 < len(labels) < y.numel()
+    expected = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
+    assert TASK.loss(logits, y).item() == pytest.approx(expected, rel=1e-5)
+    predictions = TASK.predict(logits)
+    scores = {**TASK.evaluate(predictions, y), **TASK.evaluate_once(predictions, y)}
+    once = labels[:, None] == np.arange(3)
+    for name, value in {
+        "accuracy": accuracy_score(labels, probabilities.argmax(1)),
+        "balanced_accuracy": balanced_accuracy_score(labels, probabilities.argmax(1)),
+        "auroc": roc_auc_score(labels, probabilities, multi_class="ovr"),
+        "auprc": np.mean([average_precision_score(once[:, c], probabilities[:, c]) for c in range(3)]),
+        "log_loss": expected,
+        "classes": 3,
+    }.items():
+        assert float(scores[name]) == pytest.approx(value, rel=1e-5), name
+    confusion = TASK.confusion(predictions, y)
+    assert (
+        confusion.sum() == len(labels) and confusion[:3].diagonal().sum() == (labels == probabilities.argmax(1)).sum()
+    )
+    assert list(TASK.ranked(predictions, y)) == list(LABELS)
+    np.testing.assert_allclose(TASK.bounded(logits).numpy(), predictions.numpy())
+
+
+def test_weights_are_those_of_labels_and_a_batch_without_labels_has_no_loss() -> None:
+    logits, y = drawn(1, 20)
+    task = TASK.fit(y)
+    assert task.class_rows == tuple(int((y == code).sum()) for code in range(3))
+    weight = task.balance()
+    probabilities, labels = by_hand(logits, y)
+    own = weight.double().numpy()[labels]
+    expected = (-np.log(probabilities[np.arange(len(labels)), labels]) * own).sum() / own.sum()
+    assert task.loss(logits, y, weight).item() == pytest.approx(expected, rel=1e-5)
+    assert TASK.loss(logits, torch.full_like(y, -100)).isnan()
+
+
+def test_counts_are_repeated_reads() -> None:
+    logits, y = drawn(2, 12)
+    predictions, counts = TASK.predict(logits), torch.tensor([0, 1, 2] * 4)
+    repeated = TASK.evaluate(predictions.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
+    for name, value in TASK.evaluate(predictions, y, counts).items():
+        assert value.item() == pytest.approx(repeated[name].item(), rel=1e-6), name
+
+
+def test_a_label_that_training_lacks_is_wrong_and_in_no_loss() -> None:
+    logits, y = drawn(3, 10, "abcd?")
+    outside = int((y == -1).sum())
+    assert outside > 0
+    assert TASK.loss(logits, y).item() == pytest.approx(TASK.loss(logits, torch.where(y == -1, -100, y)).item())
+    labelled = y != -100
+    hits = (TASK.predict(logits).unflatten(1, (LENGTH, 3)).argmax(2) == y) & labelled
+    accuracy = TASK.evaluate(TASK.predict(logits), y)["accuracy"].item()
+    assert accuracy == pytest.approx((hits.sum() / labelled.sum()).item())
+
+
+def test_batches_give_the_mean_over_positions_and_a_site_its_own_labels() -> None:
+    logits, y = drawn(4, 9)
+    y[3:, 2:] = -100  # batches with unlike numbers of labelled positions
+    metrics = SiteMetrics(Site("north", (0, 1, 2), {}), TASK)
+    for part in (slice(0, 3), slice(3, 9)):
+        metrics.update(TASK.predict(logits[part]), y[part], TASK.loss(logits[part], y[part]))
+    assert metrics.compute()["loss"].item() == pytest.approx(TASK.loss(logits, y).item(), rel=1e-6)
+    narrow, own, loss = TASK.narrow((0, 2), TASK.predict(logits), y, torch.tensor(0.0))
+    probabilities, labels = by_hand(logits, y)
+    kept = probabilities[:, [0, 2]] / probabilities[:, [0, 2]].sum(1, keepdims=True)
+    expected = -np.log(kept[labels == 0, 0]).sum() - np.log(kept[labels == 2, 1]).sum()
+    assert loss.item() == pytest.approx(expected / (labels != 1).sum(), rel=1e-5)
+    assert narrow.shape == (9, LENGTH * 2) and set(own.unique().tolist()) == {-100, -1, 0, 1}
+    assert TASK.at((0, 2)).classes == ("a", "c")
+
+
+def test_members_mean_is_that_of_their_probabilities() -> None:
+    members = torch.randn(5, 4, LENGTH * 3, generator=torch.Generator().manual_seed(0))
+    mean = torch.stack([TASK.predict(members[:, m]) for m in range(4)]).mean(0)
+    torch.testing.assert_close(TASK.predict(TASK.of_members(members)), mean)
+
+
+def test_predictions_are_read_back() -> None:
+    logits, y = drawn(5, 6, "abcd?")
+    predictions = TASK.predict(logits)
+    frame = TASK.frame(np.arange(6), y, predictions).assign(task=TASK.name)
+    assert list(frame) == ["row", "target", "probability_a", "probability_b", "probability_c", "predicted", "task"]
+    assert frame["predicted"].str.len().eq(LENGTH).all()
+    first = predictions[0].unflatten(0, (LENGTH, 3))
+    assert frame["predicted"][0] == "".join(LABELS[code] for code in first.argmax(1).tolist())
+    assert [float(own) for own in frame["probability_b"][0].split()] == pytest.approx(first[:, 1].tolist())
+    task, again, target = read_predictions(frame)
+    assert task == TASK and torch.equal(again, predictions) and torch.equal(target, y)
+    assert task_from(task_state(TASK.fit(y))) == TASK.fit(y)
+
+
+def target(*texts: object) -> pd.Series:
+    return pd.Series(list(texts), name="labels", dtype=object)
+
+
+def test_facts_are_labels_and_length_and_clients_agree_on_them() -> None:
+    north = SequenceLabelling.facts(target("ab?", "bb?"), {})
+    assert north == {"task": "sequence_labelling", "target": "labels", "labels": ["a", "b"], "length": 3}
+    south = SequenceLabelling.facts(target("ccc"), {})
+    assert SequenceLabelling.agree("south", {"north": north, "south": south}).classes == ("a", "b", "c")
+    with pytest.raises(DataError, match=r"client 'south': expected at least two labels.*found one \('c'\)"):
+        SequenceLabelling.agree("south", {"south": south})
+    with pytest.raises(DataError, match=r"as many positions at all clients, found 3 at 'north' and 2 at 'west'"):
+        west = SequenceLabelling.facts(target("ab"), {})
+        SequenceLabelling.agree("north", {"north": north, "west": west})
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("ab", "abc"), r"expected as many labels in each row, found 2 \(row 0\) and 3 \(row 1\)"),
+        (("??", "??"), "expected a label at some position"),
+        (("a!", "ab"), "expected labels other than '!'"),
+        (("ab", 7), "row 1: expected a text of one label for each position, found 7"),
+    ],
+)
+def test_targets_that_cannot_be_predicted_are_refused(texts: tuple[object, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        SequenceLabelling.facts(target(*texts), {})
+
+
+def test_a_row_of_another_length_is_refused_when_it_is_encoded() -> None:
+    with pytest.raises(DataError, match=r"row 1: expected 3 labels, one for each position.*found 2"):
+        SequenceLabelling(("a", "b"), 3).encode(target("aba", "ab"))
