@@ -31,7 +31,7 @@ class PerFedAvg(TwoCopies):
     """Trains a start w from which one gradient step on a client's rows gives a good model; predicts by that model.
 
     Each batch has parts D, D' (and D''). With w̃ = w − α ∇f(w; D), the client's optimizer descends along ∇f(w̃; D') (FO,
-    first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free; Eqs. 9 and 11), where d is the finite difference
+    first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free), where d is the finite difference
     [∇f(w + δ g; D'') − ∇f(w − δ g; D'')] / 2δ for g = ∇f(w̃; D').
 
     Predictions are those of the ``personal`` copy: behind each exchange it is w after ``steps`` steps of α on the mean
