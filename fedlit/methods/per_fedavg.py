@@ -4,7 +4,7 @@ Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -120,7 +120,7 @@ class PerFedAvg(TwoCopies):
         """w, as far as it is trained."""
         return [value for value in self.parameters() if value.requires_grad]
 
-    def meta_gradient(self, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+    def meta_gradient(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The loss at w̃ on D', and what the optimizer descends along. w is as it was afterwards; the first pass alone
         counts in statistics of normalisation.
         """
@@ -147,10 +147,10 @@ class PerFedAvg(TwoCopies):
             live.copy_(kept)
         return loss, gradient
 
-    def _gradient(self, rows: Batch, at: Sequence[Tensor]) -> tuple[Tensor, Sequence[Tensor]]:
+    def _gradient(self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The loss and its gradient at some values of w, which it then has."""
         with torch.no_grad():
-            torch._foreach_copy_(self.own, list(at))
+            torch._foreach_copy_(self.own, at)
         if torch.is_autocast_enabled(self.device.type):
             torch.clear_autocast_cache()  # it holds the weights as they were
         loss = self.loss(FederatedClient.forward(self, rows.x), rows.y)
