@@ -20,7 +20,7 @@ __all__ = ["Ditto"]
 class Ditto(Anchored, TwoCopies):
     """A federated copy w of the network, and a personal one v that is pulled towards what was received; predicts by v.
 
-    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Eq. 1 and Algorithm 1), where w_t
+    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Algorithm 1), where w_t
     is what the last exchange gave; only federated tensors are pulled. With λ = 0 the personal copy is Local's and the
     federated one FedAvg's, bit for bit. ``train/loss`` is the sum of both.
 

@@ -24,7 +24,7 @@ PARTS = ("encoder", "core")
 
 class MOON(Anchored):
     """Draws the representation of rows towards that of the network as it was received, and away from that of the
-    client's own network as it was last sent (Eqs. 3 and 4).
+    client's own network as it was last sent.
 
     The loss has the term μ · ℓ, with ℓ = −log( e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ}) ) and s
     the cosine similarity; z is the core's output. Both other networks see the same dropout and the batch's own

@@ -4,7 +4,7 @@ Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -31,7 +31,7 @@ class PerFedAvg(TwoCopies):
     """Trains a start w from which one gradient step on a client's rows gives a good model; predicts by that model.
 
     Each batch has parts D, D' (and D''). With w̃ = w − α ∇f(w; D), the client's optimizer descends along ∇f(w̃; D') (FO,
-    first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free; Eqs. 9 and 11), where d is the finite difference
+    first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free), where d is the finite difference
     [∇f(w + δ g; D'') − ∇f(w − δ g; D'')] / 2δ for g = ∇f(w̃; D').
 
     Predictions are those of the ``personal`` copy: behind each exchange it is w after ``steps`` steps of α on the mean
@@ -103,22 +103,26 @@ class PerFedAvg(TwoCopies):
         self._adapt()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """A meta-gradient step."""
-        own = [value for name, value in self.named_parameters() if not name.startswith("personal.")]
+        """A step along the meta-gradient; in the private last phase along the loss's own."""
         if self.fine_tuning:
-            loss = self.loss(FederatedClient.forward(self, batch.x), batch.y)
-            self.descend(loss, self._optimizers, [self.clipped_apart()[0]])
-            self._copy()
-            return loss.detach()
-        loss, gradient = self.meta_gradient(batch, own)
-        # its gradient is the meta-gradient
-        along = torch.stack([(value * g).sum() for value, g in zip(own, gradient, strict=True)]).sum()
+            loss = along = self.loss(FederatedClient.forward(self, batch.x), batch.y)
+        else:
+            loss, gradient = self.meta_gradient(batch)
+            # its gradient is the meta-gradient
+            along = torch.stack([(w * g).sum() for w, g in zip(self.own, gradient, strict=True)]).sum()
         self.descend(along, self._optimizers, [self.clipped_apart()[0]])
-        return loss
+        if self.fine_tuning:
+            self._copy(adapted=False)
+        return loss.detach()
 
-    def meta_gradient(self, batch: Batch, own: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The loss at w̃ on D', and what the optimizer descends along; ``own`` (w) is as it was afterwards. The first
-        pass alone counts in statistics of normalisation.
+    @property
+    def own(self) -> list[Tensor]:
+        """w, as far as it is trained."""
+        return [value for value in self.parameters() if value.requires_grad]
+
+    def meta_gradient(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The loss at w̃ on D', and what the optimizer descends along. w is as it was afterwards; the first pass alone
+        counts in statistics of normalisation.
         """
         if len(batch.y) < 2 * self.parts:
             raise RunError(
@@ -126,72 +130,56 @@ class PerFedAvg(TwoCopies):
                 f"{self.parts} parts, found {len(batch.y)}; set data.batch_size higher, or data.batches lower"
             )
         parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch), strict=True)]
-        w = [value.detach().clone() for value in own]
-        _, first = self._gradient(own, parts[0])
+        w = [value.detach().clone() for value in self.own]
+        _, first = self._gradient(parts[0], w)
         buffers = [(value, value.clone()) for value in self.buffers()]
-        at = torch._foreach_sub(w, first, alpha=self.alpha)
-        loss, gradient = self._gradient(own, parts[1], at)
+        loss, gradient = self._gradient(parts[1], torch._foreach_sub(w, first, alpha=self.alpha))
         if self.parts == 3:
             again = repeat_draws(self.device)
-            _, above = self._gradient(own, parts[2], torch._foreach_add(w, gradient, alpha=self.delta))
+            _, above = self._gradient(parts[2], torch._foreach_add(w, gradient, alpha=self.delta))
             again()
-            _, below = self._gradient(own, parts[2], torch._foreach_sub(w, gradient, alpha=self.delta))
+            _, below = self._gradient(parts[2], torch._foreach_sub(w, gradient, alpha=self.delta))
             second = torch._foreach_sub(above, below)
-            gradient = list(torch._foreach_sub(gradient, second, alpha=self.alpha / (2 * self.delta)))
-        _put(own, w)
+            gradient = torch._foreach_sub(gradient, second, alpha=self.alpha / (2 * self.delta))
+        with torch.no_grad():
+            torch._foreach_copy_(self.own, w)
         for live, kept in buffers:
             live.copy_(kept)
         return loss, gradient
 
-    def _gradient(
-        self, own: Sequence[Tensor], rows: Batch, at: Sequence[Tensor] | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The loss and its gradient where the parameters are, or at other values, which they then have."""
-        if at is not None:
-            _put(own, at)
+    def _gradient(self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The loss and its gradient at some values of w, which it then has."""
+        with torch.no_grad():
+            torch._foreach_copy_(self.own, at)
         if torch.is_autocast_enabled(self.device.type):
             torch.clear_autocast_cache()  # it holds the weights as they were
         loss = self.loss(FederatedClient.forward(self, rows.x), rows.y)
-        found = torch.autograd.grad(loss, [one for one in own if one.requires_grad], allow_unused=True)
-        left = iter(found)
-        gradients = [next(left) if one.requires_grad else None for one in own]
-        return loss.detach(), [torch.zeros_like(v) if g is None else g for v, g in zip(own, gradients, strict=True)]
+        return loss, torch.autograd.grad(loss, self.own, allow_unused=True, materialize_grads=True)
 
     @torch.enable_grad()
     def _adapt(self) -> None:
         """The personal copy is w after some steps on all rows."""
-        self._copy()
+        self._copy(adapted=False)
         assert self._rows is not None
         training = self.personal.training
         self.personal.eval()
-        own = dict(self.personal.named_parameters())
         for _ in range(self.steps):
-            point = {name: value.detach().clone().requires_grad_() for name, value in own.items()}
+            point = {name: value.detach().clone().requires_grad_() for name, value in self.personal.named_parameters()}
             for x, y in zip(self._rows.x.split(CHUNK), self._rows.y.split(CHUNK), strict=True):
                 outputs = functional_call(self.personal, point, (x.to(self.device),))
                 (self.loss(outputs, y.to(self.device)) * (len(y) / len(self._rows))).backward()
-            with torch.no_grad():
-                for name, value in own.items():
-                    if (gradient := point[name].grad) is not None:
-                        value.copy_(point[name].sub(gradient, alpha=self.alpha))
+            for name, value in self.personal.named_parameters():
+                if (gradient := point[name].grad) is not None:
+                    value.copy_(point[name].detach().sub(gradient, alpha=self.alpha))
         self.personal.train(training)
 
     @torch.no_grad()
-    def _copy(self) -> None:
-        """The personal copy is w."""
+    def _copy(self, adapted: bool) -> None:
+        """The personal copy is w, or w is the adapted one."""
         state = self.state_dict(keep_vars=True)
-        for name, value in self.personal.state_dict(keep_vars=True).items():
-            value.copy_(state[name])
+        for name, personal in self.personal.state_dict(keep_vars=True).items():
+            (state[name] if adapted else personal).copy_(personal if adapted else state[name])
 
-    @torch.no_grad()
     def on_fine_tune_start(self) -> None:
         """Go on from the adapted model."""
-        state = self.state_dict(keep_vars=True)
-        for name, value in self.personal.state_dict(keep_vars=True).items():
-            state[name].copy_(value)
-
-
-@torch.no_grad()
-def _put(own: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for value, other in zip(own, values, strict=True):
-        value.copy_(other)
+        self._copy(adapted=True)

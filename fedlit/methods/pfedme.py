@@ -20,7 +20,7 @@ __all__ = ["PFedMe"]
 class PFedMe(TwoCopies):
     """A personal model θ near a federated w, which follows it; predicts by θ, the ``personal`` copy.
 
-    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖² (Eq. 7), from where it was;
+    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖² , from where it was;
     then w ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1). Only federated tensors are pulled,
     and only they follow; of others the personal copy alone is used, as are its statistics of normalisation.
 
