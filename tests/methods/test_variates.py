@@ -18,6 +18,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.schedule import cohort
 from fedlit.methods import FedDyn, FedDynMean, Scaffold, ScaffoldMean
 from fedlit.run.run import Run
+from fedlit.train.tuning import FineTune, Then
 
 SGD = partial(torch.optim.SGD, lr=0.05)
 ALPHA = 2.0
@@ -90,6 +91,18 @@ def test_the_gradient_has_what_the_paper_adds(kind: str, tmp_path: Path) -> None
             added = ALPHA * (value.detach() - start) - g
         torch.testing.assert_close(with_it - without, added, atol=1e-5, rtol=1e-4)
     assert corrected > 1e-2 or kind == "feddyn"
+
+
+@each
+def test_when_a_client_is_fine_tuned_nothing_is_added(kind: str, tmp_path: Path) -> None:
+    run = small(tmp_path, kind, loop={"then": Then(FineTune(epochs=1, lr=0.005))})
+    run.fit(quiet=True)
+    client: Any = run.loop.federation["ash"].eval()
+    rows = run.data.train_loaders["ash"].rows
+    assert client.fine_tuning
+    assert torch.equal(client.objective(rows.x, rows.y), client.loss(client(rows.x), rows.y))
+    client.fine_tuning = False
+    assert not torch.equal(client.objective(rows.x, rows.y), client.loss(client(rows.x), rows.y))
 
 
 def test_without_a_correction_scaffold_is_fedavg_bit_for_bit(tmp_path: Path) -> None:
