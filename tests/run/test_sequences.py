@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,15 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     letters = pd.DataFrame([list(read) for read in texts_of(codes_in(table.features))], columns=list(table.features))
     found = load(tmp_path / "made").predict(letters.loc[told["row"]]).reset_index(drop=True)
     pd.testing.assert_series_equal(found["predicted"], told["predicted"])
+    graph = json.loads((tmp_path / "made/network.json").read_text())
+    layers = [node for node in graph["nodes"] if node["op"] == "aten.lstm.input"]
+    assert len(layers) == 4 and not any(node["args"][6] for node in layers)
     with pytest.raises(DataError, match=r"p07"):
         load(tmp_path / "made").predict(letters.drop(columns="p07"))
+    layers[0]["args"][6] = True  # in training it may draw at random
+    (tmp_path / "made/network.json").write_text(json.dumps(graph))
+    with pytest.raises(DataError, match=r"network.json"):
+        load(tmp_path / "made").predict(letters)
 
 
 def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
