@@ -28,7 +28,7 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
-SMALL: dict[str, Any] = {"populations": 2, "clients": 2, "reads": 40, "length": 24, "reference": 2000, "region": 12.0}
+SMALL: dict[str, Any] = {"populations": 2, "clients": 2, "reads": 40, "length": 16, "reference": 2000, "region": 12.0}
 
 
 LSTM = partial(BiLSTM, hidden=6, width=4, dropout=0.1)
@@ -39,7 +39,7 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     loop = FederatedLoop(client, seed=3, optimizer=partial(torch.optim.Adam, lr=0.03), threads=1)
     source = source or ConceptShift(Populations(**SMALL), groups=[["pop1_*"], ["pop2_*"]])
     rows = FederatedData(source, seed=3, align="classes", **{"batch_size": 8, **data})
-    exchange = Exchange(federated=["*"], rule=rule or FedGMCC(8, 3, grid=4, inputs="range", outputs="probabilities"))
+    exchange = Exchange(federated=["*"], rule=rule or FedGMCC(2, 2, grid=2, inputs="range", outputs="probabilities"))
     return Run(
         loop, rows, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs,
         board=BoardSettings(corrections=0, confusion_matrices=0, curves=False),
