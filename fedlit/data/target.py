@@ -159,7 +159,8 @@ def told_of_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[
     labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
     told: list[dict[str, Any]] = []
     if labels:
-        told.append({"what": "labels", "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
+        what = "labels and length of sequences" if any("length" in own for own in labels) else "labels"
+        told.append({"what": what, "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
     pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
     if pooled:
         numbers = {name: len({"count", "mean", "variance"} & facts[name].keys()) for name in pooled}

@@ -212,7 +212,9 @@ def _predicted(table: ClientTable) -> str:
     if isinstance(target.name, tuple):
         return f"{', '.join(target.name)} (yes or no, each)"
     name = "a target without a name" if target.name is None else str(target.name)
-    return f"{name} ({target.nunique()} classes)" if has_classes(table) else f"{name} (a number)"
+    if has_classes(table):
+        return f"{name} ({target.nunique()} classes)"
+    return f"{name} (a number)" if target.dtype.kind in "biuf" else f"{name} (a label for each position)"
 
 
 def _write(found: Comparison) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from made_tables import encode, mixed, numbers, table
 
 from fedlit.data.agree import Terms, negotiate
+from fedlit.data.columns import ColumnEncoder, categories_of
 from fedlit.data.moments import Moments
 from fedlit.data.table import choose_columns
 from fedlit.errors import ConfigError, DataError
@@ -106,3 +108,22 @@ def test_indicators_have_exact_names_that_no_column_takes() -> None:
 def test_a_first_pattern_that_takes_out_begins_with_all() -> None:
     (chosen,) = choose_columns([mixed("a")], ["!age"])
     assert set(mixed("a").features) - set(chosen.features) == {"age"}
+
+
+def test_declared_categories_are_those_of_all_clients() -> None:
+    """Whatever training rows hold; and their codes are as those of plain text."""
+    declared = pd.CategoricalDtype(["A", "C", "G"])
+    train = pd.Series(["C", None, "C"], dtype=declared)
+    assert categories_of(train, "text categories") == ["A", "C", "G"]
+    assert categories_of(train.astype(object), "text categories") == ["C"]
+    for gap in (False, True):
+        column = ColumnEncoder("p1", "text categories", None, ("A", "C", "G"), gap=gap)
+        rows = pd.Series(["G", None, "A"], dtype=declared)
+        for made, plain in zip(
+            column.transform(rows, "client", "codes", "here"),
+            column.transform(rows.astype(object), "client", "codes", "here"),
+            strict=True,
+        ):
+            assert made.tolist() == plain.tolist()
+    other = ColumnEncoder("p1", "text categories", None, ("C", "G"))
+    assert other.transform(rows, "client", "codes", "here")[0].tolist() == [1, -1, -1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     loop = FederatedLoop(client, seed=3, optimizer=partial(torch.optim.Adam, lr=0.03), threads=1)
     source = source or ConceptShift(Populations(**SMALL), groups=[["pop1_*"], ["pop2_*"]])
     rows = FederatedData(source, seed=3, align="classes", **{"batch_size": 8, **data})
-    exchange = Exchange(federated=["*"], rule=rule or FedGMCC(8, 3, grid=4, inputs="range", outputs="probabilities"))
+    exchange = Exchange(federated=["*"], rule=rule or FedGMCC(2, 2, grid=2, inputs="range", outputs="probabilities"))
     return Run(
         loop, rows, exchange, root=folder, checkpoints=Checkpoints(best=0), max_epochs=epochs,
         board=BoardSettings(corrections=0, confusion_matrices=0, curves=False),
@@ -64,8 +65,15 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     letters = pd.DataFrame([list(read) for read in texts_of(codes_in(table.features))], columns=list(table.features))
     found = load(tmp_path / "made").predict(letters.loc[told["row"]]).reset_index(drop=True)
     pd.testing.assert_series_equal(found["predicted"], told["predicted"])
+    graph = json.loads((tmp_path / "made/network.json").read_text())
+    layers = [node for node in graph["nodes"] if node["op"] == "aten.lstm.input"]
+    assert len(layers) == 4 and not any(node["args"][6] for node in layers)
     with pytest.raises(DataError, match=r"p07"):
         load(tmp_path / "made").predict(letters.drop(columns="p07"))
+    layers[0]["args"][6] = True  # in training it may draw at random
+    (tmp_path / "made/network.json").write_text(json.dumps(graph))
+    with pytest.raises(DataError, match=r"network.json"):
+        load(tmp_path / "made").predict(letters)
 
 
 def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:

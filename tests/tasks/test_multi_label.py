@@ -289,3 +289,8 @@ def test_several_keeps_the_index() -> None:
     frame = pd.DataFrame({"a": [1.0, None], "b": ["x", "y"]}, index=[7, 9])
     made = several(frame)
     assert made.index.tolist() == [7, 9] and made.tolist() == [(1, "x"), (None, "y")]
+
+
+def test_numbers_that_rules_compare_are_each_labels_own() -> None:
+    logits = torch.tensor([[0.0, 20.0, -20.0]])
+    torch.testing.assert_close(MultiLabel(NAMES).bounded(logits), torch.tensor([[0.5, 1.0, 0.0]]))

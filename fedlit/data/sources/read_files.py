@@ -19,9 +19,9 @@ from fedlit.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Read", "format_of", "read_file", "tidy", "write_reads"]
+__all__ = ["ENDINGS", "Read", "format_of", "frame_of", "read_file", "tidy", "write_reads"]
 
-_ENDINGS = {
+ENDINGS = {
     **dict.fromkeys((".fasta", ".fa", ".fna"), "fasta"),
     **dict.fromkeys((".fastq", ".fq"), "fastq"),
     ".csv": "csv",
@@ -56,38 +56,43 @@ def format_of(path: str | Path) -> str:
         'fastq'
     """
     name = str(path).lower().removesuffix(".gz")
-    for ending, format in _ENDINGS.items():
+    for ending, format in ENDINGS.items():
         if name.endswith(ending):
             return format
-    raise ConfigError(
-        f"file {path}: expected a name that ends in one of {', '.join(_ENDINGS)} (and .gz), found another"
-    )
+    raise ConfigError(f"file {path}: expected a name that ends in one of {', '.join(ENDINGS)} (and .gz), found another")
 
 
-def read_file(path: Path, labels: Path | None, where: str) -> list[Read]:
+def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
     """The reads of a FASTA or FASTQ file.
 
     Args:
+        client: whose; messages name it.
         path: the file.
         labels: a FASTA file with the labels of the same records; None where they stand in the headers.
-        where: what messages begin with.
 
     Raises:
         ConfigError: dnaio is not installed.
-        DataError: a file is damaged, or has a read without labels.
+        DataError: a file is damaged, has a read without labels, or one that has them twice.
     """
-    format = format_of(path)
+    format, where = format_of(path), f"client {client!r}, file {path}"
     records = list(_records(path, format, where))
     if labels is None:
         return [Read(place, bases, _in_header(header, f"{where}, {place}")) for place, header, bases in records]
-    beside = where.replace(str(path), str(labels))
+    beside = f"client {client!r}, file {labels}"
     others: dict[str, str] = {}
     for place, header, text in _records(labels, "fasta", beside):
         if _name(header) in others:
             raise DataError(f"{beside}, {place}: expected each record once, found its name twice. Rename one.")
         others[_name(header)] = text
-    made = []
+    made, seen = list[Read](), set[str]()
     for place, header, bases in records:
+        if _LABELS.search(header) or _name(header) in seen:
+            found = "its name twice" if _name(header) in seen else "other labels in its header"
+            raise DataError(
+                f"{where}, {place}: expected each read once, with labels in {labels} alone, found {found}. Rename it, "
+                "or take them out."
+            )
+        seen.add(_name(header))
         if _name(header) not in others:
             raise DataError(
                 f"{where}, {place}: expected a record of this name in {labels}, found none. Add its labels there, or "
@@ -147,13 +152,13 @@ def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, st
         raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
 
 
-def frame_of(path: Path, where_client: str | None, columns: Sequence[str]) -> pd.DataFrame:
+def frame_of(path: Path, client: str | None, columns: Sequence[str]) -> pd.DataFrame:
     """A CSV file's columns as text.
 
     Raises:
         DataError: the file is damaged, or lacks one of them.
     """
-    frame = read_csv(path, client=where_client, required=columns, dtype=str, keep_default_na=False)
+    frame = read_csv(path, client=client, required=columns, dtype=str, keep_default_na=False)
     return frame[list(columns)]
 
 

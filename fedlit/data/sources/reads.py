@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fedlit.data.sources.base import Source, check_client_name, check_fractions, check_names, check_tables
 from fedlit.data.sources.bases import codes_of, table_of
 from fedlit.data.sources.places import client_name, find_file
-from fedlit.data.sources.read_files import _ENDINGS, Read, format_of, frame_of, read_file, tidy
+from fedlit.data.sources.read_files import ENDINGS, Read, format_of, frame_of, read_file, tidy
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
@@ -148,7 +148,7 @@ class Reads(Source):
             frame = frame_of(path, client, ["read", "labels"])
             reads = _of_rows(frame["read"], frame["labels"], frame.index)
         else:
-            reads = read_file(path, apart, where)
+            reads = read_file(client, path, apart)
         notes = ["qualities are not used"] if format == "fastq" else []
         return self._made(client, reads, where, seed, notes)
 
@@ -201,6 +201,6 @@ def _of_rows(reads: Any, labels: Any, rows: Any) -> list[Read]:
 
 def _stem(path: str) -> str:
     name = Path(path).name
-    for ending in (".gz", *_ENDINGS):
+    for ending in (".gz", *ENDINGS):
         name = name[: -len(ending)] if name.lower().endswith(ending) and len(name) > len(ending) else name
     return name

@@ -80,6 +80,12 @@ def test_labels_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
     written(tmp_path, "north.labels.fa", "".join(backwards) + ">r9\nabab\n")
     with pytest.raises(DataError, match=r"labels.fa: expected labels of the reads in .*found those of 'r9' and 0 more"):
         Reads({"north": {"reads": str(reads), "labels": str(labels)}}, 4).tables(0)
+    written(tmp_path, "north.labels.fa", "".join(backwards))
+    for content, found in ((fasta(), "other labels in its header"), (fasta(labels=None) * 2, "its name twice")):
+        written(tmp_path, "north.fasta", content)
+        with pytest.raises(DataError, match=rf"north.fasta, record . \(r0\): expected each read once.*found {found}"):
+            Reads({"north": {"reads": str(reads), "labels": str(labels)}}, 4).tables(0)
+    written(tmp_path, "north.fasta", fasta(labels=None))
     written(tmp_path, "north.labels.fa", "".join(backwards) + backwards[0])
     with pytest.raises(DataError, match=r"labels.fa, record 6 \(r4\): expected each record once"):
         Reads({"north": {"reads": str(reads), "labels": str(labels)}}, 4).tables(0)
