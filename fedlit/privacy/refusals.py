@@ -95,7 +95,8 @@ def _masked(rule: Rule, name: str, sharing: Sharing, taking_part: int, least: in
         why = "single states" if "states" in rule.needs else "single answers" if "answers" in rule.needs else "updates"
         problems.append(
             f"masked sums: expected a rule that works with sums, found {name}, which needs each site's {why}; take "
-            "Mean, FedAvgM, Newton with of: all or GrowForest with summed: true, or go without masks"
+            "Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or GrowForest with summed: "
+            "true, or go without masks"
         )
     if taking_part < least:
         problems.append(
