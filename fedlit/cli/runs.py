@@ -13,6 +13,7 @@ from fedlit.errors import RunError
 from fedlit.exchange.named import check_left_out
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
 from fedlit.run.arguments import Asked, pairs_of, title
+from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.load import parse
 from fedlit.run.run import Run
@@ -41,7 +42,8 @@ def _stops_early(run: Run) -> bool:
 def _same_run(asked: Asked, name: str) -> str:
     """The arguments by which another command finds the run that these arguments made."""
     pairs = list(pairs_of(asked.typed))
-    parts = [part for flag, value in pairs if flag in ("--config", "-c") for part in ("--config", value)]
+    named = {"--config": "--config", "-c": "--config", METHOD: METHOD}
+    parts = [part for flag, value in pairs if flag in named for part in (named[flag], value)]
     parts += ["--name", name] if title(asked.configs) != name else []
     root = dict(pairs).get("--trainer.default_root_dir")
     parts += ["--trainer.default_root_dir", root] if root else []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
@@ -163,6 +164,15 @@ class Rule(ABC):
             clients: how many take part in a round.
         """
         return ""
+
+    def remarks(self, optimizer: Optimizer, state: str) -> list[str]:
+        """What a person should know of the clients' optimizers under this rule, for the plan; nothing by default.
+
+        Args:
+            optimizer: as a client's configuration makes it.
+            state: what becomes of it in an exchange (``exchange.optimizer_state``).
+        """
+        return []
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse, before training, what the rule cannot do; by default it can do everything.

@@ -35,6 +35,12 @@ class Anchored(FederatedClient):
         own = dict(self.named_parameters())
         self.received = as_buffers({name: torch.zeros_like(own[name]) for name in (own if names is None else names)})
 
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Say where there is nothing to be held to."""
+        if self.federated or not hasattr(self, "received"):
+            return []
+        return [f"{type(self).__name__} holds a client to what is federated, which is nothing; see exchange.federated"]
+
     def on_receive(self, received: State) -> None:
         """Remember it; what was not received stays where it was."""
         if not hasattr(self, "received"):

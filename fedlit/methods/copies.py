@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from torch import Tensor
@@ -37,6 +38,12 @@ class TwoCopies(FederatedClient):
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
         also = [f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}" for own in self.no_decay]
         self.no_decay = (*self.no_decay, *also)
+
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Say where one copy would have been enough."""
+        if self.federated:
+            return []
+        return [f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"]
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of v."""

@@ -53,10 +53,11 @@ class FedProx(Anchored):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss and the proximal term."""
-        return self.pulled(super().objective(x, y), self.mu, dict(self.named_parameters()))
+        strength = 0.0 if self.fine_tuning else self.mu  # what is the client's own is not drawn to the others
+        return self.pulled(super().objective(x, y), strength, dict(self.named_parameters()))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Say where the term is always 0."""
         if self.mu and self.federated and (every == "step" or every == {"steps": 1}):
             return [f"exchange.every: {every}: FedProx has no way to go from what it received, so that mu does nothing"]
-        return []
+        return super().on_plan(every)

@@ -78,7 +78,7 @@ class MOON(Anchored):
                 f"client {self.spec.name!r}: MOON compares representations, and expected something of the encoder or "
                 "the core in exchange.federated, found none of it; set it to [core], or mu to 0"
             )
-        return []
+        return super().on_plan(every)
 
     def on_receive(self, received: State) -> None:
         """Remember the network as it is now; at first it is what was sent last, too."""
@@ -103,7 +103,7 @@ class MOON(Anchored):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """The loss and the contrastive term."""
-        if not self.mu:
+        if not self.mu or self.fine_tuning:  # what is the client's own is not drawn to the others
             return super().objective(x, y)
         again = repeat_draws(self.device)
         core = self.core(self.encoder(x))

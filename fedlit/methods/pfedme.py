@@ -75,7 +75,11 @@ class PFedMe(TwoCopies):
                 f"client {self.spec.name!r}: PFedMe takes {self.inner_steps} steps on each batch and expected "
                 f"model.accumulate: 1, found {self.accumulate}; set data.batch_size for larger ones"
             )
-        return []
+        probe = self.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
+        far = float(probe.param_groups[0]["lr"]) * self.strength
+        steep = isinstance(probe, torch.optim.SGD) and far > 1
+        remark = f"PFedMe steps past w: learning rate × strength is {far:g}, and above 2 it diverges; lower one of them"
+        return [*super().on_plan(every), *([remark] if steep else [])]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """(θ, w) of each federated name."""

@@ -25,6 +25,8 @@ Command = Literal["fit", "validate", "test", "predict", "describe"]
 
 ROOT = "lightning_logs"
 
+_NO_METHODS = ("seed", "name", "ckpt_path", "format", "data.source", "data.leave_out", "trainer.default_root_dir")
+"""Keys that begin so say whose rows there are, or where a run lies: of a method they would be a surprise."""
 _MADE_FROM = "# made from "
 _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
@@ -177,6 +179,13 @@ def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tu
             f"{METHOD}: expected one method, found {named}; to put two together write a YAML file of your own, or lay "
             "one over the other with --config"
         )
+    for path in methods:
+        said = dict(flatten(read_yaml(path)))
+        if wrong := [key for key in said if key.startswith(_NO_METHODS)]:
+            raise ConfigError(
+                f"{METHOD} {shown(path)}: expected what makes a method, found {', '.join(wrong)}; put that into a "
+                "configuration of its own: --config FILE"
+            )
     if methods and configs:
         place = max(at for at, arg in enumerate(args) if arg == "--config") + 2
         args[place:place] = [arg for own in (PLAIN, *methods) for arg in ("--config", str(own))]
@@ -287,7 +296,7 @@ def _own_config(command: Command, configs: list[Path], root: Path, name: str, ch
         raise ConfigError(
             f"expected the newest run of {name} to be one of {_origin(*configs)}, found that "
             f"{saved.parent} was made from {_origin(saved)}; "
-            "give --name, or --ckpt_path with a file"
+            "give --config and --method as they were there, --name, or --ckpt_path with a file"
         )
     if scoring:
         to_score(root.absolute(), name, checkpoint, None, "validation" if command == "validate" else command)

@@ -136,12 +136,13 @@ def cards() -> dict[str, Card]:
     return {own.name: own for own in sorted(found, key=lambda own: order.index(own.family))}
 
 
-def find_method(name: str, also: Path | None = None) -> Path:
+def find_method(name: str, also: Path | None = None, what: str = FLAG) -> Path:
     """The configuration that ``--method`` means.
 
     Args:
         name: of a method that came with fedlit, or the path of a file of one's own.
         also: a folder to look into last.
+        what: where the name stands.
 
     Raises:
         ConfigError: there is none.
@@ -155,13 +156,17 @@ def find_method(name: str, also: Path | None = None) -> Path:
         for folder in (Path(), *([also] if also is not None else [])):
             if (folder / asked).is_file():
                 return (folder / asked).resolve()
-        raise ConfigError(f"{FLAG} {name}: expected a YAML file, found none of this name")
+        looked = ", ".join(str(own.resolve()) for own in (Path(), *([also] if also is not None else [])))
+        raise ConfigError(
+            f"{what} {name}: expected a YAML file, found none in {looked}; write one (docs: A method of your own), or "
+            "take a name that fedlit methods lists"
+        )
     for folder in config_folders()[1:]:
         path = folder / METHODS / f"{name}.yaml"
         if name and path.is_file():
             return path.resolve()
     raise ConfigError(
-        f"{FLAG}: expected the name of a method, or a YAML file of your own, found {name!r}."
+        f"{what.removesuffix(':')}: expected the name of a method, or a YAML file of your own, found {name!r}."
         f"{did_you_mean(name, cards())} fedlit methods lists them"
     )
 

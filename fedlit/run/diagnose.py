@@ -124,7 +124,7 @@ def _put(tree: _Class, keys: list[str], value: Any, text: str | None, file: Path
     known = tree.get(key)
     if inner or isinstance(value, Mapping):
         if not isinstance(known, _Class):
-            named = isinstance(known, _Value) and isinstance(known.value, str)  # a class, by its path alone
+            named = isinstance(known, _Value) and "." in str(known.value)  # a class, by its path alone
             known = tree[key] = _Class(class_path=known) if named else _Class()
         if inner:
             _put(known, inner, value, text, file, number)

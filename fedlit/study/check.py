@@ -82,9 +82,11 @@ def check_study(content: Mapping[str, Any], path: Path) -> None:
     if problem := misfit(plain, KEYS, path):
         raise ConfigError(problem)
     try:
-        for key in ("seeds", "tune_seeds"):
-            if content.get(key) is not None:
-                parse_seeds(content[key])
+        parse_seeds(content["seeds"])
+        try:
+            parse_seeds(content["tune_seeds"] if content.get("tune_seeds") is not None else 0)
+        except ConfigError as error:
+            raise ConfigError(f"tune_{error}") from error
         methods = content["methods"]
         must_have_reference(content.get("reference", "local"), methods)
         for name, method in methods.items():
@@ -105,8 +107,14 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     """Of a method or a scenario: its configuration, and the keys that it changes."""
     where = shown(path)
     if own.get("method"):
-        found = find_method(own["method"], also=path.parent)
+        found = find_method(str(own["method"]), also=path.parent, what=f"{where}: {key}.method:")
         check_file(read_yaml(found), shown(found))
+    for name in ("config", "method"):
+        if name in (own.get("tune") or {}):
+            raise ConfigError(
+                f"{where}: {key}.tune.{name}: expected a key of a configuration, found {name}; write one "
+                f"line of methods for each {name}"
+            )
     if own.get("config") is not None:
         found = find_config(own["config"], also=path.parent, what=f"{where}: {key}.config:")
         if is_mixture(found):

@@ -29,6 +29,7 @@ from fedlit.engine import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rule import Rule
 from fedlit.exchange.transport import Group, group_of
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
@@ -201,6 +202,10 @@ class Federation(Mapping[str, FederatedClient]):
             for name, client in made.items():
                 with hook_of(client, "on_plan"):
                     self.remarks[name] = tuple(client.on_plan(self.exchange.every))
+                if type(self.exchange.rule).remarks is not Rule.remarks:
+                    with settings_of(name, "model.optimizer"):
+                        probe = client.optimizer_factory([nn.Parameter(torch.zeros(1))])
+                    self.remarks[name] += tuple(self.exchange.rule.remarks(probe, self.exchange.optimizer_state))
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Who is scored by what, and whose rows are whose, of all processes' clients."""

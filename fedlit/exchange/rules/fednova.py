@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import SGD, Optimizer
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
@@ -73,6 +74,17 @@ class FedNova(Mean):
         """‖a‖₁ of so many steps."""
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
+
+    def remarks(self, optimizer: Optimizer, state: str) -> list[str]:
+        """Where steps are not as long as the rule believes."""
+        if not isinstance(optimizer, SGD):
+            return [f"FedNova counts steps of SGD; how long those of {type(optimizer).__name__} are it does not know"]
+        found = float(optimizer.param_groups[0]["momentum"])
+        if found != self.momentum:
+            return [f"FedNova believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"]
+        if found and state == "keep":
+            return ["FedNova takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"]
+        return []
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
         """Refuse an update rate that leaves clients elsewhere than at what was given."""
