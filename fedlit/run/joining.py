@@ -13,8 +13,8 @@ import yaml
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.arguments import Asked, pairs_of
-from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml
+from fedlit.run.arguments import Asked, origins, pairs_of
+from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml, shown
 from fedlit.run.folders import find_run, to_score
 from fedlit.run.foreign import readable
 from fedlit.run.load import parse
@@ -129,8 +129,13 @@ def prepare(
             "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
             "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
         )
-    own = {**own, "data": {key: value for key, value in own["data"].items() if key != "source"}}
     pairs, notes = [f"{flag}={value}" for flag, value in pairs_of(list(typed))], list[str]()
+    if set(own) > {"data"} and files[-1] in origins(saved):  # what was laid over it counts, a method for instance
+        own = {"data": {"source": source}}
+        notes.append(
+            f"all settings are the run's, which was made from {shown(files[-1])}: of that data.source is taken"
+        )
+    own = {**own, "data": {key: value for key, value in own["data"].items() if key != "source"}}
     base = _base(base, source)
     if changed := [key for key, _ in flatten(own)]:
         notes.append(f"changed from the run's settings: {shorten(changed)}")

@@ -425,7 +425,13 @@ class FederatedLoop(LightningModule):
     def on_train_start(self) -> None:
         """Forwarded to the clients."""
         trial = bool(getattr(self.trainer, "fast_dev_run", False))
+        epochs = self.trainer.max_epochs
         for own in self.federations:
+            if not trial and epochs == 1 == own.data.steps and any(client.takes_steps for client in own.values()):
+                _log.warning(
+                    "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, "
+                    "which may be of a method that takes no steps"
+                )
             own.personal.start(own, None if trial else self.trainer.max_epochs)
             if own.personal.wanted and own.personal.ended < self.trainer.current_epoch:
                 self._catch_up(own)

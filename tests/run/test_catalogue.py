@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from fedlit.cli.runs import _same_run
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, METHODS, PLAIN, cards, find_method
@@ -117,7 +119,8 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
         for key in keys
     }
     # not a method's, but what it cannot do without: how rows are encoded, the optimizer, the length of a training
-    needed = {"data.batches", "data.categories", "data.scaling", "model.optimizer", "trainer.max_epochs"}
+    steps = {"data.batches", "data.batch_size", "data.steps", "trainer.max_epochs"}
+    needed = {*steps, "data.categories", "data.scaling", "model.optimizer"}
     left = changed - reset - needed
     assert not left, "what a method sets must go back to its default below another one: add it to plain.yaml"
 
@@ -148,6 +151,33 @@ def test_a_method_of_ones_own(base: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_method_that_is_not_there(method: str, message: str, base: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         read("describe", ["--config", str(base), f"--method={method}"])
+
+
+def test_a_method_has_no_say_in_whose_rows_there_are(base: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("seed: 4\ndata: {source: fedlit.Bundled}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"mine.yaml: expected what makes a method, found seed, data.source"):
+        read("describe", ["--config", str(base), f"--method={mine}"])
+
+
+def test_what_means_little_stands_in_the_plan(base: Path) -> None:
+    """A pull to nothing, and steps whose length a rule does not know."""
+    ditto = load(str(base), "--method=ditto", "--exchange.federated=[]").describe()
+    assert any("Ditto holds a client to what is federated, which is nothing" in note for note in ditto.notes)
+    sgd = '{"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}}'
+    nova = load(str(base), "--method=fednova", f"--model.optimizer={sgd}").describe()
+    assert any("FedNova believes in momentum 0, clients have 0.9" in note for note in nova.notes)
+    same = load(
+        str(base), "--method=fednova", f"--model.optimizer={sgd}", "--exchange.rule.momentum=0.9",
+        "--exchange.optimizer_state=reset",
+    ).describe()  # fmt: skip
+    assert not any("FedNova" in note for note in same.notes)
+
+
+def test_the_next_command_is_about_the_same_run(base: Path) -> None:
+    asked = read("fit", ["--config", str(base), "--method=fedavg", "--seed", "4"])
+    again = read("describe", shlex.split(_same_run(asked, asked.name)))
+    assert (again.name, again.configs) == (asked.name, asked.configs)
 
 
 def test_one_method_at_a_time_is_enough(base: Path) -> None:
