@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.exchange.rule import Need, Round, Rule, settings_of
 from fedlit.exchange.rules.mean import Mean
@@ -51,6 +51,14 @@ class ByPart(Rule):
     def __init__(self, parts: dict[str, Part]) -> None:
         if not parts:
             raise ConfigError("ByPart: parts: expected patterns with a rule each, found none; give some")
+        for pattern in parts:
+            if not isinstance(pattern, str) or not pattern.strip() or pattern.startswith("!"):
+                what = "what ! takes out of" if str(pattern).startswith("!") else "nothing of"
+                raise ConfigError(
+                    f"ByPart: parts: expected a pattern such as core or '*', found {pattern!r}, which names {what} the "
+                    "network"
+                    + (f"; ! is not allowed here: write {str(pattern)[1:]!r}: none" if what[0] == "w" else "")
+                )
         self.parts = {pattern: own if isinstance(own, str) else settings_of(own) for pattern, own in parts.items()}
         self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
         for what, speaking in {
@@ -152,9 +160,14 @@ class ByPart(Rule):
             )
         for pattern, rule in self._rules.items():
             if pattern not in found.values():
+                taken = [found[name] for name in found if select([name], [pattern])]
                 raise ConfigError(
-                    f"ByPart: {pattern}: expected a federated tensor, found none that no later pattern has; look at "
-                    "exchange.federated and at the order of parts, or leave it out"
+                    f"ByPart: {pattern}: expected a federated tensor, found "
+                    + (
+                        f"that the later pattern {taken[0]!r} takes all; put {taken[0]!r} first"
+                        if taken
+                        else "none that matches; look at exchange.federated, or leave it out"
+                    )
                 )
             with _blamed(pattern):
                 own = _of(sharing, self, pattern)
@@ -205,8 +218,17 @@ class ByPart(Rule):
 def _rule_of(pattern: str, own: Part) -> Rule:
     if isinstance(own, str):
         if own not in ("mean", "by_name"):
-            raise ConfigError(f"ByPart: {pattern}: expected a rule, or mean, none or by_name, found {own!r}")
+            close = did_you_mean(own.replace(" class", "_name").replace(" ", "_"), ["mean", "none", "by_name"])
+            raise ConfigError(
+                f"ByPart: {pattern}: expected mean, none, by_name or a rule's class_path (such as "
+                f"{{class_path: fedlit.FedAvgM}}), found {own!r}.{close}"
+            )
         return Mean()
+    if not isinstance(own, Rule):
+        raise ConfigError(
+            f"ByPart: {pattern}: expected mean, none, by_name or a rule's class_path (such as {{class_path: "
+            f"fedlit.FedAvgM}}), found {own!r}"
+        )
     if isinstance(own, ByPart) or own.by_questions:
         why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
         raise ConfigError(
