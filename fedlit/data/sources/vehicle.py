@@ -182,7 +182,7 @@ def _of_text(path: Path) -> list[Rows]:
     assert isinstance(top, zipfile.Path)
     nodes: dict[int, dict[str, list[Place]]] = {}
     for name in sorted(top.root.namelist()):
-        hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))  # of no author's making
+        hidden = any(re.fullmatch(r"__MACOSX|\.[^.].*", part) for part in name.split("/"))  # of no author's making
         if not hidden and (match := _NODE.fullmatch(name)):
             nodes.setdefault(int(match["node"]), {}).setdefault(match["run"].lower(), []).append(top / name)
     if not nodes:
