@@ -88,10 +88,10 @@ def random_split(
         whose, of = f"client {client!r}: " if client else "", ""
         if labels is not None and rows:
             each, counts = np.unique(np.asarray(labels).astype(str), return_counts=True)
-            of = f" of {len(each)} classes, {counts.min()} of {each[counts.argmin()]}"
+            of = f" of {len(each)} classes (of {each[counts.argmin()]} {counts.min()})"
         raise DataError(
-            f"{whose}expected enough rows for training, validation and test (test={test}, validation={validation}), "
-            f"found {rows}{of}. Give more rows or other shares, or leave the client out."
+            f"{whose}{rows} rows{of} cannot be split into training, validation and test rows with test={test} and "
+            f"validation={validation}: they are too few. Give more rows or other shares, or leave the client out."
         ) from error
     return {"train": train, "validation": validation_rows, "test": test_rows}
 

@@ -86,8 +86,8 @@ def _joined(frame: pd.DataFrame, columns: Sequence[str], where: str) -> list[str
     cells = frame[list(columns)].astype(object)
     cells = cells.where(cells.notna(), _NOTHING).map(lambda cell: str(cell).strip() or _NOTHING)
     values = cells.to_numpy()
-    wrong = np.argwhere(np.vectorize(len, otypes=[int])(values) != 1) if len(values) else []
-    if len(wrong):
+    wrong = [(row, place) for row, own in enumerate(values) for place, cell in enumerate(own) if len(cell) != 1]
+    if wrong:
         row, place = wrong[0]
         raise DataError(
             f"{where}, row {row + 1} of data, column {columns[place]!r}: expected one base (A, C, G, T, N) or nothing, "
