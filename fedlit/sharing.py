@@ -192,6 +192,7 @@ def resolve(
     buffers: Buffers = "private",
     share: Share = all_here,
     by_name: Sequence[str] = (),
+    by_rule: Sequence[str] = (),
 ) -> Sharing:
     """Apply the patterns to every client and check that the result can be averaged.
 
@@ -203,6 +204,7 @@ def resolve(
         share: tells clients elsewhere names, dtypes and shapes of federated tensors.
         by_name: patterns of those federated tensors that travel slice by slice, each by the name of its column,
             category or class (see :mod:`fedlit.by_name`).
+        by_rule: those of ``patterns`` that the rule has added; messages name its parts.
 
     Raises:
         ConfigError: a pattern that matches nothing on any client, or a name whose shape differs between clients; all
@@ -217,7 +219,9 @@ def resolve(
     for pattern in patterns:
         matched = [own["matched"][pattern] for own in offers.values() if pattern in own["matched"]]
         if not matched:
-            problems.append(_no_match(pattern, clients))
+            part = f"exchange.rule.parts: {pattern.removeprefix('!')!r}"
+            where = part if pattern in by_rule else f"pattern {pattern!r}"
+            problems.append(f"{where}: {_no_match(pattern, clients)}")
         elif not pattern.startswith("!") and not any(pattern in own["travel"] for own in offers.values()):
             problems.append(
                 f"pattern {pattern!r}: expected to match something that can travel, found only buffers or what the "
@@ -269,7 +273,7 @@ def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:
     modules = sorted({".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)})
     parts = [module for module in modules if "." not in module]
     return (
-        f"pattern {pattern!r}: expected to match a module or tensor of some client, found none; the "
+        "expected to match a module or tensor of some client, found none; the "
         "networks' parts "
         f"are {', '.join(parts)}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
     )

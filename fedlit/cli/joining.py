@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         help="train all clients further, together (default: what is federated stays as it is, nothing is exchanged)",
     )
     parser.add_argument("--seeds", nargs="+", metavar="N", help="train with each (default: the run's seed alone)")
-    parser.add_argument("--baselines", nargs="+", metavar="NAME", help="these go-alone models only (default: all)")
+    parser.add_argument(
+        "--baselines", nargs="+", metavar="NAME", help="these go-alone models only, or none (default: all)"
+    )
     own, keys = _apart(argv)
     asked = parser.parse_args(own)
     folder, _ = find_trained(asked.run, asked.ckpt_path, "add-client")
@@ -46,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     seeds = ",".join(asked.seeds) if asked.seeds else None
     found = add_client(
         folder, config, keys, client=asked.client, ckpt_path=asked.ckpt_path, federated=asked.federated, seeds=seeds,
-        baselines=asked.baselines,
+        baselines=[] if asked.baselines == ["none"] else asked.baselines,
     )  # fmt: skip
     print(f"\n{for_terminal(found)}")
     return 0

@@ -109,7 +109,14 @@ def _listed(key: str, rows: pd.DataFrame) -> list[str]:
 
 def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
     """A line for each predicted column."""
+    import pandas as pd
+
+    from fedlit.tasks import SequenceLabelling
+
     first, classes = "predicted", bool(scorer.task.classes)
+    if isinstance(scorer.task, SequenceLabelling):
+        letters = pd.Series(list("".join(scores[first])), dtype=object)
+        return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
     if first in scores:
         return [_counted(scores[first], scorer.encoder.target_name, classes)]
     return [_counted(scores[f"{first}_{label}"], label, True) for label in scorer.task.classes]

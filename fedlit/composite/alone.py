@@ -52,9 +52,10 @@ def fit_alone(part: Part, by: str | None) -> None:
         for fold, scorer in enumerate(_chosen(part, model, own, [data.encoders for data in folds], by)):
             models[fold][client.spec.name] = scorer
     if not models[0]:
+        known = ", ".join(folds[0].specs[0].task.go_alone)
         raise RunError(
             f"part {part.name!r}: expected a client whose task has the model {part.settings.go_alone!r}, found none; "
-            f"name one of {', '.join(folds[0].specs[0].task.go_alone)}"
+            + (f"name one of {known}" if known else "this task has no go-alone models: leave the part out")
         )
     for fold, data in enumerate(folds):
         for name, scorer in models[fold].items():

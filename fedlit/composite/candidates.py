@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.composite.survey import Survey
-from fedlit.tasks.go_alone import LINEAR
+from fedlit.errors import ConfigError
+from fedlit.tasks.go_alone import LINEAR, TREES
 
 __all__ = ["ENOUGH", "Candidate", "alone", "candidates_of", "yours"]
 
@@ -87,11 +88,20 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[list[Candidate
 
     Returns:
         Candidates, and name → why it is left out.
+
+    Raises:
+        ConfigError: no client's task has a go-alone model, so that there is nothing to compare with.
     """
+    if not found.models:
+        raise ConfigError(
+            f"fedlit recommend: expected a task with go-alone models to compare with, found "
+            f"{', '.join(sorted(set(found.tasks.values())))}: this task has no go-alone models. Compare methods by "
+            "fedlit compare; each client's own network (exchange.federated: []) is the reference"
+        )
     large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()
     grid: dict[str, list[Any]] = {"n_estimators": [200 if large else 100], "min_samples_leaf": [1] if large else [1, 5]}
     grid["max_features"] = ["sqrt", None] if large else ["sqrt"]
-    made = [Candidate("trees", "its own trees", "extra_trees", grid)]
+    made = [Candidate("trees", "its own trees", TREES[0], grid)] if TREES[0] in found.models else []
     linear = [name for name in LINEAR if name in found.models]
     made += [Candidate(name if len(linear) > 1 else "linear", "its own linear model", name) for name in linear]
     if max(found.rows.values()) >= ENOUGH:

@@ -83,15 +83,16 @@ class _Work:
         raw = read_yaml(asked.config)
         _write(self.file("tables"), alone(raw)(60), self.head("TabM at each client. Go-alone models read its tables."))
         found = self.survey()
-        candidates = self.candidates(raw, found)
-        if "choice" in kept:
-            choice, costs = Choice(**kept["choice"]), {name: Cost(**own) for name, own in kept["costs"].items()}
-        else:
-            try:
+        try:
+            candidates = self.candidates(raw, found)
+            if "choice" in kept:
+                choice, costs = Choice(**kept["choice"]), {name: Cost(**own) for name, own in kept["costs"].items()}
+            else:
                 choice, costs = self.choose(candidates)
-            except ConfigError:  # nothing was chosen: another budget may begin anew
+        except ConfigError:  # nothing was chosen: another budget may begin anew
+            if "choice" not in kept:
                 shutil.rmtree(asked.out, ignore_errors=True)
-                raise
+            raise
         self.out |= choice.out
         tried = [own for own in candidates if own.name in choice.epochs]
         for own in tried:

@@ -85,10 +85,13 @@ def random_split(
         own = None if labels is None else np.asarray(labels)[rest]
         train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed, stratify=own)
     except ValueError as error:
-        whose = f"client {client!r}: " if client else ""
+        whose, of = f"client {client!r}: " if client else "", ""
+        if labels is not None and rows:
+            each, counts = np.unique(np.asarray(labels).astype(str), return_counts=True)
+            of = f" of {len(each)} classes (of {each[counts.argmin()]} {counts.min()})"
         raise DataError(
-            f"{whose}{rows} rows cannot be split into training, validation and test rows with test={test} and "
-            f"validation={validation}: {error} Give more rows or other shares."
+            f"{whose}{rows} rows{of} cannot be split into training, validation and test rows with test={test} and "
+            f"validation={validation}: they are too few. Give more rows or other shares, or leave the client out."
         ) from error
     return {"train": train, "validation": validation_rows, "test": test_rows}
 

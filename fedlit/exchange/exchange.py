@@ -177,7 +177,8 @@ class Exchange(Callback):
         :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
+        by_rule = self.rule.narrow(["*"], [])[0][1:]
+        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name, by_rule)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -173,11 +174,10 @@ def _against(node: _Node, hint: Any, key: str) -> str | None:
         return deep[0]
     near = did_you_mean(value, literals(hint)) if isinstance(value, str) else ""
     lists = [each_of(own) for own in found if is_list(own)]
-    if key not in SUCH and any(each in (str, int) and isinstance(value, each) for each in lists):
+    such = next((told for pattern, told in SUCH.items() if fnmatchcase(key, pattern)), "")
+    if not such and any(each in (str, int) and isinstance(value, each) for each in lists):
         near = f" Did you mean [{value}]?"
-    return (
-        f"{_place(key, node)}: expected {SUCH.get(key) or words(hint) or 'another value'}, found {_found(node)}.{near}"
-    )
+    return f"{_place(key, node)}: expected {such or words(hint) or 'another value'}, found {_found(node)}.{near}"
 
 
 def _one(node: _Node, hint: Any, key: str) -> str | None:

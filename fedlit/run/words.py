@@ -12,9 +12,10 @@ __all__ = ["SUCH", "alternatives", "classes_of", "each_of", "handed", "is_list",
 
 SUCH = {
     "exchange.every": "step, epoch, {steps: n} or {epochs: n}",
+    "exchange.rule.parts.*": "mean, none, by_name (by the names of columns and classes), or a rule's class_path",
     "baselines": "names of go-alone models such as [logistic_regression], {} for none, or nothing for the tasks' own",
 }
-"""Key → what it asks for, where its type says less."""
+"""Key, or a pattern of keys, → what it asks for, where its type says less."""
 
 _ONE = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path", NoneType: "null"}
 _MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "words", Path: "paths", NoneType: "null"}

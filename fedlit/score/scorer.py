@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.sources.new_reads import are_positions, as_positions, without_bases
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
 from fedlit.score.cells import check_frame, missing_and_unseen, typed
 from fedlit.show.text import shorten
 from fedlit.tasks import MultiLabel, SequenceLabelling, Task
 from fedlit.tasks.base import is_target
+from fedlit.tasks.sequence_labelling import NO_LABEL
 
 __all__ = ["Function", "Scorer", "unknown_target"]
 
@@ -106,7 +108,7 @@ class Scorer:
 
         Args:
             frame: the columns that were trained on, in any order; typed, or text as it stands in a file. Further
-                columns are left out, which :attr:`notes` says.
+                columns are left out, which :attr:`notes` says. Of reads, the column ``read`` will do.
             keys: columns of ``frame`` to begin with, instead of the client's own.
 
         Returns:
@@ -122,6 +124,10 @@ class Scorer:
         target = self._unknown(len(predictions))
         told = self.task.frame(np.arange(len(frame)), target, predictions).drop(columns="row")
         told = told[[column for column in told if not is_target(column)]]
+        if self._labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
+            told.loc[empty] = None
+            told.loc[empty, "predicted"] = NO_LABEL * len(self.encoder.columns)
+            self.notes.append(f"rows without any base: {int(empty.sum()):,}; nothing is predicted of them ({NO_LABEL})")
         if clash := [name for name in chosen if name in told]:
             raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
@@ -168,11 +174,21 @@ class Scorer:
             unused = [str(name) for name in frame if name not in self.encoder.schema.columns and name not in keys]
             notes += [f"columns that the client does not use: {shorten(unused)}"] if unused else []
         else:
-            features, notes = typed(frame, self.encoder, keys)
+            rows, said = frame, list[str]()
+            if self._labels_reads:
+                rows, said = as_positions(frame, list(self.encoder.columns), f"client {self.client!r}")
+            features, notes = typed(rows, self.encoder, keys)
+            notes = [*said, *notes]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
             x: NDArray[np.float32] = self.encoder.transform(features)
-        self.notes = [*notes, *missing_and_unseen(features, self.encoder)]
+        # of reads, positions without a base are those behind their ends
+        self.notes = notes if self._labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
         return x
+
+    @property
+    def _labels_reads(self) -> bool:
+        """Whether rows are reads of DNA, whose bases are tidied as in training."""
+        return isinstance(self.whole_task, SequenceLabelling) and are_positions(list(self.encoder.columns))
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Tensor:
         """Of the client's own classes, (n, width), at least float32 and on the CPU."""

@@ -59,9 +59,11 @@ def check_alone(
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
-    """The go-alone models of a study that names none: all that need no further package."""
+    """The go-alone models of a study that names none: all that need no further package, and the mean of two
+    where both are there.
+    """
     found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)
-    return {**found, TREES_AND_LINEAR: None}
+    return {**found, TREES_AND_LINEAR: None} if all(means_of(found)) else found
 
 
 def check_models(baselines: Models, tasks: Mapping[str, type[Task]]) -> None:

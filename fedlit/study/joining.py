@@ -64,7 +64,7 @@ def add_client(
         ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
         federated: train all clients of the run further, together with the new one. The run's tables must be there.
         seeds: of the newcomer's training; the run's if None.
-        baselines: these go-alone models only; all that the newcomer's task has if None.
+        baselines: these go-alone models only, none if empty; all that the newcomer's task has if None.
         bootstrap: resamples of its test rows, for the interval.
         quiet: print nothing.
         say: where notices go, unless ``quiet``.

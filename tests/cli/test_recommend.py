@@ -17,10 +17,11 @@ from fedlit.__main__ import main
 from fedlit.composite.advice import BLEND, advise
 from fedlit.composite.asked import Asked
 from fedlit.composite.budget import Cost, choose
-from fedlit.composite.candidates import Candidate
+from fedlit.composite.candidates import Candidate, candidates_of
 from fedlit.composite.recommend import recommend
 from fedlit.composite.recommended import Recommendation
 from fedlit.composite.settings import MixtureSettings, PartSettings, settings_of
+from fedlit.composite.survey import Survey
 from fedlit.composite.weigh import HeldOut
 from fedlit.errors import ConfigError
 from fedlit.mix.verdict import Common
@@ -188,3 +189,9 @@ def test_one_client_and_what_is_no_table_of_ones_own(
     ):
         assert main(["recommend", *arguments]) == 2
         assert expected in capsys.readouterr().err
+
+
+def test_a_task_without_go_alone_models_is_refused() -> None:
+    found = Survey({}, {"north": "sequence_labelling"}, frozenset())
+    with pytest.raises(ConfigError, match=r"found sequence_labelling: this task has no go-alone models"):
+        candidates_of({}, found)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.splitting import check_split, same_rows, split_rows
+from fedlit.data.splitting import check_split, random_split, same_rows, split_rows
 from fedlit.errors import ConfigError, DataError
 
 
@@ -104,3 +104,10 @@ def test_same_rows_are_counted() -> None:
     target = pd.Series([0, 1, 0, 1, 1])
     splits = {"train": np.array([0, 1]), "validation": np.array([3, 4]), "test": np.array([2])}
     assert same_rows(features, target, splits) == (1, 1)  # row 2 is row 0; row 4 has another label
+
+
+def test_too_few_rows_are_counted_by_class() -> None:
+    with pytest.raises(DataError, match=r"^client 'a': 2 rows cannot be split .*: they are too few\. Give more rows"):
+        random_split(2, 0, 0.2, 0.25, "a")
+    with pytest.raises(DataError, match=r"^9 rows of 2 classes \(of y 1\) cannot be split"):
+        random_split(9, 0, 0.2, 0.25, labels=["x"] * 8 + ["y"])

@@ -68,7 +68,26 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     graph = json.loads((tmp_path / "made/network.json").read_text())
     layers = [node for node in graph["nodes"] if node["op"] == "aten.lstm.input"]
     assert len(layers) == 4 and not any(node["args"][6] for node in layers)
-    with pytest.raises(DataError, match=r"p07"):
+    # and of whole texts, converted as in training
+    new, scorer = pd.DataFrame({"read": texts_of(codes_in(table.features))}), load(tmp_path / "made")
+    pd.testing.assert_frame_equal(scorer.predict(new), scorer.predict(letters))
+    odd = pd.DataFrame({"read": [new["read"][0].lower().replace("t", "u"), None, new["read"][0] + "AA", "ACR"]})
+    first = scorer.predict(new)["predicted"][0]
+    made = scorer.predict(odd)
+    assert made["predicted"][0] == made["predicted"][2] == first
+    assert made["predicted"][1] == "?" * 24 and made["probability_b"].isna().tolist() == [False, True, False, False]
+    assert [note.split(" in ")[0] for note in scorer.notes] == [
+        "lower-case bases", f"{new['read'][0].count('T')} U are taken as T",
+        "letters for one of several bases became N: R (1)",
+        "1 reads are shorter than 24: no base and no label behind their end",
+        "1 reads are longer than 24: what is behind is cut off",
+        "rows without any base: 1; nothing is predicted of them (?)",
+    ]  # fmt: skip
+    small = scorer.predict(letters.map(lambda base: base.lower() if base else None))
+    pd.testing.assert_frame_equal(small, scorer.predict(letters))
+    with pytest.raises(DataError, match=r"row 1 of data, column 'p02': expected one base .*found 'AC'"):
+        scorer.predict(letters.assign(p02="AC"))
+    with pytest.raises(DataError, match=r"p01 to p24 with one base each .* found no p07"):
         load(tmp_path / "made").predict(letters.drop(columns="p07"))
     layers[0]["args"][6] = True  # in training it may draw at random
     (tmp_path / "made/network.json").write_text(json.dumps(graph))

@@ -31,7 +31,7 @@ from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
-from fedlit.tasks import Classification, Regression
+from fedlit.tasks import Classification, Regression, SequenceLabelling
 from fedlit.tasks.any_model import AnyModel
 
 CONFIG, CLIENTS = "quickstart.yaml", '--data.source.init_args.clients=["wine", "breast_cancer"]'
@@ -334,6 +334,7 @@ def test_a_study_that_names_nothing_has_the_mean_and_not_what_must_be_installed(
     own = load_study(str(path)).for_tasks({"a": Classification})
     assert list(own.baselines or {}) == ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
     assert own.small == 500 and own.folds == 0
+    assert load_study(str(path)).for_tasks({"a": SequenceLabelling}).baselines == {}  # there are none to take a mean of
 
 
 def test_records_say_whose_mean_it_is(compared: Comparison) -> None:

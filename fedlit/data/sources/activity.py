@@ -134,7 +134,8 @@ def _read(path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
 
     top = open_place(path.parent if path.name == "features.txt" else path)
     if not (top / "features.txt").is_file():
-        top = top / _FOLDER
+        deeper = [inside / _FOLDER for inside in top.iterdir() if inside.is_dir() and inside.name != "__MACOSX"]
+        top = next((own for own in deeper if (own / "features.txt").is_file()), top / _FOLDER)
     names = _names(top / "features.txt")
     labels = _numbered(top / "activity_labels.txt")
     if labels != list(ACTIVITIES):

@@ -47,7 +47,7 @@ def read_lines(file: Place) -> list[str]:
     if not file.is_file():
         raise DataError(f"file {file}: expected a file there, found none. Unpack the whole original again.")
     try:
-        return file.read_bytes().decode("utf-8").rstrip().splitlines()
+        return file.read_bytes().decode("utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"file {file}: expected text, found other bytes ({error}). Get the original again.") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:

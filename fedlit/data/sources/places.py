@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["Files", "Place", "find_file", "places_of"]
+__all__ = ["Files", "Place", "files_in", "find_file", "places_of"]
 
 Files = str | dict[str, str | dict[str, Any]]
 """A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
@@ -101,32 +101,53 @@ def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
     """The files of a folder or pattern, or one file."""
     if "://" in pattern:
         return [_place("all-rows", {"path": pattern}, read)]
+    return _named(files_in("tables", pattern, root, ENDINGS, PACKED), read)
+
+
+def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]) -> list[Path]:
+    """The files of a folder or pattern, or one file, by name.
+
+    Args:
+        source: whose ``files`` it is; messages name it.
+        pattern: looked up in the working directory, in ``root`` and in the data folders.
+        root: a folder.
+        endings: of the files that count in a folder.
+        packed: endings that may follow.
+
+    Raises:
+        DataError: there is none.
+    """
     folders = [Path.cwd(), *search_roots(root)]
     given = Path(pattern).expanduser()
     for folder in folders:
         try:
             whole = folder / given
             if whole.is_dir():
-                paths = [path for path in sorted(whole.iterdir()) if path.is_file() and _is_table(path)]
+                inside = [path for path in sorted(whole.iterdir()) if path.is_file()]
+                paths = [path for path in inside if _ends(path.name.lower(), tuple(endings), packed)]
                 if not paths:
                     raise DataError(
-                        f"tables: files: expected tables in {whole} ({', '.join(ENDINGS)}), found none. Name the files."
+                        f"{source}: files: expected {source} in {whole} ({', '.join(endings)}), found none. Name the "
+                        "files."
                     )
+            elif whole.is_file():  # its name may have what means something in patterns
+                paths = [whole]
             else:
                 paths = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True)) if Path(path).is_file()]
         except OSError as error:
-            raise DataError(f"tables: files: {pattern[:200]} cannot be read: {error.strerror or error}.") from error
+            raise DataError(f"{source}: files: {pattern[:200]} cannot be read: {error.strerror or error}.") from error
         if paths:
-            return _named(paths, read)
+            return paths
     tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
-    raise DataError(f"tables: files: expected files that fit {pattern[:200]}, found none. Correct the pattern.{tried}")
+    raise DataError(
+        f"{source}: files: expected files that fit {pattern[:200]}, found none. Correct the pattern.{tried}"
+    )
 
 
-def _is_table(path: Path) -> bool:
-    name = path.name.lower()
-    for ending in PACKED:
+def _ends(name: str, endings: tuple[str, ...], packed: Sequence[str]) -> bool:
+    for ending in packed:
         name = name.removesuffix(ending)
-    return not name.startswith(".") and name.endswith(ENDINGS)
+    return not name.startswith(".") and name.endswith(endings)
 
 
 def _named(paths: list[Path], read: dict[str, Any]) -> list[Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -19,7 +20,7 @@ from fedlit.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENDINGS", "Read", "format_of", "frame_of", "read_file", "tidy", "write_reads"]
+__all__ = ["ENDINGS", "Read", "format_of", "frame_of", "plain_bases", "read_file", "said", "tidy", "write_reads"]
 
 ENDINGS = {
     **dict.fromkeys((".fasta", ".fa", ".fna"), "fasta"),
@@ -38,11 +39,13 @@ class Read:
         place: where, for messages: a line, or a record's number and name.
         bases: its letters.
         labels: one for each.
+        name: of its record; empty where reads have no names.
     """
 
     place: str
     bases: str
     labels: str
+    name: str = ""
 
 
 def format_of(path: str | Path) -> str:
@@ -77,7 +80,10 @@ def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
     format, where = format_of(path), f"client {client!r}, file {path}"
     records = list(_records(path, format, where))
     if labels is None:
-        return [Read(place, bases, _in_header(header, f"{where}, {place}")) for place, header, bases in records]
+        return [
+            Read(place, bases, _in_header(header, f"{where}, {place}"), _name(header))
+            for place, header, bases in records
+        ]
     beside = f"client {client!r}, file {labels}"
     others: dict[str, str] = {}
     for place, header, text in _records(labels, "fasta", beside):
@@ -98,7 +104,7 @@ def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
                 f"{where}, {place}: expected a record of this name in {labels}, found none. Add its labels there, or "
                 "leave the read out."
             )
-        made.append(Read(place, bases, others.pop(_name(header))))
+        made.append(Read(place, bases, others.pop(_name(header)), _name(header)))
     if others:
         raise DataError(
             f"{beside}: expected labels of the reads in {path}, found those of {next(iter(others))!r} and "
@@ -130,7 +136,7 @@ def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, st
     number = 0
     try:
         opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-        with opened(path, "rb") as file, dnaio.open(file, fileformat=format) as reader:
+        with opened(path, "rb") as file, dnaio.open(_without_mark(file), fileformat=format) as reader:
             for number, record in enumerate(reader, 1):
                 line = f"line {4 * number - 2}" if format == "fastq" else f"record {number}"
                 yield f"{line} ({_name(record.name)})", record.name, record.sequence
@@ -152,6 +158,13 @@ def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, st
         raise DataError(f"{where}: expected reads, found an empty file. Fetch or write the file again.")
 
 
+def _without_mark(file: Any) -> Any:
+    """The file behind the mark that some editors put in front of text."""
+    if file.read(3) != codecs.BOM_UTF8:
+        file.seek(0)
+    return file
+
+
 def frame_of(path: Path, client: str | None, columns: Sequence[str]) -> pd.DataFrame:
     """A CSV file's columns as text.
 
@@ -168,39 +181,77 @@ def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple
     Shorter reads keep their bases and get ``no_label`` behind their end; longer ones are cut.
 
     Raises:
-        DataError: a letter that means no base, as many labels as there are no bases, a read without any label.
+        DataError: a letter that means no base, no bases, as many labels as there are no bases, a read without any
+            label, labels that are the bases.
     """
     bases, labels, found, others = [], [], Counter[str](), Counter[str]()
     for own in reads:
         here = f"{where}, {own.place}"
-        upper = own.bases.upper()
-        found["lower"] += upper != own.bases
-        if odd := set(upper) - set(BASES):
-            if wrong := sorted(odd - {"U", *_OTHERS}):
-                raise DataError(
-                    f"{here}: expected bases (A, C, G, T, N), found {wrong[0]!r} at position "
-                    f"{upper.index(wrong[0]) + 1}. Correct the read, or leave it out."
-                )
-            others.update(letter for letter in upper if letter in odd)
-            upper = upper.translate(_PLAIN)
+        if not own.bases:
+            raise DataError(f"{here}: expected bases (A, C, G, T, N), found no bases. Leave the read out.")
+        upper = plain_bases(own.bases, here, found, others)
         if len(own.labels) != len(upper):
             raise DataError(
                 f"{here}: expected a label for each of {len(upper)} bases ({no_label} where there is none), found "
                 f"{len(own.labels)}. Correct it; the file may be cut short."
             )
+        if blank := [place for place, label in enumerate(own.labels, 1) if label.isspace()]:
+            raise DataError(
+                f"{here}: expected labels that can be seen, found white space at position {blank[0]}. Write another "
+                f"letter, or {no_label} where there is no label."
+            )
         if not own.labels[:length].strip(no_label):
-            raise DataError(f"{here}: expected a label at some of its positions, found none. Leave the read out.")
-        found["shorter"] += len(upper) < length
-        found["longer"] += len(upper) > length
+            behind = own.labels.strip(no_label)
+            within = f"within the first {length} (length)" if behind else "at some of its positions"
+            more = ", for what is behind is cut off. Give a larger length, or leave" if behind else ". Leave"
+            raise DataError(f"{here}: expected a label {within}, found none{more} the read out.")
         bases.append(upper[:length])
         labels.append(own.labels[:length].ljust(length, no_label))
-    return bases, labels, _said(found, others, length)
+    if reads and all(own.labels.upper() == own.bases.upper() for own in reads):
+        raise DataError(f"{where}: expected labels, found the bases themselves in all reads. Name the file of labels.")
+    found["shorter"] = sum(len(own.bases) < length for own in reads)
+    found["longer"] = sum(len(own.bases) > length for own in reads)
+    times = Counter(own.name for own in reads if own.name)
+    twice = [name for name, count in times.items() if count > 1]
+    notes = said(found, others, length)
+    if twice:
+        notes.append(
+            f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: one read may be in "
+            "training and in test"
+        )
+    return bases, labels, notes
+
+
+def plain_bases(text: str, here: str, found: Counter[str], others: Counter[str]) -> str:
+    """Capitals of A, C, G, N and T; what is converted is counted.
+
+    Args:
+        text: letters of a read.
+        here: where, for messages.
+        found: gets 1 more of ``lower`` where there were small letters.
+        others: gets the letters that were converted.
+
+    Raises:
+        DataError: a letter that means no base.
+    """
+    upper = text.upper()
+    found["lower"] += upper != text
+    if odd := set(upper) - set(BASES):
+        if wrong := sorted(odd - {"U", *_OTHERS}):
+            raise DataError(
+                f"{here}: expected bases (A, C, G, T, N), found {wrong[0]!r} at position "
+                f"{upper.index(wrong[0]) + 1}. Correct the read, or leave it out."
+            )
+        others.update(letter for letter in upper if letter in odd)
+        upper = upper.translate(_PLAIN)
+    return upper
 
 
 _PLAIN = str.maketrans({"U": "T", **dict.fromkeys(_OTHERS, "N")})
 
 
-def _said(found: Mapping[str, int], others: Mapping[str, int], length: int) -> list[str]:
+def said(found: Mapping[str, int], others: Mapping[str, int], length: int) -> list[str]:
+    """What was converted, in words."""
     notes = []
     if found["lower"]:
         notes.append(f"lower-case bases in {found['lower']:,} reads are taken as capitals")

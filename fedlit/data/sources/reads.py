@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from fedlit.data.sources.base import Source, check_client_name, check_fractions, check_names, check_tables
 from fedlit.data.sources.bases import codes_of, table_of
-from fedlit.data.sources.places import client_name, find_file
+from fedlit.data.sources.places import client_name, files_in, find_file
 from fedlit.data.sources.read_files import ENDINGS, Read, format_of, frame_of, read_file, tidy
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
 
 __all__ = ["Reads"]
 
@@ -30,9 +30,9 @@ class Reads(Source):
     length are converted, and said in one line each; qualities of FASTQ are not used. Any other letter is an error.
 
     Args:
-        files: each client's name and its file, or ``{reads: FILE, labels: FILE}``; or a pattern: a client for each
-            file; or one CSV file, with ``client_column``. Relative paths are looked up in the working directory, then
-            in the data folders.
+        files: each client's name and its file, or ``{reads: FILE, labels: FILE}``; or a folder or pattern: a client for
+            each file; or one CSV file, with ``client_column``. Relative paths are looked up in the working directory,
+            then in the data folders.
         length: positions of a read. Longer reads are cut, shorter ones have no base and no label behind their end.
         client_column: the column of one CSV file that names the client of each read.
         root: a folder in which relative paths are looked up after the working directory.
@@ -64,8 +64,24 @@ class Reads(Source):
         validation: float = 0.25,
     ) -> None:
         check_fractions(test, validation)
-        if length < 1:
-            raise ConfigError(f"{self.name}: length: expected at least 1 position, found {length}")
+        if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+            raise ConfigError(f"{self.name}: length: expected at least 1 position, found {length!r}")
+        if not isinstance(files, str | Path | Mapping):
+            raise ConfigError(
+                f"{self.name}: files: expected a path, a pattern, or {{NAME: FILE, ...}}, found {files!r}. Name the "
+                "clients"
+            )
+        if client_column is not None and isinstance(files, Mapping):
+            raise ConfigError(
+                f"{self.name}: client_column: expected one CSV file with all clients' reads, found named files "
+                f"({', '.join(map(str, files))}), whose names would not be used. Leave client_column out, or say "
+                "files: FILE"
+            )
+        if client_column in ("read", "labels"):
+            raise ConfigError(
+                f"{self.name}: client_column: expected a column that names clients, found {client_column!r}, which "
+                "holds bases or labels. Name another"
+            )
         if isinstance(files, Mapping):
             for client, own in files.items():
                 check_client_name(client)
@@ -88,6 +104,11 @@ class Reads(Source):
                 f"{self.name}: files: client {client!r}: expected a path, or {{reads: FILE, labels: FILE}}, found "
                 f"{own!r}"
             )
+        if str(own.get("labels", "")) == str(own["reads"]):
+            raise ConfigError(
+                f"{self.name}: files: client {client!r}: expected labels in a file of their own, found the reads' file "
+                f"{own['reads']}. Leave labels out where they stand in its headers"
+            )
         for key in own:
             if key not in ("reads", "labels"):
                 raise ConfigError(
@@ -100,14 +121,14 @@ class Reads(Source):
         places = self._places()
         if self.client_column is not None:
             return check_tables(self._by_client(places, seed))
-        return check_tables([self._table(client, own, seed) for client, own in places.items()])
+        return check_tables([self._table(client, places, seed) for client in places])
 
     def table(self, client: str, seed: int) -> ClientTable:
         """One client's table; reads no other's file."""
         places = self._places()
         if self.client_column is not None or client not in places:
             return super().table(client, seed)
-        return check_tables([self._table(client, places[client], seed)])[0]
+        return check_tables([self._table(client, places, seed)])[0]
 
     def _places(self) -> dict[str, dict[str, Path]]:
         """Client → its files: ``reads``, and ``labels`` where they stand apart."""
@@ -119,8 +140,7 @@ class Reads(Source):
                 client: {key: find_file(client, str(path), self.root) for key, path in own.items()}
                 for client, own in given.items()
             }
-        pattern = Path(self.given).expanduser()
-        found = sorted(glob.glob(str(pattern))) or [str(find_file("all-reads", str(pattern), self.root))]
+        found = list(map(str, files_in(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))))
         if self.client_column is not None:
             return {str(place): {"reads": Path(path)} for place, path in enumerate(found)}
         places, taken = dict[str, dict[str, Path]](), dict[str, str]()
@@ -136,8 +156,8 @@ class Reads(Source):
             places[client] = {"reads": Path(path)}
         return places
 
-    def _table(self, client: str, files: Mapping[str, Path], seed: int) -> ClientTable:
-        path, apart = files["reads"], files.get("labels")
+    def _table(self, client: str, places: Mapping[str, Mapping[str, Path]], seed: int) -> ClientTable:
+        path, apart = places[client]["reads"], places[client].get("labels")
         where = f"client {client!r}, file {path}"
         format = format_of(path)
         if format == "csv":
@@ -150,6 +170,9 @@ class Reads(Source):
         else:
             reads = read_file(client, path, apart)
         notes = ["qualities are not used"] if format == "fastq" else []
+        same = [name for name, own in places.items() if name != client and own["reads"].resolve() == path.resolve()]
+        if same:
+            notes.append(f"its file {path} is that of {shorten(same)} too: test reads of one are trained on at another")
         return self._made(client, reads, where, seed, notes)
 
     def _by_client(self, places: Mapping[str, Mapping[str, Path]], seed: int) -> list[ClientTable]:
@@ -167,13 +190,13 @@ class Reads(Source):
         for row, own in zip(frame.index.tolist(), frame[column].tolist(), strict=True):
             if not own.strip():
                 raise DataError(
-                    f"{where}, line {row + 2}: expected a client in column {column!r}, found none. Fill it in."
+                    f"{where}, row {row + 1} of data: expected a client in column {column!r}, found none. Fill it in."
                 )
             client = client_name(own)
             if called.setdefault(client, own) != own:
                 raise DataError(
-                    f"{where}, line {row + 2}: {called[client]!r} and {own!r} would both be client {client!r}. Rename "
-                    "one."
+                    f"{where}, row {row + 1} of data: {called[client]!r} and {own!r} would both be client {client!r}. "
+                    "Rename one."
                 )
             owners.setdefault(client, []).append(row)
         check_names(list(owners))
@@ -195,8 +218,8 @@ class Reads(Source):
 
 
 def _of_rows(reads: Any, labels: Any, rows: Any) -> list[Read]:
-    """Reads of a CSV file, whose first row of data is line 2."""
-    return [Read(f"line {row + 2}", read, own) for read, own, row in zip(reads, labels, rows, strict=True)]
+    """Reads of a CSV file. Lines may be blank, or one row may have several, so rows are counted."""
+    return [Read(f"row {row + 1} of data", read, own) for read, own, row in zip(reads, labels, rows, strict=True)]
 
 
 def _stem(path: str) -> str:

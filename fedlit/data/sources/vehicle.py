@@ -156,7 +156,10 @@ def _checked(where: str, x: Any, y: Any) -> Rows:
     from scipy.sparse import issparse
 
     try:
-        x, y = (np.asarray(part.toarray() if issparse(part) else part, dtype=np.float64) for part in (x, y))
+        x, y = (np.asarray(part.toarray() if issparse(part) else part) for part in (x, y))
+        if np.iscomplexobj(x) or np.iscomplexobj(y):
+            raise TypeError("complex ones")
+        x, y = x.astype(np.float64), y.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{where}: expected numbers in X and Y, found others ({error}). Get it again.") from error
     if x.ndim != 2 or x.shape[1] != len(_FEATURES) or y.size != len(x) or not len(x):
@@ -179,7 +182,8 @@ def _of_text(path: Path) -> list[Rows]:
     assert isinstance(top, zipfile.Path)
     nodes: dict[int, dict[str, list[Place]]] = {}
     for name in sorted(top.root.namelist()):
-        if match := _NODE.fullmatch(name):
+        hidden = any(re.fullmatch(r"__MACOSX|\.[^.].*", part) for part in name.split("/"))  # of no author's making
+        if not hidden and (match := _NODE.fullmatch(name)):
             nodes.setdefault(int(match["node"]), {}).setdefault(match["run"].lower(), []).append(top / name)
     if not nodes:
         raise DataError(
@@ -196,7 +200,11 @@ def _of_node(path: Path, node: int, runs: dict[str, list[Place]]) -> Rows | None
     values, labels = [], []
     for run, files in sorted(runs.items()):
         if len(files) > 2:
-            raise DataError(f"file {path}, run {run}, node {node}: expected two files of features, found {len(files)}.")
+            found = ", ".join(file.name for file in files)
+            raise DataError(
+                f"file {path}, run {run}, node {node}: expected two files of features, found {len(files)} ({found}). "
+                "Take out those that are not the authors'."
+            )
         if len(files) < 2:
             continue
         first, second = (read_numbers(file, _HALF, more=True) for file in files)

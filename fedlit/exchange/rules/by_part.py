@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.exchange.rule import Need, Round, Rule, settings_of
 from fedlit.exchange.rules.mean import Mean
@@ -51,7 +51,14 @@ class ByPart(Rule):
     def __init__(self, parts: dict[str, Part]) -> None:
         if not parts:
             raise ConfigError("ByPart: parts: expected patterns with a rule each, found none; give some")
-        self.parts = {pattern: own if isinstance(own, str) else settings_of(own) for pattern, own in parts.items()}
+        for pattern in parts:
+            if not isinstance(pattern, str) or not pattern.strip() or pattern.startswith("!"):
+                out = isinstance(pattern, str) and pattern.startswith("!")
+                raise ConfigError(
+                    f"ByPart: parts: expected a pattern such as core or '*', found {pattern!r}; "
+                    + (f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network")
+                )
+        self.parts = {pattern: settings_of(own) if isinstance(own, Rule) else own for pattern, own in parts.items()}
         self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
         for what, speaking in {
             "clusters clients": [key for key, own in self._rules.items() if hasattr(own, "clustering")],
@@ -152,9 +159,12 @@ class ByPart(Rule):
             )
         for pattern, rule in self._rules.items():
             if pattern not in found.values():
+                taken = dict.fromkeys(repr(own) for name, own in found.items() if select([name], [pattern]))
+                later = " and ".join(taken)
+                why = f"that what stands behind it, {later}, takes all; put {later} first" if taken else "none"
                 raise ConfigError(
-                    f"ByPart: {pattern}: expected a federated tensor, found none that no later pattern has; look at "
-                    "exchange.federated and at the order of parts, or leave it out"
+                    f"ByPart: {pattern}: expected a federated tensor, found {why}"
+                    + ("" if taken else "; look at exchange.federated, or leave it out")
                 )
             with _blamed(pattern):
                 own = _of(sharing, self, pattern)
@@ -203,10 +213,14 @@ class ByPart(Rule):
 
 
 def _rule_of(pattern: str, own: Part) -> Rule:
-    if isinstance(own, str):
-        if own not in ("mean", "by_name"):
-            raise ConfigError(f"ByPart: {pattern}: expected a rule, or mean, none or by_name, found {own!r}")
+    if isinstance(own, str) and own in ("mean", "by_name"):
         return Mean()
+    if not isinstance(own, Rule):
+        close = did_you_mean(own, ["mean", "none", "by_name"]) if isinstance(own, str) else ""
+        raise ConfigError(
+            f"ByPart: {pattern}: expected mean, none, by_name (by the names of columns and classes), or a rule's "
+            f"class_path, found {own!r}.{close}"
+        )
     if isinstance(own, ByPart) or own.by_questions:
         why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
         raise ConfigError(

@@ -56,7 +56,12 @@ def test_the_archive_and_an_archive_of_it_give_the_same(top: Path, tmp_path: Pat
     with zipfile.ZipFile(inner / "human+activity+recognition+using+smartphones.zip", "w") as archive:
         archive.write(packed, "UCI HAR Dataset.zip")
         archive.writestr("UCI HAR Dataset.names", "what it is")
-    for root in (tmp_path, inner, top):
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(deep / "UCI HAR Dataset.zip", "w") as more:
+        for name in archive.namelist():
+            more.writestr(f"download/{name}", b"\xef\xbb\xbf" * name.endswith("features.txt") + archive.read(name))
+    for root in (tmp_path, inner, deep, top):
         table = HumanActivity(str(root), ["subject_30"]).tables(seed=0)[0]
         assert table.features.equals(unpacked.features) and table.target.equals(unpacked.target)
 

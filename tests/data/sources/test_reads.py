@@ -59,6 +59,9 @@ def written(folder: Path, name: str, content: str | bytes) -> Path:
         ("a.fq.gz", fastq()),
         ("a.csv", csv()),
         ("a.csv.gz", csv()),
+        ("a.csv", "\ufeff" + csv()),
+        ("a.fa.gz", "\ufeff" + fasta()),
+        ("a.fq", "\ufeff" + fastq()),
     ],
 )
 def test_each_format_gives_the_same_table(name: str, content: str, tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_what_is_converted_is_said(tmp_path: Path) -> None:
     [
         ("a.fasta", fasta().replace("GGCA", "GG-A"), r"record 3 \(r2\): expected bases .*found '-' at position 3"),
         ("a.fastq", fastq().replace("GGCA", "GGXA"), r"line 10 \(r2\): expected bases .*found 'X' at position 3"),
-        ("a.csv", csv().replace("GGCA", "GG5A"), "line 4: expected bases .*found '5' at position 3"),
+        ("a.csv", csv().replace("GGCA", "GG5A"), "row 3 of data: expected bases .*found '5' at position 3"),
         ("a.fasta", fasta()[:-2], r"record 5 \(r4\): expected a label for each of 3 bases .*found 4"),
         ("a.fasta", "ACGT\n" + fasta(), "line 1: expected FASTA, found something else"),
         ("a.fasta", fasta(labels=None), r"record 1 \(r0\): expected its labels once in the header .*found none"),
@@ -120,9 +123,14 @@ def test_what_is_converted_is_said(tmp_path: Path) -> None:
         ("a.fastq", fastq().replace("+\n####\n@r3", "####\n@r3"), "line 11: expected FASTQ, found something else"),
         ("a.fasta", fasta().replace("aabb", "????"), r"record 1 \(r0\): expected a label at some of its positions"),
         ("a.fasta", fasta().replace("GGCA", "GGÄA"), "r2|ASCII"),
+        ("a.fasta", fasta([*READS, "CCCCCC"], [*LABELS, "????bb"]), "record 6 .*a label within the first 4 .length."),
+        ("a.csv", csv().replace("GGCA,bbaa", ","), "row 3 of data: .*found no bases"),
+        ("a.csv", csv().replace("GGCA", "\n\nGG5A"), "row 3 of data: expected bases"),
+        ("a.csv", csv().replace("bbaa", "bb a"), "row 3 of data: .*found white space at position 3"),
+        ("a.csv", csv(READS, READS), "expected labels, found the bases themselves"),
         ("a.csv", csv().replace("labels", "label"), "expected a column 'labels', found read, label"),
-        ("a.csv", csv().replace("ACCA,", "ACCA"), "line 5: expected a label for each of 8 bases .*found 0"),
-        ("a.csv", csv().replace("bbaa", "bba"), "line 4: expected a label for each of 4 bases .*found 3"),
+        ("a.csv", csv().replace("ACCA,", "ACCA"), "row 4 of data: expected a label for each of 8 bases .*found 0"),
+        ("a.csv", csv().replace("bbaa", "bba"), "row 3 of data: expected a label for each of 4 bases .*found 3"),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_file_and_place(
@@ -159,7 +167,7 @@ def test_one_csv_file_holds_several_clients(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected a column 'place', found site, read, labels"):
         Reads(str(path), 4, client_column="place").tables(0)
     path.write_text(path.read_text().replace("South 1,GGCA", ",GGCA"))
-    with pytest.raises(DataError, match=r"line 9: expected a client in column 'site', found none"):
+    with pytest.raises(DataError, match=r"row 8 of data: expected a client in column 'site', found none"):
         source.tables(0)
     fa = written(tmp_path, "a.fasta", fasta())
     with pytest.raises(ConfigError, match=r"client_column: expected one CSV file"):
@@ -175,6 +183,15 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         Reads({})
     with pytest.raises(ConfigError, match=r"length: expected at least 1 position"):
         Reads({"north": "a.fa"}, length=0)
+    for files, more, message in (
+        (["a.fa"], {}, r"files: expected a path, a pattern, or .*found \['a.fa'\]"),
+        ("a.csv", {"length": True}, "length: .*found True"),
+        ("a.csv", {"client_column": "read"}, "client_column: expected a column that names clients, found 'read'"),
+        ({"a": "cc.csv"}, {"client_column": "site"}, r"client_column: .*found named files \(a\)"),
+        ({"a": {"reads": "a.fa", "labels": "a.fa"}}, {}, "client 'a': expected labels in a file of their own"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Reads(files, **more)  # type: ignore[arg-type]
     path = written(tmp_path, "a.bam", "x")
     with pytest.raises(ConfigError, match=r"expected a name that ends in one of .fasta"):
         read(path)
@@ -183,3 +200,17 @@ def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     labels = written(tmp_path, "b.fa", fasta())
     with pytest.raises(ConfigError, match=r"expected labels in the column labels of the CSV file"):
         Reads({"north": {"reads": str(written(tmp_path, "a.csv", csv())), "labels": str(labels)}}, 4).tables(0)
+
+
+def test_a_folder_is_a_client_for_each_of_its_files_and_what_stands_twice_is_said(tmp_path: Path) -> None:
+    for name, content in (("south.fasta", fasta() + fasta()), ("north.csv", csv()), ("README", "?"), (".x.csv", "?")):
+        written(tmp_path, name, content)
+    north, south = Reads(str(tmp_path), 4).tables(0)
+    assert (north.name, south.name) == ("north", "south") and whole(north) == (READS, LABELS)
+    (note,) = south.notes
+    assert note.startswith("south: 5 names of records stand there several times, such as 'r0'")
+    path = str(tmp_path / "north.csv")
+    tables = Reads({"a": path, "b": path}, 4).tables(0)
+    assert [table.notes[0].endswith("at another") for table in tables] == [True, True] and "b too" in tables[0].notes[0]
+    with pytest.raises(DataError, match=r"^reads: files: expected files that fit .*none/\*, found none"):
+        Reads(str(tmp_path / "none/*"), 4).tables(0)

@@ -48,6 +48,15 @@ def test_a_run_with_one_of_two_files_is_left_out_and_said(tmp_path: Path) -> Non
     assert table.notes == ("sensor_07: node 41; left out, for they have one of its two files: dw1",)
 
 
+def test_what_a_system_puts_into_an_archive_is_no_file_of_features(tmp_path: Path) -> None:
+    odd = ["__MACOSX/events/runs/aav3/n5/._aav3feat5_1.txt", "events/runs/aav3/n5/.aav3feat5_1.txt.swp"]
+    write_events(tmp_path, dict.fromkeys(odd, "no numbers"))
+    assert len(VehicleSensors(str(tmp_path)).tables(seed=0)) == 23
+    write_events(tmp_path, {"events/runs/aav3/n5/aav3feat5_copy.txt": "no numbers"})
+    with pytest.raises(DataError, match=r"found 3 \(aav3feat5_1.txt, aav3feat5_2.txt, aav3feat5_copy.txt\)"):
+        VehicleSensors(str(tmp_path)).tables(seed=0)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -97,6 +106,9 @@ def test_matlab_files_of_another_shape_are_refused_by_sensor_and_row(tmp_path: P
     holes = [own.copy() for own in values]
     holes[22][2, 5] = np.inf
     assert "sensor 23, row 3 of X: expected finite numbers" in refused(X=cells(holes), Y=y)
+    assert "sensor 1: expected numbers in X and Y, found others (complex ones)" in refused(
+        X=cells([values[0] + 1j, *values[1:]]), Y=y
+    )
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"vehicle\.mat: expected a whole MATLAB file"):
         VehicleSensors(str(tmp_path)).tables(seed=0)

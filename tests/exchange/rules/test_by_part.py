@@ -163,7 +163,12 @@ def test_a_configuration_builds_it(tmp_path: Path) -> None:
     ("parts", "message"),
     [
         ({}, "expected patterns with a rule each, found none"),
-        ({"core": "median"}, "core: expected a rule, or mean, none or by_name, found 'median'"),
+        ({"core": "median"}, r"core: expected mean, none, by_name .* or a rule's class_path, found 'median'"),
+        ({"core": "by class"}, r"by_name \(by the names of columns and classes\).*found 'by class'"),
+        ({"core": "maen"}, r"Did you mean 'mean'"),
+        ({"core": None}, r"or a rule's class_path, found None"),
+        ({"": "mean"}, r"expected a pattern such as core or '\*', found ''"),
+        ({"!head": "mean"}, r"found '!head'.* ! is not allowed here: write 'head': none"),
         ({"core": partial(GrowForest, 3)}, "expected a rule of a part, found GrowForest, which works by questions"),
         ({"core": partial(ByPart, {"core": "mean"})}, "found ByPart, which has parts itself"),
         ({"core": partial(CFL, 9.0, 1e-6), "head": IFCA}, "at most one rule that clusters clients, .* core and head"),
@@ -178,8 +183,8 @@ def test_what_is_no_rule_of_a_part_is_refused(parts: Any, message: str) -> None:
     ("parts", "message"),
     [
         ({"core": "mean"}, "expected a part for each federated tensor, found none for encoder.0.weight and .* more"),
-        ({"core": "mean", "*": "mean"}, "ByPart: core: expected a federated tensor, found none that no later pattern"),
-        ({"*": "mean", "haed": "none"}, "pattern '!haed': expected to match a module or tensor"),
+        ({"core": "mean", "*": "mean"}, r"core: .* what stands behind it, '\*', takes all; put '\*' first"),
+        ({"*": "mean", "haed": "none"}, "exchange.rule.parts: 'haed': expected to match a module or tensor"),
         ({"*": "mean", "core": Krum}, "ByPart: core: exchange.rule: Krum: expected at least 5 clients"),
         (
             {"*": "mean", "head": "by_name"},
