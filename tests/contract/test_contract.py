@@ -125,6 +125,7 @@ class Recorder:
         self.names: dict[str, set[str]] = {}
         self.published: dict[str, set[str]] = {}
         self.storage: dict[str, set[int]] = {}
+        self.kept: list[Any] = []  # what was sent stays in memory, or another tensor might get its place
         seen = self
 
         class Recording(type(rule)):  # type: ignore[misc]
@@ -133,6 +134,7 @@ class Recorder:
                     seen.names.setdefault(client, set()).update(update.state)
                     seen.published.setdefault(client, set()).update(update.published)
                     sent = (*update.state.values(), *update.published.values())
+                    seen.kept += sent
                     seen.storage.setdefault(client, set()).update(value.data_ptr() for value in sent)
                 return super().__call__(round)
 

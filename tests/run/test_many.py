@@ -17,11 +17,13 @@ from fedlit.run.many import fit_seeds, fit_together, test_together
 from fedlit.run.run import Run
 
 STABLE = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+PLAIN = partial(torch.optim.SGD, lr=0.05)  # SCAFFOLD takes no other
 
 
 def run_of(folder: Path, method: str, seed: int = 8, **options: Any) -> Run:
     settings = METHODS[method]
-    loop = {"client": client_around(settings, Dry), "optimizer": STABLE, "threads": 2, **options.pop("loop", {})}
+    optimizer = PLAIN if method.startswith("scaffold") else STABLE
+    loop = {"client": client_around(settings, Dry), "optimizer": optimizer, "threads": 2, **options.pop("loop", {})}
     return make_run(folder, seed=seed, **{**settings, "loop": loop}, **options)
 
 
