@@ -281,7 +281,7 @@ def test_another_file_of_the_same_name_does_not_take_over_a_run(here: Path, caps
         (here / folder / "same.yaml").write_text(find_config("quickstart.yaml").read_text())
     assert main(["fit", "--config", "one/same.yaml", *QUICK[2:]]) == 0
     message = error_of(capsys, "test", "--config", "two/same.yaml")
-    assert "one/same.yaml" in message and "give --name" in message
+    assert "one/same.yaml" in message and "--name, or --ckpt_path" in message
 
 
 def test_a_run_without_a_checkpoint_is_not_passed_over(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
