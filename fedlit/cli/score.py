@@ -10,7 +10,7 @@ from fedlit.cli.parser import Parser
 from fedlit.composite.folders import find_composite
 from fedlit.errors import ConfigError
 from fedlit.run.folders import find_trained
-from fedlit.score.files import check_input, check_output, read_rows, scores_beside, write_scores
+from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,9 @@ def predict(argv: Sequence[str]) -> int:
         "that were trained on need not be there.",
     )
     parser.add_run(client="the client whose encoder and network are used")
-    parser.add_argument("--data", required=True, type=Path, help="rows: .csv, .csv.gz or .parquet")
+    parser.add_argument(
+        "--data", required=True, type=Path, help="rows: .csv, .csv.gz or .parquet; of reads also .fasta or .fastq"
+    )
     parser.add_argument("--out", type=Path, help=".csv or .parquet (default: NAME.scores.csv beside the rows)")
     parser.add_argument("--keys", nargs="+", metavar="COLUMN", help="columns of the rows that the scores begin with")
     if any(arg.partition("=")[0] in ("--config", "-c") for arg in argv):
@@ -50,7 +52,8 @@ def predict(argv: Sequence[str]) -> int:
     scorer = load_run(folder, asked.client, asked.ckpt_path)
     raw = read_rows(asked.data, scorer.encoder)
     rows = raw.frame
-    keys = None if asked.keys is None else [own for key in asked.keys for own in _listed(key, rows)]
+    given = ["name"] if asked.keys is None and has_reads(asked.data) else asked.keys
+    keys = None if given is None else [own for key in given for own in _listed(key, rows)]
     scores = scorer.predict(rows, keys)
     if not asked.keys and not scorer.keys:
         scores.insert(0, "row", range(len(scores)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedlit.client.client import FederatedClient
@@ -124,9 +124,11 @@ class PerFedAvg(TwoCopies):
         """The loss at w̃ on D', and what the optimizer descends along. w is as it was afterwards; the first pass alone
         counts in statistics of normalisation.
         """
-        if len(batch.y) < 2 * self.parts:
+        normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.modules())
+        least = self.parts * (2 if normalised else 1)  # statistics over a batch need two rows
+        if len(batch.y) < least:
             raise RunError(
-                f"client {self.spec.name!r}: PerFedAvg expected at least {2 * self.parts} rows in a batch, which has "
+                f"client {self.spec.name!r}: PerFedAvg expected at least {least} rows in a batch, which has "
                 f"{self.parts} parts, found {len(batch.y)}; set data.batch_size higher, or data.batches lower"
             )
         parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch), strict=True)]

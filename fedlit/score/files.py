@@ -15,16 +15,27 @@ if TYPE_CHECKING:
     from fedlit.data.encoder import TableEncoder
     from fedlit.data.reading import Raw
 
-__all__ = ["check_input", "check_output", "read_rows", "scores_beside", "write_scores"]
+__all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 _TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
 _TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
+_READS = tuple(f"{own}{packed}" for own in (".fasta", ".fa", ".fna", ".fastq", ".fq") for packed in ("", ".gz"))
 
 
 def _ends(path: Path, endings: tuple[str, ...]) -> bool:
     return path.name.lower().endswith(endings)
+
+
+def has_reads(path: Path) -> bool:
+    """Whether a file is one of reads, by its name.
+
+    Example:
+        >>> has_reads(Path("new.FASTA.gz"))
+        True
+    """
+    return _ends(path, _READS)
 
 
 def check_input(path: Path) -> None:
@@ -36,8 +47,10 @@ def check_input(path: Path) -> None:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "none"
         raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
-    if not _ends(path, (*_TEXT, *_TYPED)):
-        raise DataError(f"--data: expected a file that ends in {', '.join((*_TEXT, *_TYPED))}, found {path.name}")
+    if not _ends(path, (*_TEXT, *_TYPED, *_READS)):
+        raise DataError(
+            f"--data: expected a file that ends in {', '.join((*_TEXT, *_TYPED, *_READS))}, found {path.name}"
+        )
 
 
 def check_output(path: Path, data: Path) -> None:
@@ -61,8 +74,8 @@ def scores_beside(data: Path) -> Path:
         >>> scores_beside(Path("new.csv.gz")).name
         'new.scores.csv'
     """
-    ending = next(own for own in sorted((*_TEXT, *_TYPED), key=len, reverse=True) if _ends(data, (own,)))
-    return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending in _TEXT else ".scores.parquet"))
+    ending = next(own for own in sorted((*_TEXT, *_TYPED, *_READS), key=len, reverse=True) if _ends(data, (own,)))
+    return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending not in _TYPED else ".scores.parquet"))
 
 
 def read_rows(path: Path, encoder: TableEncoder) -> Raw:
@@ -77,6 +90,17 @@ def read_rows(path: Path, encoder: TableEncoder) -> Raw:
 
     check_input(path)
     schema, client = encoder.schema, encoder.client
+    if has_reads(path):
+        from fedlit.data.reading import Raw
+        from fedlit.data.sources.new_reads import are_positions, new_reads
+
+        if not are_positions(list(encoder.columns)):
+            raise DataError(
+                f"--data: expected rows of a table, as client {client!r} has, found reads in {path.name}; name a "
+                "client of reads, or a table"
+            )
+        where = f"client {client!r}, file {path}"
+        return Raw(new_reads(path, where), (), where)
     if schema is None:
         raw = read_table(path, ReadOptions(), client)
         texts = {name: plain_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}

@@ -101,7 +101,9 @@ def test_mistakes_are_said_before_torch_is_imported(here: Path) -> None:
 
 
 def test_mistakes_that_need_the_checkpoint_or_the_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("new.fasta").write_text(">r1\nACGT\n")
     for args, message in (
+        (["--data", "new.fasta"], "--data: expected rows of a table, as client 'north' has, found reads in new.fasta"),
         (["--client", "nroth"], "--client: expected one of north, south, found 'nroth'. Did you mean 'north'?"),
         (["--client", "south"], "client 'south': expected the column 'creatinine', found none of this name"),
         (["--keys", "ids"], "keys: expected columns of the rows, found no 'ids'. Did you mean 'id'?"),

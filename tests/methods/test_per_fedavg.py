@@ -115,4 +115,9 @@ def test_what_is_refused_and_what_is_said(tmp_path: Path) -> None:
     assert any("passes over all training rows behind each exchange, step" in note for note in notes)
     run = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"]}, data={"batches": 13})
     with pytest.raises(RunError, match="expected at least 4 rows in a batch, which has 2 parts, found 3"):
-        run.fit(quiet=True)
+        run.fit(quiet=True)  # its network has batch normalisation
+    plain = PerFedAvg(SPEC, MLP, hessian="finite_difference")
+    few = Batch(torch.ones(3, len(SPEC.features)), torch.ones(3))
+    assert plain.meta_gradient(few)[0].isfinite()
+    with pytest.raises(RunError, match="expected at least 3 rows in a batch, which has 3 parts, found 2"):
+        plain.meta_gradient(Batch(few.x[:2], few.y[:2]))

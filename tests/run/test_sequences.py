@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import yaml
 from federations import different, weights
 
+from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
 from fedlit.data.sources import Populations
 from fedlit.data.sources.bases import codes_in, texts_of
+from fedlit.data.sources.read_files import write_reads
 from fedlit.errors import ConfigError, DataError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import FedGMCC, Mean
@@ -93,6 +97,36 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     (tmp_path / "made/network.json").write_text(json.dumps(graph))
     with pytest.raises(DataError, match=r"network.json"):
         load(tmp_path / "made").predict(letters)
+
+
+def test_a_file_of_new_reads_is_scored_whatever_its_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Populations(**SMALL).tables(0)[:2]
+    files = {name: str(path) for name, path in write_reads(tables, tmp_path / "files", "fasta").items()}
+    source = {"class_path": "fedlit.Reads", "init_args": {"files": files, "length": 24}}
+    own = {"data": {"source": source}, "model": {"client": {"network": "fedlit.MLP"}}, "trainer": {"max_epochs": 1}}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "--config", "own.yaml"]) == 0
+    reads = texts_of(codes_in(tables[0].features))[:5]
+    (tmp_path / "a.csv").write_text("read\n" + "\n".join(reads) + "\n")
+    (tmp_path / "b.fasta").write_text("".join(f">n{place} of today\n{read}\n" for place, read in enumerate(reads)))
+    records = "".join(f"@n{place} of today\n{read}\n+\n{'#' * len(read)}\n" for place, read in enumerate(reads))
+    (tmp_path / "c.fq.gz").write_bytes(gzip.compress(records.encode()))
+    (tmp_path / "d.fa").write_text("")
+    (tmp_path / "e.fastq").write_text(records[:-9])
+    asked = ["predict", "--run", "own", "--client", "pop1_1", "--data"]
+    for name in ("a.csv", "b.fasta", "c.fq.gz"):
+        assert main([*asked, str(tmp_path / name)]) == 0, capsys.readouterr().err
+    table, *others = (pd.read_csv(tmp_path / f"{name}.scores.csv") for name in "abc")
+    for other in others:
+        assert list(other["name"]) == ["n0", "n1", "n2", "n3", "n4"]
+        pd.testing.assert_frame_equal(other.drop(columns="name"), table)
+    for name, message in {"d.fa": "expected reads, found an empty file", "e.fastq": "line 20: expected FASTQ"}.items():
+        capsys.readouterr()
+        assert main([*asked, str(tmp_path / name)]) != 0
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:

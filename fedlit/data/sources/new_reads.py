@@ -1,18 +1,19 @@
-"""New reads to be labelled: a column of texts, or one column for each position, as training's columns."""
+"""New reads to be labelled: of a FASTA or FASTQ file, a column of texts, or one column for each position."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fedlit.data.sources.bases import position_names
-from fedlit.data.sources.read_files import plain_bases, said
+from fedlit.data.sources.read_files import format_of, name_of, plain_bases, records_of, said
 from fedlit.errors import DataError
 
-__all__ = ["are_positions", "as_positions", "without_bases"]
+__all__ = ["are_positions", "as_positions", "new_reads", "without_bases"]
 
 _READ = "read"
 _NOTHING = " "  # a position without a base, in a text
@@ -26,6 +27,21 @@ def are_positions(columns: Sequence[str]) -> bool:
         (True, False)
     """
     return list(columns) == position_names(len(columns))
+
+
+def new_reads(path: Path, where: str) -> pd.DataFrame:
+    """The columns ``name`` and ``read`` of a FASTA or FASTQ file's records; labels in headers are not needed.
+
+    Args:
+        path: the file.
+        where: whose it is and which, for messages.
+
+    Raises:
+        ConfigError: dnaio is not installed.
+        DataError: the file is damaged, or empty.
+    """
+    records = [(name_of(header), bases) for _, header, bases in records_of(path, format_of(path), where)]
+    return pd.DataFrame(records, columns=["name", _READ], dtype=object)
 
 
 def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:

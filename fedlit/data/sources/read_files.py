@@ -20,7 +20,19 @@ from fedlit.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENDINGS", "Read", "format_of", "frame_of", "plain_bases", "read_file", "said", "tidy", "write_reads"]
+__all__ = [
+    "ENDINGS",
+    "Read",
+    "format_of",
+    "frame_of",
+    "name_of",
+    "plain_bases",
+    "read_file",
+    "records_of",
+    "said",
+    "tidy",
+    "write_reads",
+]
 
 ENDINGS = {
     **dict.fromkeys((".fasta", ".fa", ".fna"), "fasta"),
@@ -78,33 +90,33 @@ def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
         DataError: a file is damaged, has a read without labels, or one that has them twice.
     """
     format, where = format_of(path), f"client {client!r}, file {path}"
-    records = list(_records(path, format, where))
+    records = list(records_of(path, format, where))
     if labels is None:
         return [
-            Read(place, bases, _in_header(header, f"{where}, {place}"), _name(header))
+            Read(place, bases, _in_header(header, f"{where}, {place}"), name_of(header))
             for place, header, bases in records
         ]
     beside = f"client {client!r}, file {labels}"
     others: dict[str, str] = {}
-    for place, header, text in _records(labels, "fasta", beside):
-        if _name(header) in others:
+    for place, header, text in records_of(labels, "fasta", beside):
+        if name_of(header) in others:
             raise DataError(f"{beside}, {place}: expected each record once, found its name twice. Rename one.")
-        others[_name(header)] = text
+        others[name_of(header)] = text
     made, seen = list[Read](), set[str]()
     for place, header, bases in records:
-        if _LABELS.search(header) or _name(header) in seen:
-            found = "its name twice" if _name(header) in seen else "other labels in its header"
+        if _LABELS.search(header) or name_of(header) in seen:
+            found = "its name twice" if name_of(header) in seen else "other labels in its header"
             raise DataError(
                 f"{where}, {place}: expected each read once, with labels in {labels} alone, found {found}. Rename it, "
                 "or take them out."
             )
-        seen.add(_name(header))
-        if _name(header) not in others:
+        seen.add(name_of(header))
+        if name_of(header) not in others:
             raise DataError(
                 f"{where}, {place}: expected a record of this name in {labels}, found none. Add its labels there, or "
                 "leave the read out."
             )
-        made.append(Read(place, bases, others.pop(_name(header)), _name(header)))
+        made.append(Read(place, bases, others.pop(name_of(header)), name_of(header)))
     if others:
         raise DataError(
             f"{beside}: expected labels of the reads in {path}, found those of {next(iter(others))!r} and "
@@ -113,7 +125,13 @@ def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
     return made
 
 
-def _name(header: str) -> str:
+def name_of(header: str) -> str:
+    """A record's name: the first word of its header.
+
+    Example:
+        >>> name_of("r7 labels=bbb")
+        'r7'
+    """
     return (header.split(maxsplit=1) or [""])[0]
 
 
@@ -127,8 +145,13 @@ def _in_header(header: str, where: str) -> str:
     return str(found[0])
 
 
-def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, str]]:
-    """Place, header and sequence of each record."""
+def records_of(path: Path, format: str, where: str) -> Iterator[tuple[str, str, str]]:
+    """Place, header and sequence of each record of a FASTA or FASTQ file.
+
+    Raises:
+        ConfigError: dnaio is not installed.
+        DataError: the file is damaged, or empty.
+    """
     try:
         import dnaio
     except ImportError as error:
@@ -139,7 +162,7 @@ def _records(path: Path, format: str, where: str) -> Iterator[tuple[str, str, st
         with opened(path, "rb") as file, dnaio.open(_without_mark(file), fileformat=format) as reader:
             for number, record in enumerate(reader, 1):
                 line = f"line {4 * number - 2}" if format == "fastq" else f"record {number}"
-                yield f"{line} ({_name(record.name)})", record.name, record.sequence
+                yield f"{line} ({name_of(record.name)})", record.name, record.sequence
     except dnaio.FileFormatError as error:
         line = f", line {error.line + 1}" if error.line is not None else ""
         raise DataError(
