@@ -14,10 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint, LambdaCallback, ProgressBar
+from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
@@ -31,18 +30,18 @@ from fedlit.run.card import card
 from fedlit.run.folders import CHECKPOINTS, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.held import begin, hold, make_again, tidy
 from fedlit.run.loggers import make_loggers
+from fedlit.run.opening import opening
 from fedlit.run.options import (
     check_accelerator,
     check_clocks,
     check_options,
     listed,
-    own_device,
     unlogged,
-    with_tuning,
     without_hints,
 )
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import read_as_then, scorer_of, use_encoders
+from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -289,6 +288,40 @@ class Run(Shown):
     def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
         assert self.folder is not None
         forget()
+        callbacks = self._callbacks(plan, quiet)
+        if self.last_checkpoint is not None:
+            self.group.kept()
+        step = header.get("global_step")
+        trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
+        clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
+        whose = self.group.gather("where clients are", f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
+        if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
+            make_consistent(checkpoint, header)
+        if not quiet:
+            places = whose if self.group.size > 1 else []
+            said = opening(self.folder, self.trainer_options, trainer, checkpoint, header, places)
+            print(for_terminal(plan), for_terminal("\n".join(said)), sep="\n", flush=True)
+        with without_hints():
+            if header.get("fedlit", {}).get("personal", {}).get("done"):
+                trainer.validate(
+                    self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
+                )
+                return replace(self.loop.results["validation"], guarded=self._found_in(header))
+            self._train(trainer, checkpoint)
+            scored, done = self.loop.results.get("validation"), self.loop.federation.personal.done
+            if scored is None or scored.step != trainer.global_step or done:
+                if not done and 0 < trainer.max_steps <= trainer.global_step and not quiet:
+                    best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
+                    print(
+                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
+                        f"its weights are scored now{best}"
+                    )
+                trainer.validate(self.loop, datamodule=self.data, verbose=False)
+        return replace(self.loop.results["validation"], guarded=self.exchange.found)
+
+    def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
+        """Those of a training, but for the user's."""
+        assert self.folder is not None
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
@@ -302,63 +335,20 @@ class Run(Shown):
             own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
-        if self.last_checkpoint is not None:
-            self.group.kept()
-        step = header.get("global_step")
-        trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
-        clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
-        whose = self.group.gather("where clients are", f"{clients} on {gethostname()}, {trainer.strategy.root_device}")
-        places = whose if self.group.size > 1 else []
-        if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
-            make_consistent(checkpoint, header)
-        if not quiet:
-            source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-            trial = bool(self.trainer_options.get("fast_dev_run"))
-            kept = "none, for nothing is kept of a trial (trainer.fast_dev_run)" if trial else self.folder
-            print(for_terminal(plan), for_terminal(f"\nRun folder: {kept}{source}"), sep="\n", flush=True)
-            if places:
-                print(
-                    for_terminal(f"{len(places)} ranks: {'; '.join(places)}. Tensors travel between them by the CPU.")
-                )
-            if (limit := self.trainer_options.get("limit_train_batches")) not in (None, 1.0):
-                print(f"trainer.limit_train_batches is {limit}: epochs are shorter than the plan says", flush=True)
-            if (limit := self.trainer_options.get("limit_val_batches")) not in (None, 1.0):
-                print(f"trainer.limit_val_batches is {limit}: validation scores are of a part of the rows", flush=True)
-            if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
-                print(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")
-            for key in ("max_epochs", "max_steps"):
-                if getattr(trainer, key) == 0:
-                    print(f"Nothing is trained: trainer.{key} is 0; the scores are those of untrained clients")
-        if header.get("fedlit", {}).get("personal", {}).get("done"):
-            if not quiet:
-                print("Nothing is left to train: each client ended with the best of its epochs (model.keep)")
-            with without_hints():
-                trainer.validate(
-                    self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
-                )
-            return replace(self.loop.results["validation"], guarded=self._found_in(header))
-        with without_hints():
-            try:
-                trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
-            except SystemExit as error:  # how Lightning ends on a signal
-                if getattr(trainer, "received_sigterm", False):
-                    raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
-                raise KeyboardInterrupt(self._go_on()) from error
-            except (MisconfigurationException, RuntimeError) as error:
-                told = unlogged(error, trainer.callback_metrics)
-                if told is None:
-                    raise
-                raise told from error
-            scored, done = self.loop.results.get("validation"), self.loop.federation.personal.done
-            if scored is None or scored.step != trainer.global_step or done:
-                if not done and 0 < trainer.max_steps <= trainer.global_step and not quiet:
-                    best = ", and no epoch's end chose a best checkpoint" if scored is None else ""
-                    print(
-                        f"Training ended within an epoch (trainer.max_steps is {trainer.max_steps}): "
-                        f"its weights are scored now{best}"
-                    )
-                trainer.validate(self.loop, datamodule=self.data, verbose=False)
-        return replace(self.loop.results["validation"], guarded=self.exchange.found)
+        return callbacks
+
+    def _train(self, trainer: Trainer, checkpoint: Path | None) -> None:
+        try:
+            trainer.fit(self.loop, datamodule=self.data, ckpt_path=checkpoint, weights_only=True)
+        except SystemExit as error:  # how Lightning ends on a signal
+            if getattr(trainer, "received_sigterm", False):
+                raise RunError(f"the run was terminated (SIGTERM); {self._go_on()}") from error
+            raise KeyboardInterrupt(self._go_on()) from error
+        except (MisconfigurationException, RuntimeError) as error:
+            told = unlogged(error, trainer.callback_metrics)
+            if told is None:
+                raise
+            raise told from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
         """What a checkpoint tells of clients that were left out."""
@@ -467,45 +457,22 @@ class Run(Shown):
 
     def _trainer(self, callbacks: list[Callback], *, log: bool = True, purge_step: int | None = None) -> Trainer:
         assert self.folder is not None
-        options = dict(self.trainer_options)
-        callbacks = [self.exchange, *callbacks, *listed(options.pop("callbacks", None))]
-        own_bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
-        if len(own_bars) > 1:  # one that the user brought takes the place of ours
-            callbacks.remove(own_bars[0])
-        logger = options.pop("logger", None)
-        loggers = make_loggers(logger, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
+        asked = self.trainer_options.get("logger")
+        loggers = make_loggers(asked, self.folder, self.board, purge_step) if log and self.group.rank == 0 else []
         own = None if self.group.size == 1 else lambda: set(self.loop.federation.clients)
         self._io = AtomicCheckpointIO(self.group, own, self._still_there)
-        plugins = [*listed(options.pop("plugins", None)), self._io]
-        if self.group.size > 1:  # Lightning would have the ranks be devices of one module
-            plugins.append(LightningEnvironment())
-        decided = {
-            "default_root_dir": self.folder,
-            "enable_progress_bar": bool(own_bars),
-            "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
-        }
-        defaults: dict[str, Any] = {
-            "enable_model_summary": False,
-            "num_sanity_val_steps": 0,
-            "devices": 1,
-            "log_every_n_steps": 1,
-        }
         if self.group.size > 1:
             check_clocks(self.trainer_options)
             self.loop.build(self.data)  # before Lightning reads all tables
-            defaults["devices"] = own_device(self.group, options.get("accelerator"))
-            options.pop("devices", None)
-        given = {key: value for key, value in options.items() if value is not None and value != "auto"}
-        given = with_tuning(given, self.loop)
-        with without_hints():
-            try:
-                return Trainer(
-                    **{**defaults, **given, **decided}, logger=loggers or False, plugins=plugins, callbacks=callbacks
-                )
-            except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-                raise ConfigError(
-                    f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
-                ) from error
+        return make_trainer(
+            self.trainer_options,
+            [self.exchange, *callbacks],
+            loggers,
+            self._io,
+            folder=self.folder,
+            loop=self.loop,
+            group=self.group,
+        )
 
     def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
         """The checkpoint to load, and what it says of itself.

@@ -163,7 +163,7 @@ def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
 
     A last checkpoint that is damaged gets another name: it must not take the place of the one before it. A best one of
     an epoch that the checkpoint has behind it, and does not name, was to be removed; one of a later epoch is written
-    again.
+    again. Parts without a head are nobody's.
 
     Args:
         checkpoint: the run's last one, or the one before it; nothing is done for another.
@@ -179,4 +179,6 @@ def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
         epoch = file.stem.removeprefix("best-")
         if epoch.isdigit() and int(epoch) <= header["epoch"] and named and file.name not in named:
             file.unlink(missing_ok=True)
-            shards.discard_parts(file)
+    for folder in checkpoint.parent.glob("best-*.ckpt.parts"):  # a head goes before its parts, and comes after them
+        if not (head := folder.with_suffix("")).exists():
+            shards.discard_parts(head)
