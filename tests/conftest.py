@@ -13,12 +13,14 @@ import pytest
 
 from fedlit.data.files import RemoteFile, find
 from fedlit.study import runner
+from fedlit.train.callbacks import Board
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 
 WORKER = runner._Worker
+DRAW = Board._draw
 
 
 class InThisProcess:
@@ -48,6 +50,22 @@ def in_this_process() -> Iterator[None]:
     """Studies run their jobs without worker processes, but where a test asks for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_Worker", InThisProcess)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_pictures() -> Iterator[None]:
+    """A small run draws confusion matrices and curves for as long as it trains; here where a test asks for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Board, "_draw", lambda self, *asked: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Iterator[None]:
+    """Runs draw what they draw for a user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Board, "_draw", DRAW)
         yield
 
 

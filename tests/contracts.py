@@ -7,7 +7,7 @@ axis (a transport, say) is one entry in :data:`AXES` and what it means in :meth:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -96,6 +96,13 @@ def covering(*axes: Sequence[Any]) -> list[Any]:
     return [
         pytest.param(*values, marks=[pytest.mark.full] if sum(places) % least else [])
         for places, values in zip(product(*(range(len(own)) for own in axes)), product(*axes), strict=True)
+    ]
+
+
+def one_in(number: int, values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test whose values are much alike: the first of each ``number`` of them, the others ``full``."""
+    return [
+        pytest.param(value, marks=[pytest.mark.full] if place % number else []) for place, value in enumerate(values)
     ]
 
 

@@ -20,6 +20,9 @@ RUNNABLE = [
     page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
 ]
 
+LONG = {f"docs/{name}.md" for name in ("tutorial", "how-to/study", "how-to/cluster", "how-to/joining", "how-to/best")}
+"""Pages that take as long as all others together; the README goes the same way in short."""
+
 EXAMPLES = {"mine.yaml": 40, "mine_study.yaml": 40, "mymethod.py": 40}
 """Files that some page shows, and the most lines that they may take."""
 
@@ -76,7 +79,9 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         server.wait()
 
 
-@pytest.mark.parametrize("page", RUNNABLE)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.full] if page in LONG else []) for page in RUNNABLE]
+)
 def test_every_block_runs(page: str, tmp_path: Path, environ: dict[str, str]) -> None:
     prepare(tmp_path, page, read(page))
     for block in BLOCKS[page]:

@@ -73,6 +73,7 @@ def found(place: Path) -> Recommendation:
         return ask()
 
 
+@pytest.mark.full
 def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation) -> None:
     small, odd = found.clients["small"], found.clients["odd"]
     assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("join, with ")
@@ -105,6 +106,7 @@ def test_what_it_writes_can_be_fitted(
             (place / "kept.json").rename(found.best.parent / "recommend.json")
 
 
+@pytest.mark.full
 def test_killed_and_continued_it_says_the_same_whatever_test_rows_are(
     found: Recommendation, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

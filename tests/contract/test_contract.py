@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import ALL, PACES, Case, cases, uncovered
+from contracts import ALL, PACES, Case, cases, one_in, uncovered
 from federations import FAULTY, Explodes, FederatedClient, SmallNet, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
@@ -269,9 +269,7 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=[pytest.mark.full] if place % 4 else []) for place, name in enumerate(HONEST)]
-)
+@pytest.mark.parametrize("method", one_in(4, HONEST))
 def test_13_a_guard_changes_no_bit_of_an_honest_federation(method: str, tmp_path: Path) -> None:
     ends = []
     for guard in ("leave_out", False):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts import ALL
+from contracts import ALL, one_in
 from federations import Explodes, Killed, Made, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from sites import history, hub_of, in_a_process, joint, over_loopback
@@ -48,9 +48,7 @@ def same(whole: fedlit.Run, sites: dict[str, fedlit.Run]) -> None:
         assert run.loop.kernels == whole.loop.kernels
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(name, marks=[pytest.mark.full] if place % 2 else []) for place, name in enumerate(SITES)]
-)
+@pytest.mark.parametrize("method", one_in(3, SITES))
 def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", **plain(method))
     whole.fit(quiet=True)
@@ -62,7 +60,7 @@ def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
     [
         {"federated": ["core"], "participation": 0.5, "every": {"steps": 3}},
         {"federated": ["core"], "participation": 0.5, "rate": 0.5, "rule": fedlit.Mean("rows")},
-        {"federated": ["core"], "optimizer_state": "reset", "every": "step"},
+        pytest.param({"federated": ["core"], "optimizer_state": "reset", "every": "step"}, marks=pytest.mark.full),
     ],
     ids=["half a round", "half a round at half the rate, by rows", "reset every step"],
 )
@@ -89,7 +87,7 @@ def test_2_without_exchange_another_site_changes_no_weight(tmp_path: Path) -> No
     [
         "ifca",
         "cfl",
-        "forest",
+        pytest.param("forest", marks=pytest.mark.full),
         pytest.param("global layers, rate 0.5, every 3 steps", marks=pytest.mark.full),
         "two optimizers",
     ],
@@ -198,7 +196,7 @@ def test_bytes_that_are_no_message_are_refused() -> None:
             unpack(content)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "ifca"])
+@pytest.mark.parametrize("name", ["quickstart", pytest.param("ifca", marks=pytest.mark.full)])
 def test_12_sites_in_processes_that_open_their_own_file_only(name: str, tmp_path: Path) -> None:
     clients = ("ash", "birch", "cedar")
     for client, table in zip(clients, Made(clients).tables(8), strict=True):

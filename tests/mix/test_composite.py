@@ -112,6 +112,7 @@ def bits(folder: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.full
 def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
     trained: Mixture, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_killed_in_the_second_part_and_resumed_it_ends_with_the_same_bits(
     assert bits(begun) == bits(trained.folder)
 
 
+@pytest.mark.full
 def test_two_processes_leave_what_one_leaves(trained: Mixture, place: Path, tmp_path: Path) -> None:
     assert trained.folder is not None
     own = settings(place, trainer={"default_root_dir": str(tmp_path)}, workers=2)

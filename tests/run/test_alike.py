@@ -29,6 +29,7 @@ def test_ranks_of_different_settings_are_refused_with_each_one_s(tmp_path: Path)
     assert not list(tmp_path.iterdir())  # nothing was begun
 
 
+@pytest.mark.full
 def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(tmp_path: Path) -> None:
     status, said, printed = said_by("copies, then topics", tmp_path)
     assert status != 0 and printed.count("fitted again") == 2

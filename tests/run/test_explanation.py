@@ -171,6 +171,7 @@ def test_a_run_that_corrects_nothing_says_so(tmp_path: Path, capsys: pytest.Capt
     assert "found no corrections.csv; see covertype_ifedavg.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) -> None:
     part = fit(tmp_path, "--trainer.max_epochs", "3")
     config = str(part.parents[2] / "sites.yaml")

@@ -53,6 +53,7 @@ def test_its_predictions_are_those_of_then(run: Path) -> None:
         pd.testing.assert_frame_equal(found[list(expected)], expected, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_its_corrections_are_explained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, epoch = read_corrections(run)
     assert epoch == 2 and sorted(values["client"].unique()) == CLIENTS

@@ -269,6 +269,7 @@ def test_the_best_in_hindsight_is_a_row_a_bar_and_explained(compared: Comparison
     assert "out-of-fold predictions on training rows (5 folds)" in (compared.folder / "tables.md").read_text()
 
 
+@pytest.mark.full
 def test_nothing_is_fitted_twice(compared: Comparison) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
     shutil.rmtree(compared.folder / "runs" / "extra_trees")

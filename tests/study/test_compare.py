@@ -171,6 +171,7 @@ class Dying(FederatedClient):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.full
 def test_a_process_that_dies_takes_only_its_run_with_it(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +256,7 @@ board: {confusion_matrices: 0}
 """
 
 
+@pytest.mark.full
 def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

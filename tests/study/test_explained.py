@@ -132,6 +132,7 @@ def test_the_report_says_it_and_where_there_are_too_few_rows(found: Comparison) 
     assert "Of columns that say the same, each looks unimportant" in own
 
 
+@pytest.mark.full
 def test_who_does_not_want_it_does_not_get_it(folder: Path, tmp_path: Path) -> None:
     content = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
     (folder / "without.yaml").write_text(yaml.safe_dump({**content, "explain": False, "seeds": [1]}), encoding="utf-8")

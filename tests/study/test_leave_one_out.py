@@ -103,6 +103,7 @@ def test_it_is_said_in_cards_tables_and_terminal(found: Comparison) -> None:
     assert "6 of these were federations without one of their clients" in report and "10 of 10 runs" in report
 
 
+@pytest.mark.full
 def test_nothing_else_is_changed_and_nothing_is_run_again(found: Comparison, asked: Study) -> None:
     assert set(found.collected.results["method"]) == {"local", "gl", BEST_FEDERATED}
     assert sorted(path.name for path in found.folder.glob("runs/*")) == [

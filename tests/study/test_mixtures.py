@@ -131,6 +131,7 @@ def test_the_mixture_of_own_parts_is_one_of_the_models_alone(found: Comparison) 
     assert {"own", BEST_ALONE}.isdisjoint(found.lift["method"])
 
 
+@pytest.mark.full
 def test_nothing_is_trained_twice(found: Comparison, place: Path) -> None:
     told: list[str] = []
     before = {path: path.stat().st_mtime_ns for path in (found.folder / "runs").rglob("*") if path.is_file()}
@@ -140,6 +141,7 @@ def test_nothing_is_trained_twice(found: Comparison, place: Path) -> None:
     assert record(found, "other")["weights"]["wine"] == {"trees": 0.25, "linear": 0.25, "federated": 0.5}
 
 
+@pytest.mark.full
 def test_without_folds_validation_rows_decide(place: Path, tmp_path: Path) -> None:
     best = {"config": "best.yaml", "set": {"folds": 0}}
     own = study(place, "local", best=best, fitted=METHODS["fitted"])
@@ -195,6 +197,7 @@ def test_it_is_refused_before_anything_is_trained(place: Path, tmp_path: Path) -
         search_of(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
 
 
+@pytest.mark.full
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:
     alone = {"config": "best.yaml", "set": {"parts.federated.exchange.federated": ["cores"]}}
     made = compare(study(place, "local", "own", best=alone), out=tmp_path, jobs=1, quiet=True)

@@ -236,6 +236,7 @@ def test_a_search_that_goes_on_draws_other_points(tmp_path: Path, sampler: str) 
         rates = now
 
 
+@pytest.mark.full
 def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     space = {key: own for key, own in SPACE.items() if key in ("exchange.rate", "exchange.every")}
     searched = study(tmp_path, space, epochs=20, seeds=3)

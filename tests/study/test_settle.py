@@ -91,6 +91,7 @@ def test_a_scenario_has_a_grid_of_its_own_and_one_value_is_no_choice(out: Path) 
     assert {json.loads(own)[LR] for own in settled["settings"]} == {0.01}
 
 
+@pytest.mark.full
 def test_started_again_it_trains_nothing(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in out.rglob("DONE")}
     assert main("compare", [str(out.parent / "tiny.yaml"), "--out", str(out), "--jobs", "1"]) == 0

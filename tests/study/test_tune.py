@@ -108,6 +108,7 @@ def test_combinations_are_no_methods(found: Comparison) -> None:
     assert f"Shared &lt;core&gt; ({LR}=0.01): seed_1" in report
 
 
+@pytest.mark.full
 def test_what_is_done_is_not_run_again(
     found: Comparison, jobs: list[Job], tuned: Study, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +174,7 @@ def test_the_choice_is_made_on_validation_whatever_the_test_says() -> None:
             assert own.set_index(["seed", "client"])["method"].to_dict() == {**expected, **more}
 
 
+@pytest.mark.full
 def test_a_method_without_it_is_as_before(tmp_path: Path, tuned: Study) -> None:
     plain, empty = (plan_jobs(own, [1], tmp_path) for own in (study(tmp_path), study(tmp_path, tune={})))
     assert plain == empty

@@ -210,6 +210,7 @@ bootstrap: 10
 """
 
 
+@pytest.mark.full
 def test_a_study_of_four_tasks_makes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for client in FOUR:

@@ -21,6 +21,8 @@ from tensorboard.util import tensor_util
 
 from fedlit.train.logger import HPARAMS, BoardSettings
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def read(folder: Path) -> EventMultiplexer:
     board = EventMultiplexer(size_guidance={"scalars": 0, "images": 0, "tensors": 0}).AddRunsFromDirectory(str(folder))
@@ -32,7 +34,7 @@ def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trained(pictures: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
     settings = {"data.batches": 4, "name": "made"}
     board = BoardSettings(corrections=0)
