@@ -13,13 +13,16 @@ from fedlit.exchange.guard import DONE, Guard, Verdict
 from fedlit.exchange.members import Members
 from fedlit.sharing import Sharing
 
-__all__ = ["Found", "Named", "check_left_out", "found_in", "too_often", "words"]
+__all__ = ["OUT", "Found", "Named", "check_left_out", "found_in", "too_often", "words"]
 
 _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]
 """Client → ``exchanges`` that it took part in, and in how many of them it was ``left_out``, ``clipped``, ``watched`` or
 ``not_finite``."""
+
+OUT = ("left_out", "clipped", "not_finite")
+"""What keeps a client from taking part as the others do; who is only watched does."""
 
 OFTEN = 0.5
 """The share of its exchanges from which on it is said at the end that a client was left out too often."""
@@ -163,7 +166,7 @@ def too_often(found: Found) -> list[str]:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: sum(own.get(done, 0) for done in ("left_out", "clipped", "not_finite")) for name, own in found.items()}
+    out = {name: sum(own.get(done, 0) for done in OUT) for name, own in found.items()}
     return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
 
 

@@ -192,15 +192,32 @@ def external_notes(study: Study, collected: Collected, seeds: Sequence[int]) -> 
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Clients that were left out of exchanges, made smaller or watched."""
+    """Clients that were left out of exchanges or made smaller, by method; one line for each that was only watched."""
     if "guarded" not in collected.records:
         return []
     known = collected.records[collected.records["guarded"].notna()]
-    return [
-        f"{study.labels.get(row['method'], row['method'])}, seed {row['seed']}: {line}"
-        for row in known.to_dict("records")
-        for line in named.words(row["guarded"])
-    ]
+    sums: dict[tuple[str, str], Counter[str]] = {}
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for row in known.to_dict("records"):
+        for client, found in row["guarded"].items():
+            sums.setdefault((row["method"], client), Counter()).update(found)
+            seeds.setdefault((row["method"], client), []).append(row["seed"])
+    notes, watched = list[str](), dict[str, list[int]]()
+    for (method, client), found in sums.items():
+        if any(found[done] for done in named.OUT):
+            (line,) = named.words({client: found})
+            notes.append(
+                f"{study.labels.get(method, method)}, seed {seed_words(sorted(seeds[method, client]))}: {line}"
+            )
+        else:
+            watched.setdefault(client, []).append(found["watched"])
+    for client, times in watched.items():
+        methods = f"{len(times)} method{'s' * (len(times) > 1)}"
+        notes.append(
+            f"{client}: watched in {sum(times)} exchanges of {methods}, for its updates were far from the others'; it "
+            "took part"
+        )
+    return notes
 
 
 def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:

@@ -11,7 +11,10 @@ import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from fedlit.show.palette import CLASSES, CLUSTERS, METHODS, THEME, contrast, text_on
@@ -22,7 +25,7 @@ from fedlit.study.figures import looks
 from fedlit.study.lift import MEAN, WORST, Answer
 from fedlit.study.method import Method
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.words import words
+from fedlit.study.words import guard_notes, words
 from fedlit.tasks import TASKS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -237,3 +240,25 @@ def test_it_is_short_on_paper(compared: Comparison, tmp_path: Path) -> None:
     assert (
         2 <= len(re.findall(rb"/Type\s*/Page\b", paper.read_bytes())) <= 4
     )  # three scores: all of one, of two the numbers
+
+
+def test_who_was_watched_has_one_line_and_who_was_left_out_one_for_each_method() -> None:
+    def row(method: str, seed: int, **found: dict[str, int]) -> dict[str, Any]:
+        return {"method": method, "seed": seed, "guarded": found or None}
+
+    records = [
+        row("fedavg", 1, east={"exchanges": 9, "left_out": 2, "watched": 1}, west={"exchanges": 9, "watched": 4}),
+        row("fedavg", 2, east={"exchanges": 9, "left_out": 1}),
+        row("fedavg", 3),
+        row("fedper", 1, east={"exchanges": 9, "watched": 3}, west={"exchanges": 9, "watched": 2}),
+        row("fedper", 3, west={"exchanges": 9, "not_finite": 1}),
+    ]
+    study = SimpleNamespace(labels={"fedavg": "FedAvg", "fedper": "FedPer"})
+    collected = SimpleNamespace(records=pd.DataFrame(records))
+    assert guard_notes(study, collected) == [  # type: ignore[arg-type]
+        "FedAvg, seed 1:2: east: left out of 3 of its 18 exchanges (its updates were far from the others'), "
+        "watched in 1",
+        "FedPer, seed 1, 3: west: left out of 1 of its 18 exchanges (not finite), watched in 2",
+        "west: watched in 4 exchanges of 1 method, for its updates were far from the others'; it took part",
+        "east: watched in 3 exchanges of 1 method, for its updates were far from the others'; it took part",
+    ]
