@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,12 +51,18 @@ def settled(study: Study, folder: Path) -> str:
             continue
         frame = pd.read_csv(path)
         for own in frame[frame["chosen"]].itertuples():
-            said = {key.rpartition(".")[2]: value for key, value in json.loads(str(own.settings)).items()}
-            found.setdefault(str(own.method), {})[scenario] = ", ".join(f"{key} {value}" for key, value in said.items())
+            found.setdefault(str(own.method), {})[scenario] = in_short(json.loads(str(own.settings)))
     head = ["method", *study.scenarios]
     lines = [head, ["---"] * len(head)]
     lines += [[study.labels[name], *(own.get(one, "–") for one in study.scenarios)] for name, own in found.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def in_short(settings: Mapping[str, object]) -> str:
+    """Settings by the last words of their keys: ``lr 0.1``; where two end alike, ``optimizer.lr 0.1, rule.lr 0.01``."""
+    last = Counter(key.rpartition(".")[2] for key in settings)
+    short = {key: key.split(".")[-2 if last[key.rpartition(".")[2]] > 1 else -1 :] for key in settings}
+    return ", ".join(f"{'.'.join(short[key])} {value}" for key, value in settings.items())
 
 
 def by_client(study: Study, folder: Path) -> str:
@@ -96,10 +103,13 @@ def missing(study: Study, folder: Path) -> str:
             continue
         results = pd.read_csv(path)
         done = results.groupby("method")["seed"].unique()
+        lacking: dict[str, list[str]] = {}
         for name in study.methods:
-            seeds = sorted({*study.seeds} - set(done.get(name, ())))
-            if seeds:
-                lines.append(f"- {scenario}: {study.labels[name]}, seed {seed_words(seeds)}.")
+            if seeds := sorted({*study.seeds} - set(done.get(name, ()))):
+                lacking.setdefault(seed_words(seeds), []).append(study.labels[name])
+        for seeds, names in lacking.items():
+            whose = "every method" if len(names) == len(study.methods) else ", ".join(names)
+            lines.append(f"- {scenario}: {whose}, seed {seeds}.")
     used = {method.method for method in study.methods.values()}
     others = [f"`{name}`" for name in cards() if name not in used]
     return "\n".join(
