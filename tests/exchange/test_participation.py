@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from contracts import covering
-from federations import Faulty, alike, different, make_run, weights
+from federations import Deferred, Faulty, alike, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -20,7 +20,6 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.members import Members
 from fedlit.train.loop import FederatedLoop
 
 
@@ -165,13 +164,6 @@ def test_minimum_counts_those_who_take_part(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ what an accelerator defers
-
-
-class Deferred(Exchange):
-    """Treats the CPU as an accelerator."""
-
-    def deferred(self, members: Members) -> bool:
-        return self.rule.takes_masks
 
 
 class Poison(FederatedClient):

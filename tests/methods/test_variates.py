@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import Explodes, Faulty, SmallNet, different, make_run, weights
+from federations import Deferred, Explodes, Faulty, SmallNet, different, make_run, weights
 from lightning.pytorch import Callback
 from methods.quadratic import STEPS, optimum, point, problems, quadratic, rest
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.schedule import cohort
 from fedlit.methods import FedDyn, FedDynMean, Scaffold, ScaffoldMean
 from fedlit.run.run import Run
@@ -29,10 +30,12 @@ KINDS: dict[str, tuple[Any, Any]] = {
 each = pytest.mark.parametrize("kind", KINDS)
 
 
-def small(folder: Path, kind: str, client: Any = None, exchange: dict[str, Any] | None = None, **options: Any) -> Run:
+def small(folder: Path, kind: str, client: Any = None, exchange: Any = None, **options: Any) -> Run:
     own, rule = KINDS[kind]
     loop = {"client": partial(client or own, network=SmallNet), "optimizer": SGD, **options.pop("loop", {})}
-    return make_run(folder, loop=loop, exchange={"federated": ["core"], "rule": rule, **(exchange or {})}, **options)
+    if not isinstance(exchange, Exchange):
+        exchange = {"federated": ["core"], "rule": rule, **(exchange or {})}
+    return make_run(folder, loop=loop, exchange=exchange, **options)
 
 
 def variates(run: Run, kind: str) -> tuple[dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]:
@@ -215,9 +218,8 @@ def test_variates_are_in_step_with_the_server_s_after_every_round(kind: str, tmp
     assert watch.seen > 10
 
 
-@each
-def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) -> None:
-    """Its state is not finite in one round, or far from the others' in each."""
+def troubled(kind: str) -> dict[str, Any]:
+    """Client that is not finite in one round, or far from the others in each → the class of all."""
     base = KINDS[kind][0]
     cls = base.func if isinstance(base, partial) else base
     settings = base.keywords if isinstance(base, partial) else {}
@@ -234,15 +236,25 @@ def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) 
             cls.on_receive(self, received)
             Faulty.on_receive(self, received)
 
-    for made in (Lost, Far):
-        watch = InStep(kind)
-        run = small(tmp_path / made.__name__, kind, partial(made, **settings), epochs=4, callbacks=[watch])
-        watch.run = run
-        run.fit(quiet=True)
-        assert watch.seen > 5
-        gone = run.exchange.not_finite if made is Lost else run.exchange.guarded
-        assert gone.keys() == {"birch" if made is Lost else "cedar"}
-        assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+    return {"birch": partial(Lost, **settings), "cedar": partial(Far, **settings)}
+
+
+@each
+def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) -> None:
+    """Its state is not finite in one round, or far from the others' in each; also where masks find it on a device."""
+    for guilty, made in troubled(kind).items():
+        ends = []
+        for exchange in (Exchange, Deferred):
+            watch = InStep(kind)
+            own = exchange(federated=["core"], rule=KINDS[kind][1]())
+            run = small(tmp_path / guilty / exchange.__name__, kind, made, exchange=own, epochs=4, callbacks=[watch])
+            watch.run = run
+            run.fit(quiet=True)
+            assert watch.seen > 5
+            assert (run.exchange.not_finite or run.exchange.guarded).keys() == {guilty}
+            assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+            ends.append(weights(run))
+        assert different(*ends) == []
 
 
 # ------------------------------------------------------------------ where they come to rest
