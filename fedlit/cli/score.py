@@ -60,7 +60,7 @@ def predict(argv: Sequence[str]) -> int:
     replaced = write_scores(scores, out)
     lines = [
         f"Scored {len(rows):,} rows of {asked.data} as client {asked.client}",
-        *_predicted(scores, scorer),
+        *_predicted(scores, scorer, rows),
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
@@ -110,15 +110,17 @@ def _listed(key: str, rows: pd.DataFrame) -> list[str]:
     return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
-def _predicted(scores: pd.DataFrame, scorer: Scorer) -> list[str]:
-    """A line for each predicted column."""
+def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list[str]:
+    """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
     import pandas as pd
 
     from fedlit.tasks import SequenceLabelling
 
     first, classes = "predicted", bool(scorer.task.classes)
     if isinstance(scorer.task, SequenceLabelling):
-        letters = pd.Series(list("".join(scores[first])), dtype=object)
+        ends = rows["read"].fillna("").astype(str).str.strip().str.len() if "read" in rows else [None] * len(rows)
+        texts = [text[:end] for text, end in zip(scores[first], ends, strict=True)]
+        letters = pd.Series(list("".join(texts)), dtype=object)
         return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
     if first in scores:
         return [_counted(scores[first], scorer.encoder.target_name, classes)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from fedlit.client.client import FederatedClient
@@ -124,13 +124,8 @@ class PerFedAvg(TwoCopies):
         """The loss at w̃ on D', and what the optimizer descends along. w is as it was afterwards; the first pass alone
         counts in statistics of normalisation.
         """
-        normalised = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.modules())
-        least = self.parts * (2 if normalised else 1)  # statistics over a batch need two rows
-        if len(batch.y) < least:
-            raise RunError(
-                f"client {self.spec.name!r}: PerFedAvg expected at least {least} rows in a batch, which has "
-                f"{self.parts} parts, found {len(batch.y)}; set data.batch_size higher, or data.batches lower"
-            )
+        if len(batch.y) < self.parts:
+            raise self._few("a row", f"a batch of {len(batch.y)}")
         parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch), strict=True)]
         w = [value.detach().clone() for value in self.own]
         _, first = self._gradient(parts[0], w)
@@ -149,13 +144,26 @@ class PerFedAvg(TwoCopies):
             live.copy_(kept)
         return loss, gradient
 
+    def _few(self, needed: str, found: str) -> RunError:
+        """A part of a batch has too few rows."""
+        return RunError(
+            f"client {self.spec.name!r}: PerFedAvg expected {needed} in each of the {self.parts} parts of a batch, "
+            f"found {found}; set data.batch_size higher, or data.batches lower"
+        )
+
     def _gradient(self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The loss and its gradient at some values of w, which it then has."""
         with torch.no_grad():
             torch._foreach_copy_(self.own, at)
         if torch.is_autocast_enabled(self.device.type):
             torch.clear_autocast_cache()  # it holds the weights as they were
-        loss = self.loss(FederatedClient.forward(self, rows.x), rows.y)
+        try:
+            outputs = FederatedClient.forward(self, rows.x)
+        except ValueError as error:  # torch's, of what normalises over the rows of a batch
+            if len(rows.y) > 1:
+                raise
+            raise self._few("2 rows, as its network asks,", "a part of 1") from error
+        loss = self.loss(outputs, rows.y)
         return loss, torch.autograd.grad(loss, self.own, allow_unused=True, materialize_grads=True)
 
     @torch.enable_grad()

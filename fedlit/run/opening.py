@@ -38,7 +38,8 @@ def opening(
         "limit_train_batches": "epochs are shorter than the plan says",
         "limit_val_batches": "validation scores are of a part of the rows",
     }.items():
-        if (limit := options.get(key)) not in (None, 1.0):
+        limit = options.get(key)
+        if limit is not None and (type(limit) is int or limit != 1.0):  # 1 is one batch, 1.0 is all
             lines.append(f"trainer.{key} is {limit}: {what}")
     if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
         lines.append(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")

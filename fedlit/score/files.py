@@ -78,31 +78,37 @@ def scores_beside(data: Path) -> Path:
     return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending not in _TYPED else ".scores.parquet"))
 
 
-def read_rows(path: Path, encoder: TableEncoder) -> Raw:
+def read_rows(path: str | Path, encoder: TableEncoder) -> Raw:
     """The rows of a file, as the client's own file was read: of CSV all cells as text, for what they mean is the
     encoder's to say.
 
     Raises:
         DataError: it is damaged, or has no rows.
     """
-    from fedlit.data.reading import ReadOptions, read_table
+    from fedlit.data.reading import Raw, ReadOptions, read_table
     from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
+    from fedlit.data.sources.new_reads import are_positions, new_reads
 
+    path = Path(path)
     check_input(path)
     schema, client = encoder.schema, encoder.client
     if has_reads(path):
-        from fedlit.data.reading import Raw
-        from fedlit.data.sources.new_reads import are_positions, new_reads
-
         if not are_positions(list(encoder.columns)):
             raise DataError(
                 f"--data: expected rows of a table, as client {client!r} has, found reads in {path.name}; name a "
                 "client of reads, or a table"
             )
         where = f"client {client!r}, file {path}"
-        return Raw(new_reads(path, where), (), where)
+        frame, notes = new_reads(path, where)
+        return Raw(frame, tuple(notes), where)
     if schema is None:
         raw = read_table(path, ReadOptions(), client)
+        first = str(raw.frame.columns[0])
+        if are_positions(list(encoder.columns)) and first.startswith((">", "@")):
+            raise DataError(
+                f"client {client!r}, file {path}: expected a table, found a first line that begins with {first[0]!r}, "
+                "as FASTA and FASTQ do; if it is one of these, let its name end in .fasta or .fastq"
+            )
         texts = {name: plain_text(cells) for name, cells in raw.frame.items() if cells.dtype.kind == "O"}
         known = {name: cells.mask(blank(cells, tokens=LABEL_TOKENS)) for name, cells in texts.items()}
         return replace(raw, frame=raw.frame.assign(**{str(name): cells for name, cells in known.items()}))

@@ -21,6 +21,9 @@ __all__ = [
     "paper_notes", "provenance", "words",
 ]  # fmt: skip
 
+_MOST_NAMED = 3
+"""Methods in one line."""
+
 _MOST_NOTES = 12
 _MOST_CLIENTS = 6  # whose rows are told one by one
 
@@ -192,30 +195,34 @@ def external_notes(study: Study, collected: Collected, seeds: Sequence[int]) -> 
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Clients that were left out of exchanges or made smaller, by method; one line for each that was only watched."""
+    """Clients that were left out of exchanges or made smaller, by method and worst first; then one line for each that
+    was watched and took part.
+    """
     if "guarded" not in collected.records:
         return []
-    known = collected.records[collected.records["guarded"].notna()]
-    sums: dict[tuple[str, str], Counter[str]] = {}
+    out: dict[tuple[str, str], Counter[str]] = {}
     seeds: dict[tuple[str, str], list[int]] = {}
-    for row in known.to_dict("records"):
+    watched: dict[str, Counter[str]] = {}
+    for row in collected.records[collected.records["guarded"].notna()].to_dict("records"):
+        method = study.labels.get(row["method"], row["method"])
         for client, found in row["guarded"].items():
-            sums.setdefault((row["method"], client), Counter()).update(found)
-            seeds.setdefault((row["method"], client), []).append(row["seed"])
-    notes, watched = list[str](), dict[str, list[int]]()
-    for (method, client), found in sums.items():
-        if any(found[done] for done in named.OUT):
-            (line,) = named.words({client: found})
-            notes.append(
-                f"{study.labels.get(method, method)}, seed {seed_words(sorted(seeds[method, client]))}: {line}"
-            )
-        else:
-            watched.setdefault(client, []).append(found["watched"])
+            if any(found.get(done) for done in named.OUT):
+                out.setdefault((method, client), Counter()).update(found)
+                seeds.setdefault((method, client), []).append(row["seed"])
+            elif found.get("watched"):
+                watched.setdefault(client, Counter())[method] += found["watched"]
+    worst = sorted(out, key=lambda key: -sum(out[key][done] for done in named.OUT))
+    notes = [
+        f"{method}, seed {seed_words(seeds[method, client])}: {line}"
+        for method, client in worst
+        for line in named.words({client: out[method, client]})
+    ]
     for client, times in watched.items():
-        methods = f"{len(times)} method{'s' * (len(times) > 1)}"
+        whole = times.total()
         notes.append(
-            f"{client}: watched in {sum(times)} exchanges of {methods}, for its updates were far from the others'; it "
-            "took part"
+            f"{client}: watched in {whole} exchange{'s' * (whole > 1)} (by method: "
+            f"{', '.join(f'{name} {number}' for name, number in times.most_common(_MOST_NAMED))}"
+            f"{', …' * (len(times) > _MOST_NAMED)}), and took part; the log of a run says why"
         )
     return notes
 

@@ -106,6 +106,13 @@ def test_the_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -
         assert all(torch.equal(state[key], state[copy]) for key, copy in both.items())
 
 
+class Functional(SmallNet):
+    """Normalises by a function, which no list of modules shows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.batch_norm(x, None, None, training=True))
+
+
 def test_what_is_refused_and_what_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="PerFedAvg: expected alpha and delta above 0 and steps of at least 1"):
         PerFedAvg(SPEC, MLP, alpha=0)
@@ -113,11 +120,15 @@ def test_what_is_refused_and_what_is_said(tmp_path: Path) -> None:
         make_run(tmp_path, client=PerFedAvg).describe()
     notes = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"], "every": "step"}).describe().notes
     assert any("passes over all training rows behind each exchange, step" in note for note in notes)
-    run = make_run(tmp_path, client=PerFedAvg, exchange={"federated": ["core"]}, data={"batches": 13})
-    with pytest.raises(RunError, match="expected at least 4 rows in a batch, which has 2 parts, found 3"):
-        run.fit(quiet=True)  # its network has batch normalisation
+    for network in (SmallNet, Functional):
+        run = make_run(
+            tmp_path, loop={"client": partial(PerFedAvg, network=network)}, exchange={"federated": ["core"]},
+            data={"batches": 13},
+        )  # fmt: skip
+        with pytest.raises(RunError, match=r"expected 2 rows, as its network asks, .* 2 parts .* found a part of 1"):
+            run.fit(quiet=True)
     plain = PerFedAvg(SPEC, MLP, hessian="finite_difference")
     few = Batch(torch.ones(3, len(SPEC.features)), torch.ones(3))
     assert plain.meta_gradient(few)[0].isfinite()
-    with pytest.raises(RunError, match="expected at least 3 rows in a batch, which has 3 parts, found 2"):
+    with pytest.raises(RunError, match="expected a row in each of the 3 parts of a batch, found a batch of 2"):
         plain.meta_gradient(Batch(few.x[:2], few.y[:2]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from fedlit.exchange.rules import FedGMCC, Mean
 from fedlit.nn import MLP, BiLSTM
 from fedlit.run.export import export_scorer
 from fedlit.run.run import Run
-from fedlit.score import load
+from fedlit.score import load, load_run
+from fedlit.score.files import read_rows
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
@@ -116,6 +118,9 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(
     (tmp_path / "c.fq.gz").write_bytes(gzip.compress(records.encode()))
     (tmp_path / "d.fa").write_text("")
     (tmp_path / "e.fastq").write_text(records[:-9])
+    (tmp_path / "f.fa").write_text(">one\nACGT\n>two\nACXT\n")
+    (tmp_path / "g.txt").write_text(">one\nACGT\n")
+    (tmp_path / "h.fasta").write_bytes(gzip.compress(b">one\nACGT\n"))
     asked = ["predict", "--run", "own", "--client", "pop1_1", "--data"]
     for name in ("a.csv", "b.fasta", "c.fq.gz"):
         assert main([*asked, str(tmp_path / name)]) == 0, capsys.readouterr().err
@@ -123,10 +128,25 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(
     for other in others:
         assert list(other["name"]) == ["n0", "n1", "n2", "n3", "n4"]
         pd.testing.assert_frame_equal(other.drop(columns="name"), table)
-    for name, message in {"d.fa": "expected reads, found an empty file", "e.fastq": "line 20: expected FASTQ"}.items():
+    for name, message in {
+        "d.fa": "expected reads, found an empty file",
+        "e.fastq": "line 20: expected FASTQ",
+        "f.fa": "f.fa, record 2 (two): expected bases (A, C, G, T, N), found 'X' at position 3",
+        "g.txt": "g.txt: expected a table, found a first line that begins with '>'",
+        "h.fasta": "of a packed file the name ends in .gz",
+    }.items():
         capsys.readouterr()
         assert main([*asked, str(tmp_path / name)]) != 0
         assert message in " ".join(capsys.readouterr().err.split())
+    (tmp_path / "i.fa").write_text(">one\nACGT\n>one\nACGTACGT\n>\nACGT\n")
+    assert main([*asked, str(tmp_path / "i.fa")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "1 names of records stand there several times, such as 'one'" in told and "without a name: 1" in told
+    counts = re.search(r"Predicted labels: (.*) \(positions\)", told)
+    assert counts and sum(map(int, re.findall(r" (\d+)", " " + counts[1]))) == 16  # up to the reads' ends
+    own = load_run("own", "pop1_1", quiet=True)
+    frame = read_rows(tmp_path / "b.fasta", own.encoder).frame
+    assert list(own.predict(frame, ["name"])["predicted"]) == list(table["predicted"])
 
 
 def test_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:

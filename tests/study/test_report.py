@@ -250,7 +250,7 @@ def test_who_was_watched_has_one_line_and_who_was_left_out_one_for_each_method()
         row("fedavg", 1, east={"exchanges": 9, "left_out": 2, "watched": 1}, west={"exchanges": 9, "watched": 4}),
         row("fedavg", 2, east={"exchanges": 9, "left_out": 1}),
         row("fedavg", 3),
-        row("fedper", 1, east={"exchanges": 9, "watched": 3}, west={"exchanges": 9, "watched": 2}),
+        row("fedper", 1, east={"exchanges": 9, "watched": 1}, west={"exchanges": 9, "watched": 2}),
         row("fedper", 3, west={"exchanges": 9, "not_finite": 1}),
     ]
     study = SimpleNamespace(labels={"fedavg": "FedAvg", "fedper": "FedPer"})
@@ -258,7 +258,7 @@ def test_who_was_watched_has_one_line_and_who_was_left_out_one_for_each_method()
     assert guard_notes(study, collected) == [  # type: ignore[arg-type]
         "FedAvg, seed 1:2: east: left out of 3 of its 18 exchanges (its updates were far from the others'), "
         "watched in 1",
-        "FedPer, seed 1, 3: west: left out of 1 of its 18 exchanges (not finite), watched in 2",
-        "west: watched in 4 exchanges of 1 method, for its updates were far from the others'; it took part",
-        "east: watched in 3 exchanges of 1 method, for its updates were far from the others'; it took part",
+        "FedPer, seed 3: west: left out of 1 of its 9 exchanges (not finite)",
+        "west: watched in 6 exchanges (by method: FedAvg 4, FedPer 2), and took part; the log of a run says why",
+        "east: watched in 1 exchange (by method: FedPer 1), and took part; the log of a run says why",
     ]

@@ -30,7 +30,8 @@ def read(folder: Path) -> EventMultiplexer:
 
 
 def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
-    return {event.step: event.value for event in board.Scalars(run, tag)}
+    # files of one second are read in the order of their names, of which the tenth comes before the second
+    return {event.step: event.value for event in sorted(board.Scalars(run, tag), key=lambda event: event.step)}
 
 
 @pytest.fixture(scope="module")

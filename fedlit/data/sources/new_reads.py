@@ -29,8 +29,9 @@ def are_positions(columns: Sequence[str]) -> bool:
     return list(columns) == position_names(len(columns))
 
 
-def new_reads(path: Path, where: str) -> pd.DataFrame:
-    """The columns ``name`` and ``read`` of a FASTA or FASTQ file's records; labels in headers are not needed.
+def new_reads(path: Path, where: str) -> tuple[pd.DataFrame, list[str]]:
+    """The columns ``name`` and ``read`` of a FASTA or FASTQ file's records, and what is odd about names; labels in
+    headers are not needed.
 
     Args:
         path: the file.
@@ -38,10 +39,20 @@ def new_reads(path: Path, where: str) -> pd.DataFrame:
 
     Raises:
         ConfigError: dnaio is not installed.
-        DataError: the file is damaged, or empty.
+        DataError: the file is damaged or empty, or a record has a letter that means no base.
     """
-    records = [(name_of(header), bases) for _, header, bases in records_of(path, format_of(path), where)]
-    return pd.DataFrame(records, columns=["name", _READ], dtype=object)
+    records, found = list[tuple[str, str]](), Counter[str]()
+    for place, header, bases in records_of(path, format_of(path), where):
+        plain_bases(bases, f"{where}, {place}", found, found)  # a wrong letter is named where it stands
+        records.append((name_of(header), bases))
+    times, notes = Counter(name for name, _ in records), list[str]()
+    if twice := [name for name, number in times.items() if number > 1 and name]:
+        notes.append(
+            f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: rows tell them apart"
+        )
+    if times[""]:
+        notes.append(f"records without a name: {times['']:,}")
+    return pd.DataFrame(records, columns=["name", _READ], dtype=object), [f"{where}: {note}" for note in notes]
 
 
 def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:

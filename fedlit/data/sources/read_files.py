@@ -165,16 +165,20 @@ def records_of(path: Path, format: str, where: str) -> Iterator[tuple[str, str, 
                 yield f"{line} ({name_of(record.name)})", record.name, record.sequence
     except dnaio.FileFormatError as error:
         line = f", line {error.line + 1}" if error.line is not None else ""
+        found = " ".join(error.message.split()).rstrip(".")
         raise DataError(
-            f"{where}{line}: expected {format.upper()}, found something else: {error.message.rstrip('.')}. Correct the "
-            "file, or fetch it again."
+            f"{where}{line}: expected {format.upper()}, found something else: {found}. Correct the file, or fetch it "
+            "again."
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"{where}: is cut short or damaged behind record {number} ({error}). Fetch the file again."
         ) from error
     except UnicodeError as error:
-        raise DataError(f"{where}: expected plain ASCII, found another letter behind record {number}.") from error
+        raise DataError(
+            f"{where}: expected plain ASCII, found other bytes behind record {number}. Write it so; "
+            "of a packed file the name ends in .gz."
+        ) from error
     except OSError as error:
         raise DataError(f"{where}: cannot be read: {error.strerror or error}. Check path and rights.") from error
     if not number:

@@ -180,5 +180,5 @@ def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
         if epoch.isdigit() and int(epoch) <= header["epoch"] and named and file.name not in named:
             file.unlink(missing_ok=True)
     for folder in checkpoint.parent.glob("best-*.ckpt.parts"):  # a head goes before its parts, and comes after them
-        if not (head := folder.with_suffix("")).exists():
+        if (head := folder.with_suffix("")).stem.removeprefix("best-").isdigit() and not head.exists():
             shards.discard_parts(head)
