@@ -54,10 +54,11 @@ def in_this_process() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_pictures() -> Iterator[None]:
-    """A small run draws confusion matrices and curves for as long as it trains; here where a test asks for them."""
+def no_pictures(pytestconfig: pytest.Config) -> Iterator[None]:
+    """A small run draws confusion matrices and curves for as long as it trains; `make test` draws where a test asks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Board, "_draw", lambda self, *asked: None)
+        if pytestconfig.option.markexpr == "not full":
+            patch.setattr(Board, "_draw", lambda self, *asked: None)
         yield
 
 

@@ -73,7 +73,6 @@ def found(place: Path) -> Recommendation:
         return ask()
 
 
-@pytest.mark.full
 def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation) -> None:
     small, odd = found.clients["small"], found.clients["odd"]
     assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("join, with ")

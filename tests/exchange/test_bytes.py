@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from contracts import one_in
 from federations import CLUSTERED, FEDERATED, METHODS, make_run
 
 from fedlit.client.client import FederatedClient
@@ -52,7 +51,7 @@ class Weighs(InProcess):
         return outcome
 
 
-@pytest.mark.parametrize("method", one_in(2, RUNS))
+@pytest.mark.parametrize("method", RUNS)
 def test_the_plan_says_what_travels_to_the_byte(method: str, tmp_path: Path) -> None:
     weighs = Weighs()
     every = RUNS[method]["exchange"].get("every", "epoch")

@@ -136,7 +136,6 @@ def test_messages_that_come_twice_or_late_change_nothing(tmp_path: Path, whole: 
     assert differing(whole, sites) == []
 
 
-@pytest.mark.full
 def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None:
     """It comes back, and goes on from what is newest."""
     line = MemoryLine(list(SITES))

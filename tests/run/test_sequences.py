@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from federations import different, weights
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
@@ -52,10 +53,13 @@ def make_run(folder: Path, epochs: int, rule: Any = None, source: Any = None, ne
     )  # fmt: skip
 
 
-def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
+def test_it_learns_and_predictions_are_of_positions(pictures: None, tmp_path: Path) -> None:
     run = make_run(tmp_path, 6, Mean(), Populations(**SMALL, errors=0.0))
+    run.board = BoardSettings(corrections=0)
     run.fit(quiet=True)
     scores = run.test(quiet=True).scores
+    drawn = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()["fedlit/version_0/pop1_1"]["images"]
+    assert {"val/confusion_matrix", "test/curves"} <= set(drawn)
     common = pd.concat([table.target for table in run.data.tables()]).str.cat()
     most = max(common.count(label) for label in "bir") / len(common)
     assert min(own["accuracy"] for own in scores.values()) > most + 0.1

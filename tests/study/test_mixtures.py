@@ -197,7 +197,6 @@ def test_it_is_refused_before_anything_is_trained(place: Path, tmp_path: Path) -
         search_of(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
 
 
-@pytest.mark.full
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:
     alone = {"config": "best.yaml", "set": {"parts.federated.exchange.federated": ["cores"]}}
     made = compare(study(place, "local", "own", best=alone), out=tmp_path, jobs=1, quiet=True)

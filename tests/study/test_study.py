@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracts import one_in
 
 from fedlit.cli.study import main as study_command
 from fedlit.composite.settings import is_mixture
@@ -73,7 +72,13 @@ def test_configurations_beside_the_study_are_found(tmp_path: Path) -> None:
         study(tmp_path, SMALL.replace("quickstart", "nosuch")).config("local")
 
 
-@pytest.mark.parametrize("name", one_in(3, known_configs(studies=True)))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.full] if Path(name).stem in ("best", "clusters") else [])  # long ones
+        for name in known_configs(studies=True)
+    ],
+)
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
     shipped = load_study(name)
     if not all(how.config or how.of for how in shipped.methods.values()):  # configurations are the scenarios'

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from federations import SmallNet, different, weights
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit import APFL, CHFL, FedProx, IFedAvg, load
 from fedlit.client.client import FederatedClient
@@ -133,6 +134,19 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     drawn = bootstrap_scores(pd.concat([frame.assign(client=name) for name, frame in frames.items()]), 100)
     for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
+
+
+def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
+    run = run_of_four(tmp_path, epochs=1)
+    run.board = BoardSettings(corrections=0)
+    run.fit(quiet=True)
+    run.test(quiet=True)
+    found = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()
+    drawn = {name.rpartition("/")[2]: set(tags["images"]) for name, tags in found.items() if tags["images"]}
+    assert drawn.keys() == set(FOUR)
+    both = {"val/curves", "test/curves"}
+    assert all(both <= tags for tags in drawn.values())
+    assert {name for name, tags in drawn.items() if "test/confusion_matrix" in tags} == {"class"}
 
 
 @pytest.mark.parametrize(
