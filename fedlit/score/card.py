@@ -32,6 +32,10 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
     """
     task, about = scorer.task, scorer.about
     what = f"one of {', '.join(map(str, task.classes))}" if task.classes else "a number"
+    all_there = "All columns must be there. Cells may be empty. Further columns are not used."
+    if scorer.labels_reads:
+        what += " at each position"
+        all_there = f"Or one column `read`, with a row's bases as a text. {all_there}"
     made = f"{about.get('client', 'a client')}, {about.get('epochs', '?')} epochs"
     rows = ", ".join(f"{name} {count:,}" for name, count in dict(about.get("rows", {})).items())
     lines = [
@@ -58,7 +62,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "| --- | --- | --- |",
         *(f"| {_cell(own['name'])} | {_holds(own)} | {_TREATED[own['holds']]} |" for own in columns_of(scorer.encoder)),
         "",
-        "All columns must be there. Cells may be empty. Further columns are not used.",
+        all_there,
         "",
         "## Use and limits",
         "",

@@ -124,7 +124,7 @@ class Scorer:
         target = self._unknown(len(predictions))
         told = self.task.frame(np.arange(len(frame)), target, predictions).drop(columns="row")
         told = told[[column for column in told if not is_target(column)]]
-        if self._labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
+        if self.labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
             told.loc[empty] = None
             told.loc[empty, "predicted"] = NO_LABEL * len(self.encoder.columns)
             self.notes.append(f"rows without any base: {int(empty.sum()):,}; nothing is predicted of them ({NO_LABEL})")
@@ -175,18 +175,18 @@ class Scorer:
             notes += [f"columns that the client does not use: {shorten(unused)}"] if unused else []
         else:
             rows, said = frame, list[str]()
-            if self._labels_reads:
+            if self.labels_reads:
                 rows, said = as_positions(frame, list(self.encoder.columns), f"client {self.client!r}")
             features, notes = typed(rows, self.encoder, keys)
             notes = [*said, *notes]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
             x: NDArray[np.float32] = self.encoder.transform(features)
         # of reads, positions without a base are those behind their ends
-        self.notes = notes if self._labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
+        self.notes = notes if self.labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
         return x
 
     @property
-    def _labels_reads(self) -> bool:
+    def labels_reads(self) -> bool:
         """Whether rows are reads of DNA, whose bases are tidied as in training."""
         return isinstance(self.whole_task, SequenceLabelling) and are_positions(list(self.encoder.columns))
 

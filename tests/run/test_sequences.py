@@ -72,6 +72,8 @@ def test_it_learns_and_predictions_are_of_positions(pictures: None, tmp_path: Pa
     # elsewhere, of bases as letters
     exported = export_scorer(run.client("pop1_1"), tmp_path / "made", rows=table.features)
     assert "largest difference 0" in exported.checked
+    card = next((tmp_path / "made").glob("*.md")).read_text()
+    assert "one of b, i, r at each position" in card and "Or one column `read`" in card
     letters = pd.DataFrame([list(read) for read in texts_of(codes_in(table.features))], columns=list(table.features))
     found = load(tmp_path / "made").predict(letters.loc[told["row"]]).reset_index(drop=True)
     pd.testing.assert_series_equal(found["predicted"], told["predicted"])
