@@ -20,7 +20,10 @@ RUNNABLE = [
     page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
 ]
 
-LONG = {f"docs/{name}.md" for name in ("tutorial", "how-to/study", "how-to/cluster", "how-to/joining", "how-to/best")}
+LONG = {
+    f"docs/{name}.md"
+    for name in ("tutorial", *(f"how-to/{own}" for own in ["best", "cluster", "joining", "runs", "study", "tables"]))
+}
 """Pages that take as long as all others together; the README goes the same way in short."""
 
 EXAMPLES = {"mine.yaml": 40, "mine_study.yaml": 40, "mymethod.py": 40}
