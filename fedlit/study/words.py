@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fedlit.exchange import named
+from fedlit.show.text import shorten
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
@@ -21,10 +22,7 @@ __all__ = [
     "paper_notes", "provenance", "words",
 ]  # fmt: skip
 
-_MOST_NAMED = 3
-"""Methods in one line."""
-
-_MOST_NOTES = 12
+_MOST_NAMED = 6  # methods in one line
 _MOST_CLIENTS = 6  # whose rows are told one by one
 
 
@@ -219,10 +217,10 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
     ]
     for client, times in watched.items():
         whole = times.total()
+        told = [f"{name} {number}" for name, number in times.most_common()]
         notes.append(
-            f"{client}: watched in {whole} exchange{'s' * (whole > 1)} (by method: "
-            f"{', '.join(f'{name} {number}' for name, number in times.most_common(_MOST_NAMED))}"
-            f"{', …' * (len(times) > _MOST_NAMED)}), and took part; the log of a run says why"
+            f"{client}: watched in {whole} exchange{'s' * (whole > 1)} (by method: {shorten(told, _MOST_NAMED)}), and "
+            "took part; the log of a run says why"
         )
     return notes
 
@@ -272,14 +270,19 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
             runs[client, record["method"]] += 1
             labels = named.setdefault((client, record["method"]), [])
             labels += [label] if label not in labels else []
-    counts = collected.records.groupby("method").size()
-    notes = [
-        f"{client}: {study.labels[method]} predicts {' or '.join(map(repr, named[client, method]))} for all test rows "
-        f"in {count} of {counts[method]} runs: where it draws the line it tells no rows apart"
-        for (client, method), count in sorted(runs.items())
-    ]
-    more = len(notes) - _MOST_NOTES
-    return notes[:_MOST_NOTES] + ([f"… and {more} more models predict one class for all rows of a client"] * (more > 0))
+    counts, notes = collected.records.groupby("method").size(), []
+    for client in dict.fromkeys(sorted(own for own, _ in runs)):
+        often = [(method, count) for (own, method), count in runs.most_common() if own == client]
+        told = [
+            f"{study.labels[method]} ({' or '.join(map(repr, named[client, method]))} in {count} of "
+            f"{counts[method]} runs)"
+            for method, count in often
+        ]
+        notes.append(
+            f"{client}: all test rows are predicted to be of one class by {shorten(told, _MOST_NAMED)}: where the line "
+            "is drawn, no rows are told apart"
+        )
+    return notes
 
 
 def paper_notes(study: Study) -> list[str]:

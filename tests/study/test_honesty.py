@@ -80,7 +80,7 @@ def test_a_model_of_one_class_is_named(compared: Comparison, tmp_path: Path) -> 
     said = [{"wine": "2"} if run == ("gl", 1) else {} for run in runs]
     collected = replace(compared.collected, records=records.assign(one_class=said))
     assert one_class_notes(compared.study, collected) == [
-        "wine: Shared <core> predicts '2' for all test rows in 1 of 2 runs: where it draws the line it tells no rows "
-        "apart"
+        "wine: all test rows are predicted to be of one class by Shared <core> ('2' in 1 of 2 runs): where the line is "
+        "drawn, no rows are told apart"
     ]
     assert one_class_notes(compared.study, replace(collected, records=records.drop(columns="one_class"))) == []
