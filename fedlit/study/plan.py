@@ -17,6 +17,7 @@ from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.run.run import Run
+from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
@@ -215,7 +216,7 @@ def training_notes(study: Study) -> list[str]:
     notes = []
     for key, values in found.items():
         if len(values) > 1:
-            each = "; ".join(f"{said} for {', '.join(labels)}" for said, labels in values.items())
+            each = "; ".join(f"{said} for {shorten(labels)}" for said, labels in values.items())
             notes.append(
                 f"Methods are not trained alike: {key} is {each}. What looks like a gain may be one of training; give "
                 "all methods the same"
