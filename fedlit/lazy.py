@@ -8,6 +8,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -117,10 +118,14 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         True
     """
 
+    @cache  # jsonargparse asks for the same names hundreds of times for each configuration
+    def hint(name: str) -> str:
+        return did_you_mean(name, homes)
+
     def get(name: str) -> Any:
         if name in homes:
             return getattr(importlib.import_module(homes[name]), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}.{did_you_mean(name, homes)}".rstrip("."))
+        raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint(name)}".rstrip("."))
 
     return get, lambda: sorted(homes)
 
