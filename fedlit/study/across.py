@@ -92,12 +92,17 @@ class Across(Shown):
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """The mean test score over seeds: a row a client, (scenario, client), a column a method."""
+        """The mean test score over seeds: a row a client, (scenario, client), a column a method.
+
+        NaN where a method lacks a seed that another has: its mean would be of those that went well.
+        """
         parts = {}
         for scenario, own in self.found.items():
             known = own.estimates[own.estimates["metric"] == self.score.name]
             known = known[~known["client"].isin([MEAN, WORST])]
-            parts[scenario] = known.pivot(index="client", columns="method", values="mean")
+            means = known.pivot(index="client", columns="method", values="mean")
+            seeds = own.collected.values(self.score.name).notna().sum().unstack("method").reindex_like(means)
+            parts[scenario] = means.where(seeds.eq(seeds.max(axis=1), axis=0))
         return pd.concat(parts, names=["scenario", "client"]).reindex(columns=list(self.labels))
 
     @cached_property
@@ -110,7 +115,7 @@ class Across(Shown):
 
     @property
     def unranked(self) -> list[str]:
-        """Methods that lack a client."""
+        """Methods that lack a client, or one of its seeds."""
         return [name for name in self.labels if name not in self.ranked.index]
 
     def _counts(self) -> dict[str, list[int]]:
@@ -126,11 +131,6 @@ class Across(Shown):
                     for name in self.labels
                 ]
         return counts
-
-    def _count(self, method: str, over: str | None, verdict: str) -> int:
-        return sum(
-            len(self._verdicts(own, method, over or own.study.reference, verdict)) for own in self.found.values()
-        )
 
     def _verdicts(self, own: Findings, method: str, reference: str, verdict: str) -> pd.DataFrame:
         lift = own.lift
@@ -180,7 +180,8 @@ class Across(Shown):
             cells.append(Cell(f"{row['rounds']:.0f}" if reached else NOTHING, _of(reached, row["seeds"])))
             cells.append(Cell(f"{row['bytes'] / _MB:.3g}" if reached else NOTHING))
             cells.append(Cell(f"{row['seconds']:.1f}" if not math.isnan(row["seconds"]) else NOTHING))
-            rows.append((self.labels[row["method"]], cells))
+            few = f" ({row['done']} of {len(unit.seeds)} seeds)" if row["done"] < len(unit.seeds) else ""
+            rows.append((self.labels[row["method"]] + few, cells))
         return Table(head, rows)
 
     # ------------------------------------------------------------------ shown
@@ -212,7 +213,7 @@ class Across(Shown):
         ]
         if self.unranked:
             named = ", ".join(self.labels[name] for name in self.unranked)
-            told.append(f"Not ranked, for a client lacks a value: {named}.")
+            told.append(f"Not ranked, for they lack a client's score, or that of a seed: {named}.")
         return told
 
     def parts(self) -> list[str | Grid]:
@@ -274,6 +275,7 @@ def _row(own: Findings, method: str, score: Score) -> dict[str, Any]:
         "bytes": float(np.median([weight for _, weight in reached])) if reached else math.nan,
         "reached": len(reached),
         "seeds": len(own.seeds) if method in own.study.candidates else 0,
+        "done": own.collected.results.query("method == @method")["seed"].nunique(),
         "seconds": float(seconds.median()) if len(seconds) else math.nan,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedlit.study.method import Method
 from fedlit.study.parse import load_study
 from fedlit.study.settle import SETTLED, TRIALS
 from fedlit.study.study import Study
+from fedlit.tasks import SCORES
 
 LR, RATE = "model.optimizer.lr", "exchange.rate"
 SMALL = {
@@ -154,6 +156,26 @@ def test_ranks_share_places_and_friedman_is_scipys() -> None:
             return values
 
     assert Made({}).p == pytest.approx(friedmanchisquare(*values.to_numpy().T).pvalue)
+
+
+def test_a_method_that_lacks_a_seed_is_not_ranked() -> None:
+    columns = pd.MultiIndex.from_product([["a", "b", "c"], ["x", "y"]], names=["method", "client"])
+    values = pd.DataFrame(np.random.default_rng(1).random((3, 6)), index=[1, 2, 3], columns=columns)
+    values.loc[2, "b"] = np.nan  # it failed
+    values.loc[3, (slice(None), "y")] = np.nan  # what nobody has, such as an AUROC of one class
+    estimates = values.mean().rename("mean").reset_index().assign(metric="auroc")
+    own = SimpleNamespace(
+        estimates=estimates,
+        scores=[SCORES["auroc"]],
+        collected=SimpleNamespace(values=lambda metric: values),
+        study=SimpleNamespace(
+            methods=dict.fromkeys("abc", Method("quickstart")), labels={name: name for name in "abc"}
+        ),
+    )
+    found = Across({"one": own}).values  # type: ignore[dict-item]
+    assert found["b"].isna().all()
+    assert found.loc[("one", "y"), "c"] == values.loc[[1, 2], ("c", "y")].mean()
+    assert found[["a", "c"]].notna().all(axis=None)
 
 
 def test_settings_are_not_settled_on_what_is_reported() -> None:
