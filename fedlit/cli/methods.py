@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from fedlit.cli.parser import Parser
@@ -99,36 +98,23 @@ class Described(Shown):
             "defaults": own.defaults,
             **({"class": own.python} if own.python else {}),
         }
-        config, width = own.config.read_text(encoding="utf-8").rstrip(), terminal_width()
-        differs = [_indented(line, width, "- ") for line in own.diff]
+        config = own.config.read_text(encoding="utf-8").rstrip()
         tune = [f"  {key}: {_space(space)}" for key, space in own.tune.items()]
         return [
             f"{own.title} ({own.name})",
             "",
-            Verbatim("\n".join(_indented(line, width) for line in own.equation.splitlines())),
+            "\n".join(f"  {line}" for line in own.equation.splitlines()),
             "",
             Verbatim(definitions(facts.items(), terminal_width())),
             "",
-            *(["Where it differs from the paper:", Verbatim("\n".join(differs)), ""] if own.diff else []),
+            *(["Where it differs from the paper:", *(f"- {line}" for line in own.diff), ""] if own.diff else []),
             Verbatim(f"{shown(own.config)}:"),
             "",
-            Verbatim("\n".join(_indented(line, width) for line in config.splitlines())),
+            "\n".join(f"  {line}" for line in config.splitlines()),
             "",
             *(["What to tune, beside the learning rate:", Verbatim("\n".join(tune)), ""] if tune else []),
             Verbatim(f"Use it: fedlit fit --config NAME --method {own.name}"),
         ]
-
-
-def _indented(line: str, width: int | None, begin: str = "  ") -> str:
-    """A line that goes on below itself where the terminal is narrower; a comment of YAML stays one."""
-    text = line.lstrip()
-    first = begin + " " * (len(line) - len(text))
-    if width is None:
-        return first + text
-    more = " " * len(first) + ("# " if text.startswith("# ") else "  " * (begin == "  "))
-    return textwrap.fill(
-        text, width, initial_indent=first, subsequent_indent=more, break_on_hyphens=False, break_long_words=False
-    )
 
 
 def _space(space: object) -> str:

@@ -114,12 +114,12 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
     """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
     import pandas as pd
 
+    from fedlit.data.sources.new_reads import lengths
     from fedlit.tasks import SequenceLabelling
 
     first, classes = "predicted", bool(scorer.task.classes)
     if isinstance(scorer.task, SequenceLabelling):
-        ends = rows["read"].fillna("").astype(str).str.strip().str.len() if "read" in rows else [None] * len(rows)
-        texts = [text[:end] for text, end in zip(scores[first], ends, strict=True)]
+        texts = [text[:end] for text, end in zip(scores[first], lengths(rows), strict=True)]
         letters = pd.Series(list("".join(texts)), dtype=object)
         return [f"{_counted(letters, scorer.encoder.target_name, classes)} (positions)"]
     if first in scores:

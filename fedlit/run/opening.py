@@ -8,6 +8,8 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
+from fedlit.run.options import is_part
+
 __all__ = ["opening"]
 
 
@@ -38,8 +40,7 @@ def opening(
         "limit_train_batches": "epochs are shorter than the plan says",
         "limit_val_batches": "validation scores are of a part of the rows",
     }.items():
-        limit = options.get(key)
-        if limit is not None and (type(limit) is int or limit != 1.0):  # 1 is one batch, 1.0 is all
+        if is_part(limit := options.get(key)):
             lines.append(f"trainer.{key} is {limit}: {what}")
     if checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0:
         lines.append(f"Nothing is left to train: trainer.max_epochs is {trainer.max_epochs}")

@@ -34,6 +34,16 @@ def listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
+def is_part(limit: Any) -> bool:
+    """Whether one of the trainer's limits of batches leaves some out: 1 is one batch, 1.0 is all.
+
+    Example:
+        >>> is_part(1), is_part(0.5), is_part(1.0), is_part(None)
+        (True, True, False, False)
+    """
+    return limit not in (None, 1.0) or isinstance(limit, int)
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse, all in one message, what a federation of several optimizers cannot do."""
     problems = []

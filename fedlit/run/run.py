@@ -35,6 +35,7 @@ from fedlit.run.options import (
     check_accelerator,
     check_clocks,
     check_options,
+    is_part,
     listed,
     unlogged,
     without_hints,
@@ -484,7 +485,7 @@ class Run(Shown):
                 "trainer.fast_dev_run is a trial of training and would score a part as the whole; leave it out"
             )
         short = f"limit_{_LIMITS.get(purpose, purpose)}_batches"
-        if (limit := self.trainer_options.get(short)) not in (None, 1.0) or isinstance(limit, int):
+        if is_part(limit := self.trainer_options.get(short)):
             raise ConfigError(
                 f"trainer.{short}: expected 1.0, found {limit}: a part of the rows would pass for the whole; set it so"
             )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedlit.data.sources.read_files import ENDINGS
 from fedlit.errors import DataError
 from fedlit.files import advice, reason, write_frames
 
@@ -21,7 +22,7 @@ _OF_A_FILE = ("sep", "encoding", "sheet", "drop", "keep", "rename")
 _PACKED = ("", ".gz", ".bz2", ".xz", ".zip")
 _TEXT = tuple(f".{own}{packed}" for own in ("csv", "tsv", "txt", "data") for packed in _PACKED)
 _TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx")
-_READS = tuple(f"{own}{packed}" for own in (".fasta", ".fa", ".fna", ".fastq", ".fq") for packed in ("", ".gz"))
+_READS = tuple(f"{own}{packed}" for own in ENDINGS if own not in _TEXT for packed in ("", ".gz"))
 
 
 def _ends(path: Path, endings: tuple[str, ...]) -> bool:

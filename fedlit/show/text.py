@@ -52,7 +52,7 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 def wrap(text: str, width: int | None = None) -> str:
     """Sentences broken between words, what is continued two columns further in. A word that is longer than the width,
-    such as a path, stays whole.
+    such as a path, stays whole. A comment of YAML goes on as one.
 
     Example:
         >>> print(wrap("Note: wine: the same value in all training rows: ash", 30))
@@ -63,7 +63,8 @@ def wrap(text: str, width: int | None = None) -> str:
         return text
     lines = []
     for line in text.split("\n"):
-        indent = line[: len(line) - len(line.lstrip())] + "  "
+        own = line.lstrip()
+        indent = line[: len(line) - len(own)] + ("# " if own.startswith("# ") else "  ")
         lines += textwrap.wrap(
             line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ) or [""]

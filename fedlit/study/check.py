@@ -83,10 +83,8 @@ def check_study(content: Mapping[str, Any], path: Path) -> None:
         raise ConfigError(problem)
     try:
         parse_seeds(content["seeds"])
-        try:
-            parse_seeds(content["tune_seeds"] if content.get("tune_seeds") is not None else 0)
-        except ConfigError as error:
-            raise ConfigError(f"tune_{error}") from error
+        if content.get("tune_seeds") is not None:
+            parse_seeds(content["tune_seeds"], "tune_seeds")
         methods = content["methods"]
         must_have_reference(content.get("reference", "local"), methods)
         for name, method in methods.items():

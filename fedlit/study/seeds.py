@@ -10,8 +10,12 @@ from fedlit.errors import ConfigError
 __all__ = ["parse_seeds", "seed_words"]
 
 
-def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
+def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
     """Seeds from ``a:b`` (both ends included), numbers divided by commas, or both.
+
+    Args:
+        text: what stands there.
+        key: where, for messages.
 
     Raises:
         ConfigError: anything else, none at all, or one twice.
@@ -27,13 +31,13 @@ def parse_seeds(text: int | str | Iterable[int]) -> list[int]:
         for part in text.split(","):
             match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
             if not match:
-                raise ConfigError(f"seeds: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
+                raise ConfigError(f"{key}: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
             first, last = int(match[1]), int(match[2] or match[1])
             seeds += range(first, last + 1)
     else:
         seeds = list(text)
     if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int and 0 <= s < 2**32 for s in seeds):
-        raise ConfigError(f"seeds: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
+        raise ConfigError(f"{key}: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
     return seeds
 
 

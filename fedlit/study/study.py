@@ -159,10 +159,7 @@ class Study:
     def _complete_tuning(self) -> None:
         """Hand on what all tune, and refuse to settle on seeds that are reported."""
         if self.tune_seeds is not None:
-            try:
-                object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds))
-            except ConfigError as error:
-                raise ConfigError(f"tune_{error}") from error
+            object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
             if both := sorted({*self.seeds} & {*(self.tune_seeds or ())}):
                 raise ConfigError(
                     f"tune_seeds: expected seeds that are not among seeds, for those would flatter what was chosen on "

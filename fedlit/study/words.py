@@ -271,7 +271,7 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
             labels = named.setdefault((client, record["method"]), [])
             labels += [label] if label not in labels else []
     counts, notes = collected.records.groupby("method").size(), []
-    for client in dict.fromkeys(sorted(own for own, _ in runs)):
+    for client in sorted({own for own, _ in runs}):
         often = [(method, count) for (own, method), count in runs.most_common() if own == client]
         told = [
             f"{study.labels[method]} ({' or '.join(map(repr, named[client, method]))} in {count} of "

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.sources.bases import position_names
-from fedlit.data.sources.read_files import format_of, name_of, plain_bases, records_of, said
+from fedlit.data.sources.read_files import format_of, name_of, plain_bases, records_of, repeated, said
 from fedlit.errors import DataError
 
-__all__ = ["are_positions", "as_positions", "new_reads", "without_bases"]
+__all__ = ["are_positions", "as_positions", "lengths", "new_reads", "without_bases"]
 
 _READ = "read"
 _NOTHING = " "  # a position without a base, in a text
@@ -45,13 +45,10 @@ def new_reads(path: Path, where: str) -> tuple[pd.DataFrame, list[str]]:
     for place, header, bases in records_of(path, format_of(path), where):
         plain_bases(bases, f"{where}, {place}", found, found)  # a wrong letter is named where it stands
         records.append((name_of(header), bases))
-    times, notes = Counter(name for name, _ in records), list[str]()
-    if twice := [name for name, number in times.items() if number > 1 and name]:
-        notes.append(
-            f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: rows tell them apart"
-        )
-    if times[""]:
-        notes.append(f"records without a name: {times['']:,}")
+    names = [name for name, _ in records]
+    notes = repeated(names, "rows tell them apart")
+    if nameless := names.count(""):
+        notes.append(f"records without a name: {nameless:,}")
     return pd.DataFrame(records, columns=["name", _READ], dtype=object), [f"{where}: {note}" for note in notes]
 
 
@@ -102,6 +99,11 @@ def without_bases(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
         return np.array([not text for text in _texts(frame)], dtype=bool)
     empty: np.ndarray = frame[list(columns)].isna().all(axis=1).to_numpy()
     return empty
+
+
+def lengths(frame: pd.DataFrame) -> list[int | None]:
+    """How many bases each row has, where they are texts."""
+    return [len(text) for text in _texts(frame)] if _READ in frame else [None] * len(frame)
 
 
 def _texts(frame: pd.DataFrame) -> list[str]:

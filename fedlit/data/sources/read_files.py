@@ -7,7 +7,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ __all__ = [
     "plain_bases",
     "read_file",
     "records_of",
+    "repeated",
     "said",
     "tidy",
     "write_reads",
@@ -238,15 +239,14 @@ def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple
         raise DataError(f"{where}: expected labels, found the bases themselves in all reads. Name the file of labels.")
     found["shorter"] = sum(len(own.bases) < length for own in reads)
     found["longer"] = sum(len(own.bases) > length for own in reads)
-    times = Counter(own.name for own in reads if own.name)
-    twice = [name for name, count in times.items() if count > 1]
-    notes = said(found, others, length)
-    if twice:
-        notes.append(
-            f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: one read may be in "
-            "training and in test"
-        )
-    return bases, labels, notes
+    again = repeated([own.name for own in reads], "one read may be in training and in test")
+    return bases, labels, [*said(found, others, length), *again]
+
+
+def repeated(names: Iterable[str], so: str) -> list[str]:
+    """What is said of names that stand there several times, and what comes of it."""
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    return [f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: {so}"] if twice else []
 
 
 def plain_bases(text: str, here: str, found: Counter[str], others: Counter[str]) -> str:
