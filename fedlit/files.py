@@ -108,6 +108,11 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
                 if before is not None and path.exists():
                     _set_aside(path, before)
                 os.replace(partial, path)
+        for folder in {path.parent for path in contents}:  # the new names are on disk, too
+            handle = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):  # a file system that does not know this for folders
+                os.fsync(handle)
+            os.close(handle)
     except BaseException:
         for partial in partials.values():
             with suppress(OSError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.loopback import _Turn
+from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, join
@@ -162,7 +163,9 @@ def _coordinate(
 
 def _settings(folder: Path, name: str, federation: Path, source: Any, tell: str) -> SiteSettings:
     folder.mkdir(exist_ok=True)
+    if not (folder / "site.key").exists() and "masked" in federation.read_text(encoding="utf-8"):
+        make_site_keys(folder, name)
     file = folder / "site.yaml"
     return SiteSettings(
-        file, name, "localhost:8443", "", folder / "ca.crt", folder / "key", federation, {"source": source}, tell
+        file, name, "localhost:8443", "", folder / "ca.crt", folder / "site.key", federation, {"source": source}, tell
     )

@@ -24,6 +24,7 @@ from fedlit.privacy.settings import Privacy
 from fedlit.privacy.site import Shield
 from fedlit.run.run import Run
 
+ID = "0123456789abcdef" * 2
 SITES = ("ash", "birch", "cedar", "dune")
 SHAPES.setdefault("dune", (5, 3, 80))
 
@@ -49,6 +50,7 @@ class Shielded(Loopback):
         sent = {}
         for name, update in updates.items():
             sent[name] = {"unfit": self.shield.unfit(number, update)}
+            sent[name]["flags"] = self.shield.flags(number, fit=not sent[name]["unfit"])
             if not sent[name]["unfit"]:
                 own = self.shield.send(number, update)
                 sent[name] |= {"state": own.state, "steps": own.steps}
@@ -97,10 +99,10 @@ class Gatherer(Hub):
             return answers
 
         if self.privacy.masked:
-            gathering = Gathering(self.privacy.masked, self.rule, self.sharing)
-            gathered = gathering.gather(number, list(fit), put)
-            updates, ask = gathered.updates, gathering.asking(number, list(fit), put, partial(self._ask, channels))
-            self.took[number] = gathered.took
+            flags = {name: (not own["unfit"], own["flags"]) for name, own in sent.items()}
+            gathering = Gathering(self.privacy.masked, self.rule, self.sharing, number, flags, put)
+            updates, ask = gathering.gather(), gathering.asking(partial(self._ask, channels))
+            self.took[number] = tuple(gathering.sites)
         else:
             self.heard += [(number, name, own) for name, own in fit.items()]
             updates = {
@@ -119,16 +121,17 @@ def over_shields(
     """Trained runs by client, the hub, and shields by client."""
     clients = options.pop("clients", SITES)
     registered = {site: ec.generate_private_key(ec.SECP384R1()) for site in clients}
-    peers = None
+    peers = {}
     if signed:
         keys = {site: mask_key(_folder(folder, site) / "mask.key") for site in clients}
-        peers = {site: fingerprint(advert(site, "made", keys[site], registered[site])["key"]) for site in clients}
+        peers = {site: fingerprint(advert(site, ID, keys[site], registered[site])["key"]) for site in clients}
     if hub is None:
         hub = gatherer(folder, privacy, clients=clients, **options)
     shields: dict[str, Shield] = {}
 
     def site(name: str, channel: Channel) -> Run:
-        shields[name] = Shield(name, privacy, hub.rule, _folder(folder, name), "made", registered[name], peers)
+        own = _folder(folder, name)
+        shields[name] = Shield(name, privacy, hub.rule, own, ID, lambda number: clients, registered[name], peers)
         transport = Shielded(channel, shields[name])
         run = make_run(folder / name, clients=(name,), transport=transport, **options)
         run.fit(quiet=True)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.institutions.federation import privacy_settings
-from fedlit.privacy.settings import Privacy
+from fedlit.institutions.federation import Federation
 from fedlit.sharing import Sharing, form_of, offer
 from fedlit.spec import ClientSpec
 
@@ -43,16 +42,16 @@ _OWN = (
 """Keys that each site may have its own way."""
 
 
-def settings_of(run: Run, privacy: Privacy) -> dict[str, Any]:
+def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
     """Key → value of all that must be the same at all sites, as JSON; versions among them.
 
     Args:
         run: a site's, or the coordinator's.
-        privacy: what protects sites.
+        federation: its identity, its sites and what protects them.
     """
     own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
     versions = {"version.fedlit": version("fedlit"), "version.torch": torch.__version__.partition("+")[0]}
-    whole = {**own, **privacy_settings(privacy), **versions}
+    whole = {**own, **federation.settings, **versions}
     told: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
     return told
 
@@ -117,7 +116,9 @@ def check_update(
     Raises:
         RunError: another client's update, tensors that nobody planned, or too few.
     """
-    updates = message.get("updates")
+    updates, flags = message.get("updates"), message.get("flags", {})
+    if not isinstance(flags, dict) or not all(isinstance(proof, str) for proof in flags.values()):
+        raise RunError("expected a proof for each other site of whether the update is fit, found something else")
     if not isinstance(updates, dict) or not set(updates) <= {site}:
         raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")
     for name, update in updates.items():

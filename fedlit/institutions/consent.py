@@ -17,7 +17,7 @@ from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms
 from fedlit.show.text import shorten
 
-__all__ = ["Consent", "Terms", "accepted", "keep"]
+__all__ = ["Consent", "Terms", "accepted", "at_stake", "keep"]
 
 Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 
@@ -51,6 +51,7 @@ class Terms:
         sends: what comes back beside tensors, in words.
         peers: site → fingerprint of its key, as this site knows it.
         masked: whether numbers travel under masks, 8 bytes each.
+        federation: its identity and its sites (``id``, ``sites``), where its configuration says them.
         scores: whether scores are told.
         every: when there is a round.
         rounds: how many there are, at most.
@@ -75,6 +76,7 @@ class Terms:
     sends: str = ""
     peers: Mapping[str, str] = field(default_factory=dict)
     masked: bool = False
+    federation: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -87,9 +89,9 @@ class Terms:
 
         Example:
             >>> len(Terms("north", {}, {}, {}).hash)
-            16
+            64
         """
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     @property
     def bytes_a_round(self) -> int:
@@ -106,6 +108,7 @@ class Terms:
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
             "  whose authority has the fingerprint",
             *_halves(self.coordinator.get("fingerprint", "?")),
+            *_which(self.federation),
             "",
             "What leaves this site once:",
             *(told or ["  nothing"]),
@@ -241,7 +244,28 @@ def accepted(path: Path, terms: Terms) -> bool:
         path: of the file in the site's folder.
         terms: what would leave.
     """
-    return any(own["hash"] == terms.hash for own in _kept(path))
+    return any(own["hash"] == terms.hash and own["terms"] == terms.to_dict() for own in _kept(path))
+
+
+def at_stake(path: Path, terms: Terms) -> list[str]:
+    """What a person should know before a folder takes part under another identity, or with other sites, than before."""
+    before = [own["terms"].get("federation") or {} for own in _kept(path)]
+    other = next((own for own in reversed(before) if own.get("id") and own != terms.federation), None)
+    if other is None:
+        return []
+    return [
+        f"This site took part before in the federation {other['id']} of {', '.join(other['sites'])}.",
+        "What it sent there is known. The difference between two sums over different sites is the update of one site,",
+        "and the mean of several noisy answers has less noise than each: whoever has both learns more than was agreed.",
+        "Accept only if you know why the federation changed. epsilon goes on being counted from where it was.",
+        "",
+    ]
+
+
+def _which(federation: Mapping[str, Any]) -> list[str]:
+    if not federation:
+        return []
+    return [f"  the federation {federation['id']}", f"  of the sites {', '.join(federation['sites'])}"]
 
 
 def keep(path: Path, terms: Terms) -> None:

@@ -21,7 +21,7 @@ from fedlit.exchange.loopback import Hub
 from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
 from fedlit.institutions.agreed import settings_of, wrong_settings
-from fedlit.institutions.federation import plain_federation, privacy_of
+from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.hub import Patience, SitesHub
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
@@ -109,8 +109,13 @@ def coordinate(
     )
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     journal = Journal(state, sites, start)
-    privacy = privacy_of(federation)
-    settings = settings_of(run, privacy)
+    told = federation_of(federation)
+    privacy, settings = told.privacy, settings_of(run, told)
+    if told.sites and list(told.sites) != sites:
+        raise ConfigError(
+            f"{federation}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, found "
+            f"{', '.join(told.sites)}; give both the same sites, and all sites this file"
+        )
     if journal.begun:
         (known,) = list(journal.told.get("settings", {sites[0]: {sites[0]: settings}}).values())[:1]
         if wrong := wrong_settings(next(iter(known.values())), settings):
@@ -120,7 +125,12 @@ def coordinate(
             )
         _log.info("goes on with round %d", journal.number + 1)
     least = minimum_of(minimum, len(sites))
-    limit = Patience(patience, max(least, privacy.masked.least) if privacy.masked else least, repeat)
+    if privacy.masked and least < len(sites):
+        raise ConfigError(
+            f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of each of its sites, "
+            "so a round waits for all of them"
+        )
+    limit = Patience(patience, least, repeat)
     progress, planned = _Progress(state, _epochs(run)), _planned(run)
     own = SitesHub(hub, line, journal, settings, limit, partial(_report, progress), privacy, planned)
     own.run()
@@ -138,8 +148,8 @@ def coordinate(
     }
     _write(state / "result.json", result)
     _report(progress, own, "finished")
-    for told in words(guarded):
-        _log.warning("since this coordinator was started: %s", told)
+    for line in words(guarded):
+        _log.warning("since this coordinator was started: %s", line)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
 

@@ -1,10 +1,12 @@
-"""``federation.yaml``: a configuration without a source, and what it says of privacy."""
+"""``federation.yaml``: a configuration without a source, which federation it is, and what it says of privacy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,55 +17,85 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.run.config import flatten, read_yaml, shown
 
-__all__ = ["plain_federation", "privacy_of", "privacy_settings"]
+__all__ = ["Federation", "federation_of", "plain_federation"]
 
 _KINDS: dict[str, type[Any]] = {"masked": Masked, "client_level": ClientLevel}
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def privacy_of(path: Path) -> Privacy:
-    """What a federation's configuration says under ``privacy``.
+@dataclass(frozen=True)
+class Federation:
+    """What ``federation.yaml`` says beside a configuration.
+
+    Attributes:
+        id: the federation's identity, 32 hexadecimal digits, drawn once; empty where the file has none.
+        sites: all its sites, sorted; empty where the file lists none.
+        privacy: what protects sites.
+    """
+
+    id: str
+    sites: tuple[str, ...]
+    privacy: Privacy
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Key → value, as all settings are compared."""
+        own = {"federation.id": self.id, "federation.sites": list(self.sites)} if self.id else {}
+        return own | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
+
+
+def federation_of(path: Path) -> Federation:
+    """What a federation's configuration says under ``federation`` and ``privacy``.
 
     Args:
         path: of ``federation.yaml``.
 
     Raises:
-        ConfigError: keys that are not known, values out of range, or a table's source, which is a site's own.
+        ConfigError: keys that are not known, values out of range, no identity where privacy needs one, or a table's
+            source, which is a site's own.
     """
-    content = read_yaml(path)
+    content, where = read_yaml(path), shown(path)
     if "source" in (content.get("data") or {}):
         raise ConfigError(
-            f"{shown(path)}: data.source: expected none, found one: each site has its own, in its site.yaml. Take it "
-            "out, and give all sites the same file"
+            f"{where}: data.source: expected none, found one: each site has its own, in its site.yaml. Take it out, "
+            "and give all sites the same file"
         )
-    told, where = content.get("privacy") or {}, f"{shown(path)}: privacy"
-    if not isinstance(told, Mapping):
-        raise ConfigError(f"{where}: expected {' or '.join(_KINDS)} with settings, found {told!r}")
     made: dict[str, Any] = {}
-    for key, own in told.items():
-        if key not in _KINDS:
-            raise ConfigError(f"{where}: expected {' or '.join(_KINDS)}, found {key!r}." + did_you_mean(key, _KINDS))
-        if own is None:
-            own = {}
+    for key, own in _mapping(content.get("privacy"), _KINDS, f"{where}: privacy").items():
         known = [field.name for field in fields(_KINDS[key])]
-        if not isinstance(own, Mapping) or (wrong := [name for name in own if name not in known]):
-            found = own if not isinstance(own, Mapping) else wrong[0]
-            raise ConfigError(f"{where}.{key}: expected {', '.join(known)}, found {found!r}.")
         try:
-            made[key] = _KINDS[key](**own)
+            made[key] = _KINDS[key](**_mapping(own, known, f"{where}: privacy.{key}"))
         except TypeError as error:
-            raise ConfigError(f"{where}.{key}: expected {', '.join(known)}, found {dict(own)}") from error
-    return Privacy(**made)
+            raise ConfigError(f"{where}: privacy.{key}: expected {', '.join(known)}, found {own}") from error
+    privacy, told = Privacy(**made), _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
+    if not told and not privacy.on:
+        return Federation("", (), privacy)
+    own, sites = told.get("id"), told.get("sites")
+    if not isinstance(own, str) or not _ID.fullmatch(own):
+        raise ConfigError(
+            f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this federation, such as "
+            f"{secrets.token_hex(16)}, found {own!r}"
+        )
+    if not isinstance(sites, list) or not sites or not all(isinstance(site, str) for site in sites):
+        raise ConfigError(f"{where}: federation.sites: expected the names of all sites, found {sites!r}")
+    return Federation(own, tuple(sorted(set(sites))), privacy)
 
 
-def privacy_settings(privacy: Privacy) -> dict[str, Any]:
-    """Key → value, as all settings are compared."""
-    return {f"privacy.{key}": value for key, value in flatten(asdict(privacy))}
+def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
+    if told is None:
+        return {}
+    if not isinstance(told, Mapping):
+        raise ConfigError(f"{where}: expected {', '.join(known)}, found {told!r}")
+    for key in told:
+        if key not in known:
+            raise ConfigError(f"{where}: expected {', '.join(known)}, found {key!r}.{did_you_mean(str(key), known)}")
+    return told
 
 
 @contextmanager
 def plain_federation(path: Path) -> Iterator[Path]:
     """The configuration without what fedlit's other commands do not know, as a file for as long as it is needed."""
-    content = {key: value for key, value in read_yaml(path).items() if key != "privacy"}
+    content = {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}
     with TemporaryDirectory(prefix="fedlit-") as place:
         plain = Path(place, path.name)
         plain.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +43,9 @@ most: 1073741824      # bytes of a message; a longer one is refused before it is
 _FEDERATION = """\
 # What all sites train: the same words at each of them. A site adds its own table (data.source), and nothing else.
 # Any key of a fedlit configuration may stand here but data.source; fedlit fit --help tells those that matter.
+federation:           # which one this is: its identity, drawn once, and its sites, as in coordinator.yaml
+  id: "{identity}"
+  sites: [{sites}]
 seed: 0               # of what is drawn: with it, the sites start from the same weights
 data:
   batches: 15         # steps an epoch, the same at each site, whatever its number of rows
@@ -51,10 +55,10 @@ model:
     init_args:
       network:
         class_path: fedlit.GlobalLayers
-        init_args: {global_features: 8, input_norm: false, gated: false}
+        init_args: {{global_features: 8, input_norm: false, gated: false}}
   optimizer:
     class_path: torch.optim.AdamW
-    init_args: {lr: 0.001, weight_decay: 0.0001}
+    init_args: {{lr: 0.001, weight_decay: 0.0001}}
   threads: 1          # the networks are small: a second thread costs more than it gives
 exchange:
   federated: [core]   # what leaves a site; all else stays there
@@ -112,7 +116,8 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
         raise ConfigError(f"{folder}: expected to make a folder, found: {error.strerror}; choose another") from error
     make_authority(folder / "certificates", folder.resolve().name)
     make_server(folder / "certificates", address)
-    write_new(folder / "federation.yaml", _FEDERATION.encode())
+    shared = _FEDERATION.format(identity=secrets.token_hex(16), sites=", ".join(sorted(names)))
+    write_new(folder / "federation.yaml", shared.encode())
     text = _COORDINATOR.format(folder=shown(folder), address=address, port=port, sites=", ".join(names))
     write_new(folder / "coordinator.yaml", text.encode())
     invite(read_coordinator(folder))

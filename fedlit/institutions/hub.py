@@ -254,8 +254,7 @@ class SitesHub:
                 "give it the same table and settings, or let all begin anew",
             )
             return
-        reply = {"facts": _merged(told), "federation": self.journal.name}
-        self._send(site, {"to": share_key(topic), "reply": reply})
+        self._send(site, {"to": share_key(topic), "reply": {"facts": _merged(told)}})
 
     def _stand(self, site: str, key: str) -> None:
         """Which round a site may take part in that begins, or begins again."""
@@ -376,7 +375,7 @@ class SitesHub:
         self.hub.tell(topic, said)
         self.journal.tell(topic, said)
         self._bound()
-        told = {"facts": _merged(said), "federation": self.journal.name}
+        told = {"facts": _merged(said)}
         self._reply_all(share_key(topic), dict.fromkeys(self.sites, told))
 
     def _bound(self) -> None:
@@ -419,13 +418,11 @@ class SitesHub:
         if self.privacy.masked is None:
             outcome = self.hub.aggregate(number, self.hub.updates_of(sent), self._ask, measure=True)
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
-        gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing)
-        attempt, fit = self.journal.attempt_of(number, list(sent))
-        gathered = gathering.gather(number, fit, self._put_masked, attempt, self.journal.attempts)
-        left = [site for site in present if site not in sent or site in gathered.took]
-        ask = gathering.asking(number, list(gathered.took), self._put_masked, self._ask)
-        outcome = self.hub.aggregate(number, gathered.updates, ask, measure=False, guarded=False)
-        return replace(outcome, lost=unfit), left
+        flags = {site: (site not in unfit, own["flags"]) for site, own in present.items() if "flags" in own}
+        gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing, number, flags, self._put_masked)
+        ask = gathering.asking(self._ask)
+        outcome = self.hub.aggregate(number, gathering.gather(), ask, measure=False, guarded=False)
+        return replace(outcome, lost=unfit), list(present)
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
         """What a site receives; what was measured of the other sites is not its business."""
@@ -444,14 +441,13 @@ class SitesHub:
     # ------------------------------------------------------------------ what a rule asks within a round
 
     def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        found = self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()}, for_ever=True)
-        return dict(found)
+        return self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()})
 
     def _put_masked(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Ask for parts of a sum; None of a site that stays away."""
-        return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()}, for_ever=False)
+        return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()})
 
-    def _put_all(self, questions: Mapping[str, Mapping[str, Any]], *, for_ever: bool) -> dict[str, Any]:
+    def _put_all(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Ask sites, and wait for all of them."""
         assert self._asking is not None
         numbers = {}
         for site, question in questions.items():
@@ -464,18 +460,15 @@ class SitesHub:
             for site, content in self.line.answers(POLL):
                 self._take(site, content)
             self._ask_on(left)
-            if time.monotonic() - since > self.patience.seconds:
-                if not for_ever:
-                    break
-                if not said:
-                    said = True
-                    _log.warning(
-                        "round %d: waiting for the answer of %s, without which the rule cannot go on",
-                        self.journal.number + 1,
-                        ", ".join(left),
-                    )
+            if not said and time.monotonic() - since > self.patience.seconds:
+                said = True
+                _log.warning(
+                    "round %d: waiting for the answer of %s, without which the round cannot go on",
+                    self.journal.number + 1,
+                    ", ".join(left),
+                )
             self._report(self)
-        return {site: self._asking[site].answers.pop(n, None) for site, n in numbers.items()}
+        return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
 
     def _ask_on(self, sites: Sequence[str]) -> None:
         for site in sites:
@@ -523,8 +516,7 @@ def _check_facts(topic: str, facts: Mapping[str, Any]) -> None:
 
 def _is_answer(answer: Any, *, masked: bool) -> bool:
     if masked:
-        whole = isinstance(answer, dict) and bool({"state", "opened"} & set(answer))
-        return whole and (isinstance(answer.get("opened"), Tensor) or _is_answer(answer.get("state"), masked=False))
+        return isinstance(answer, dict) and _is_answer(answer.get("state"), masked=False)
     named = isinstance(answer, dict) and all(isinstance(own, Tensor) for own in answer.values())
     return isinstance(answer, Tensor) or named
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.institutions.consent import Terms
+from fedlit.institutions.consent import Terms, at_stake
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
@@ -116,6 +116,7 @@ def consent(
     if is_accepted(site, terms):
         show([f"Accepted before (hash {terms.hash})."])
         return
+    show(at_stake(site.settings.folder / "accepted.json", terms))
     if terms.hash not in hashes:
         if not sys.stdin.isatty():
             raise ConfigError(

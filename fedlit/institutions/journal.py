@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from fedlit.archives import read_archive, write_archive
 from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
-from fedlit.train.whole import write
 
 __all__ = ["Journal"]
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Journal:
@@ -29,7 +26,6 @@ class Journal:
             training, else 0.
 
     Attributes:
-        name: drawn when it was begun; masks are bound to it.
         number: the round that is open.
         memory: what the rule and the guard remember before it.
         told: topic → site → facts.
@@ -45,9 +41,7 @@ class Journal:
         self.number, self.memory = start, dict[str, Any]()
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
-        self.name = secrets.token_hex(16)
         self.done: list[str] = []
-        self._attempt: dict[str, Any] = {}
         self._saved = dict.fromkeys(self.sites, BEGIN)
         if self._head.is_file():
             self._load()
@@ -56,21 +50,30 @@ class Journal:
     def _head(self) -> Path:
         return self.folder / "journal.pt"
 
+    @property
+    def _before(self) -> Path:
+        return self.folder / "journal-before.pt"
+
     def _load(self) -> None:
-        known = torch.load(self._head, weights_only=True)
+        try:
+            known = read_archive(self._head)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. {self._before.name} beside it is the journal before its last change: put in its place, it "
+                "opens the last round again, and sites that have gone on must continue from an earlier checkpoint"
+            ) from error
         if known["format"] != FORMAT or known["sites"] != self.sites:
             raise ConfigError(
                 f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
                 f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
                 f"{self.folder} away to begin anew"
             )
-        for key in ("name", "number", "memory", "told", "took", "done"):
+        for key in ("number", "memory", "told", "took", "done"):
             setattr(self, key, known[key])
-        self._attempt = known["attempt"]
 
     def _write(self) -> None:
-        own = {key: getattr(self, key) for key in ("name", "sites", "number", "memory", "told", "took", "done")}
-        write({"format": FORMAT, "attempt": self._attempt, **own}, self._head)
+        own = {key: getattr(self, key) for key in ("sites", "number", "memory", "told", "took", "done")}
+        write_archive({"format": FORMAT, **own}, self._head, self._before)
 
     @property
     def begun(self) -> bool:
@@ -88,18 +91,6 @@ class Journal:
             self.done.append(site)
             self._write()
 
-    def attempts(self, attempt: int, sites: Sequence[str]) -> None:
-        """Keep that a masked sum of the open round is begun: whoever is started again has to end it."""
-        self._attempt = {"number": self.number, "attempt": attempt, "sites": list(sites)}
-        self._write()
-
-    def attempt_of(self, number: int, sites: Sequence[str]) -> tuple[int, list[str]]:
-        """The attempt at a round's masked sum that was begun, and its sites; the first, of these sites, if none was."""
-        known = self._attempt
-        if known.get("number") != number:
-            return 0, list(sites)
-        return int(known["attempt"]), list(known["sites"])
-
     def _reply(self, number: int, site: str) -> Path:
         return self.folder / "rounds" / str(number) / f"{site}.pt"
 
@@ -113,7 +104,7 @@ class Journal:
         """
         number = self.number
         for site, reply in replies.items():
-            write(reply, self._reply(number, site))
+            write_archive(reply, self._reply(number, site))
         self.took[number] = sorted(took)
         self.number, self.memory = max(number + 1, 0), dict(memory)
         self._write()
@@ -152,5 +143,5 @@ class Journal:
                 f"expected what {site} was told in round {number + 1}, found that it is gone: the site said that it "
                 "had a later checkpoint. Let the site continue from its newest checkpoint"
             )
-        reply: dict[str, Any] = torch.load(path, weights_only=True)
+        reply: dict[str, Any] = read_archive(path)
         return reply

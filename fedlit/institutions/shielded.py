@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives import serialization
 
+from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
+from fedlit.exchange.schedule import cohort, cohort_size
+from fedlit.institutions.federation import Federation
 from fedlit.institutions.settings import SiteSettings
 from fedlit.privacy.keys import fingerprint, registered_key
 from fedlit.privacy.refusals import refuse
@@ -32,11 +36,11 @@ def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds:
     return tuple(lines(privacy, rule, rounds, privacy.masked.least if privacy.masked else 1, values))
 
 
-def shielded(privacy: Privacy, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
+def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
     """What stands between a site's client and the coordinator.
 
     Args:
-        privacy: what is asked for.
+        federation: its identity, its sites, and the privacy that is asked for.
         settings: of the site.
         run: whose clients are built.
         transport: by which keys are told.
@@ -45,19 +49,28 @@ def shielded(privacy: Privacy, settings: SiteSettings, run: Run, transport: Site
         ConfigError: what privacy cannot be had with.
         RunError: keys that are not what they should be.
     """
-    name, exchange = settings.site, run.exchange
+    name, exchange, privacy = settings.site, run.exchange, federation.privacy
     sharing, members = exchange.sharing, run.loop.federation
-    refuse(privacy, exchange.rule, sharing, len(sharing.names), exchange.optimizer_state, exchange.published[name])
-    registered = None
-    if privacy.masked is not None and settings.key.is_file():
+    if set(sharing.names) != set(federation.sites):
+        raise ConfigError(
+            f"federation.sites: expected {', '.join(federation.sites)}, as this site has accepted, found that "
+            f"{', '.join(sharing.names)} take part; ask the coordinator for the federation.yaml of these sites"
+        )
+    taking_part = cohort_size(exchange.participation, len(federation.sites))
+    refuse(privacy, exchange.rule, sharing, taking_part, exchange.optimizer_state, exchange.published[name])
+    registered, peers = None, dict(settings.peers)
+    if privacy.masked is not None:
         registered = registered_key(settings.key)
-    folder = settings.folder / "privacy" / transport.federation
-    peers = dict(settings.peers) or None
-    if peers is not None and registered is not None:
-        form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        peers[name] = fingerprint(registered.public_key().public_bytes(*form).decode())
-    shield = Shield(name, privacy, exchange.rule, folder, transport.federation, registered, peers)
-    offers = transport.share("privacy", {name: shield.offer()})
+        if peers:
+            form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+            peers[name] = fingerprint(registered.public_key().public_bytes(*form).decode())
+
+    def drawn(number: int) -> Iterable[str]:
+        return cohort(exchange.participation, federation.sites, run.seed, number) or federation.sites
+
+    folder = settings.folder / "privacy"
+    shield = Shield(name, privacy, exchange.rule, folder, federation.id, drawn, registered, peers)
+    offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
     shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None))
     for note in shield.notes:
         say(f"Note: {note}")

@@ -19,7 +19,7 @@ from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.alone import Alone
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
-from fedlit.institutions.federation import plain_federation, privacy_of, privacy_settings
+from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.shielded import protected, shielded
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
@@ -52,7 +52,8 @@ class Site:
     def __init__(self, settings: SiteSettings) -> None:
         self.settings = settings
         self.spent: float | None = None
-        self.privacy = privacy_of(settings.federation)
+        self.federation = federation_of(settings.federation)
+        self.privacy = self.federation.privacy
         self.run = self._make()
         _refuse(self.run)
         self.local = ("steps",) if self._steps_alike else ()
@@ -76,7 +77,7 @@ class Site:
     def terms(self) -> Terms:
         """What would leave; reads the table and builds the network, tells nobody."""
         run, alone = self._make(), self._alone()
-        alone.share("settings", {self.settings.site: settings_of(run, self.privacy)})
+        alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
         run.transport = alone
         run.describe()
         self._only_own(run)
@@ -105,6 +106,7 @@ class Site:
             rule.sends,
             dict(own.peers),
             self.privacy.masked is not None,
+            {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
         )
 
     def _alone(self) -> Alone:
@@ -217,11 +219,11 @@ def join(
     newest = _newest(own)
     if newest is not None:
         transport.saved = _rounds_of(newest)
-    transport.share("settings", {own.site: settings_of(run, site.privacy)})
+    transport.share("settings", {own.site: settings_of(run, site.federation)})
     run.describe()
     _say_meaning(run, own.site, transport.share)
     if site.privacy.on:
-        transport.shield = shielded(site.privacy, own, run, transport)
+        transport.shield = shielded(site.federation, own, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
@@ -230,7 +232,7 @@ def join(
         (run.folder / DONE).touch()
     if transport.shield is not None and (spent := transport.shield.epsilon) is not None and run.folder is not None:
         site.spent = spent
-        told_of = {"epsilon": spent, **privacy_settings(site.privacy)}
+        told_of = {"epsilon": spent, **site.federation.settings}
         (run.folder / "privacy.json").write_text(json.dumps(told_of, indent=1), encoding="utf-8")
     return results
 

@@ -86,7 +86,6 @@ class SiteTransport:
 
     Attributes:
         shield: what stands between the client and the coordinator, where privacy is asked for.
-        federation: the name that the coordinator drew for it.
         saved: exchanges before the newest checkpoint: the site will not go back behind it.
     """
 
@@ -104,7 +103,6 @@ class SiteTransport:
     ) -> None:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
         self.shield: Shield | None = None
-        self.federation = ""
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
         self._waited_for = False
         self._next: int | None = None
@@ -190,18 +188,21 @@ class SiteTransport:
             )
         return answer(self.site, asked)
 
-    def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, bool]]:
-        """What is sent in place of updates, and whether the site sits out."""
+    def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, Any]]:
+        """What is sent in place of updates, and whether the site calls its own fit."""
         if self.shield is None:
             return dict(updates), {}
         if self.saved > 0:
             self.shield.forget(self.saved)
         sent = {}
         for name, update in updates.items():
-            if why := self.shield.unfit(number, update):
+            why = self.shield.unfit(number, update)
+            flags = {"unfit": bool(why), "flags": self.shield.flags(number, fit=not why)}
+            if why:
                 _log.warning("round %d: nothing is sent: %s", number + 1, why)
-                return {}, {"unfit": True}  # why is for this site alone
+                return {}, flags  # why is for this site alone
             sent[name] = self.shield.send(number, update)
+            return sent, flags
         return sent, {}
 
     # ------------------------------------------------------------------ a transport
@@ -218,7 +219,6 @@ class SiteTransport:
         told = told_of(topic, own)
         self.consent.check(topic, told[self.site])
         heard = self._say(share_key(topic), {"facts": told})
-        self.federation = str(heard.get("federation", ""))
         facts: dict[str, Any] = heard.get("facts", {})
         if not isinstance(facts, dict):
             raise RunError(f"expected what all said of {topic} from the coordinator, found something else; refused")

@@ -12,27 +12,21 @@ No amplification by sampling is counted: the coordinator knows who takes part.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from safetensors.torch import load, save
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.privacy.journal import Journal, write_whole
 from fedlit.privacy.settings import ClientLevel
 from fedlit.sharing import State, form_of
 
-__all__ = ["NOT_COVERED", "Noised", "clipped", "difference", "epsilon", "gaussian", "length", "noise_to_signal", "told"]
+__all__ = ["NOT_COVERED", "clipped", "difference", "epsilon", "gaussian", "length", "noise_to_signal", "noised"]
 
 NOT_COVERED = (
     "what is agreed before training: names of columns, categories and labels, counts and moments where the settings "
@@ -104,79 +98,30 @@ def gaussian(count: int, deviation: float) -> Tensor:
     return torch.from_numpy(ndtri(uniform) * deviation)
 
 
-class Noised:
-    """A site's noised answers, each of which is drawn once: it is on disk before it is sent, and asked again the site
-    sends the same bytes. A round that is begun anew, from other tensors, is a new answer and counts again.
+def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tensor]:
+    """What is sent in place of a state: what was received last + the clipped update + noise, drawn anew by each call.
 
     Args:
-        folder: the site's own; holds ``noised.jsonl``, what was ever sent, and the answers that may be asked again.
+        state: the client's federated tensors.
+        before: what it received last, which the coordinator knows: not what the client made of it (with
+            ``exchange.rate`` below 1 these differ).
         settings: how much noise.
+
+    Returns:
+        Tensors of the state's types.
+
+    Raises:
+        RunError: values that are not finite, integers, or tensors that were not received.
     """
-
-    def __init__(self, folder: Path, settings: ClientLevel) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.settings = folder, settings
-        self.journal = Journal(folder / "noised.jsonl")
-
-    def answer(self, number: int, state: State, before: State) -> dict[str, Tensor]:
-        """What is sent in place of a state: what was received last + the clipped update + noise.
-
-        Args:
-            number: exchanges before this one.
-            state: the client's federated tensors.
-            before: what it received last, which the coordinator knows: not what the client made of it (with
-                ``exchange.rate`` below 1 these differ).
-
-        Returns:
-            Tensors of the state's types.
-
-        Raises:
-            RunError: values that are not finite, integers, tensors that were not received, or no answers left.
-        """
-        update = difference(state, before)
-        if not math.isfinite(length(update)):
-            raise RunError(f"exchange {number + 1}: expected finite numbers, found some that are not; nothing was sent")
-        # by what the coordinator knows: whether an answer is the same must say nothing of the data
-        digest = _digest(number, before)
-        path = self.folder / f"noised-{number}-{digest[:16]}.safetensors"
-        if path.exists():
-            kept = load(path.read_bytes())
-            return {name: kept[name] for name in state}
-        if self.settings.answers is not None and len(self.journal.entries) >= self.settings.answers:
-            raise RunError(
-                f"exchange {number + 1}: expected at most {self.settings.answers} noised answers of this site "
-                "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
-                "more than the ε that was agreed"
-            )
-        noise = gaussian(sum(own.numel() for own in update.values()), self.settings.noise * self.settings.clip)
-        short = clipped(update, self.settings.clip)
-        sent, first = {}, 0
-        for name, own in short.items():
-            drawn = noise[first : first + own.numel()].reshape(own.shape)
-            sent[name], first = (before[name].cpu().double() + own + drawn).to(state[name].dtype), first + own.numel()
-        settings = {"clip": self.settings.clip, "noise": self.settings.noise}
-        # counted first: a crash in between counts an answer that was never sent, and not the other way round
-        self.journal.add({"round": number, "before": digest, "file": path.name, **settings})
-        write_whole(path, save(sent))
-        return sent
-
-    def forget(self, number: int) -> None:
-        """Let go of answers before an exchange: the site will not go back behind it. They stay counted."""
-        for own in self.journal.entries:
-            if own["round"] < number:
-                (self.folder / own["file"]).unlink(missing_ok=True)
-
-    @property
-    def spent(self) -> float:
-        """ε at ``settings.delta`` for all answers that were ever drawn in this folder."""
-        return epsilon([own["noise"] for own in self.journal.entries], self.settings.delta)
-
-
-def _digest(number: int, before: State) -> str:
-    found = hashlib.sha256(json.dumps([number, sorted(before)]).encode())
-    for name in sorted(before):
-        found.update(before[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    update = difference(state, before)
+    if not math.isfinite(length(update)):
+        raise RunError("expected finite numbers in the update, found some that are not; nothing was sent")
+    noise = gaussian(sum(own.numel() for own in update.values()), settings.noise * settings.clip)
+    sent, first = {}, 0
+    for name, own in clipped(update, settings.clip).items():
+        drawn = noise[first : first + own.numel()].reshape(own.shape)
+        sent[name], first = (before[name].cpu().double() + own + drawn).to(state[name].dtype), first + own.numel()
+    return sent
 
 
 def epsilon(noises: list[float], delta: float, *, absent: bool = False) -> float:
@@ -213,28 +158,3 @@ def noise_to_signal(values: int, sites: int, noise: float) -> float:
         29
     """
     return noise * math.sqrt(values / sites)
-
-
-def told(settings: ClientLevel, rounds: int, sites: int, values: int) -> dict[str, Any]:
-    """What plan, table and report say before training.
-
-    Args:
-        settings: of client-level privacy.
-        rounds: exchanges that are planned; one begun anew counts again.
-        sites: that take part in each.
-        values: numbers in an update.
-
-    Returns:
-        ``clip``, ``noise``, ``delta``, ``rounds``; ``epsilon`` between any two tables of a site, ``epsilon_absent``
-        between a site and its absence; ``noise_to_signal``; ``unit`` and ``not_covered`` in words.
-    """
-    noises = [settings.noise] * rounds
-    return {
-        **{name: getattr(settings, name) for name in ("clip", "noise", "delta")},
-        "rounds": rounds,
-        "epsilon": epsilon(noises, settings.delta),
-        "epsilon_absent": epsilon(noises, settings.delta, absent=True),
-        "noise_to_signal": noise_to_signal(values, sites, settings.noise),
-        "unit": "one client's whole update in each round, against the coordinator and all others",
-        "not_covered": list(NOT_COVERED),
-    }

@@ -1,6 +1,6 @@
 """Keys for masks, one pair a site, and how a site knows that a public key is another site's.
 
-A pair is made anew for each federation. Public halves travel by the coordinator. Each is signed with the key that is
+A site's pair lies in its folder. Public halves travel by the coordinator. Each is signed with the key that is
 registered for its site (elliptic curve P-384, OpenSSH's form). Who knows the other sites' fingerprints from elsewhere
 (``peers``) refuses a key that the coordinator has put in their place. Who does not trusts the coordinator for it.
 """
@@ -11,8 +11,8 @@ import base64
 import binascii
 import hashlib
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.privacy.journal import write_whole
+from fedlit.files import write_whole
 
-__all__ = ["UNKNOWN_PEERS", "accepted", "advert", "fingerprint", "mask_key", "public_of", "registered_key"]
+__all__ = ["UNKNOWN_PEERS", "Pairs", "accepted", "advert", "derived", "fingerprint", "mask_key", "registered_key"]
 
+_SIGNATURE = ec.ECDSA(hashes.SHA384(), deterministic_signing=True)  # a restarted site must say the same again
 UNKNOWN_PEERS = (
     "keys of other sites came by the coordinator and were compared with nothing: a coordinator that lies could put its "
     "own in their place and read this site's updates; name the sites' fingerprints under peers"
@@ -40,32 +42,26 @@ def mask_key(path: Path) -> X25519PrivateKey:
         RunError: the file holds something else.
     """
     if not path.exists():
-        write_whole(path, X25519PrivateKey.generate().private_bytes_raw())
-    if path.stat().st_mode & 0o077:
-        os.chmod(path, 0o600)
+        write_whole({path: lambda file: file.write(X25519PrivateKey.generate().private_bytes_raw())})
+        path.chmod(0o600)
     content = path.read_bytes()
     if len(content) != 32:
         raise RunError(f"{path}: expected the 32 bytes of a key for masks, found {len(content)}; restore the file")
     return X25519PrivateKey.from_private_bytes(content)
 
 
-def public_of(key: X25519PrivateKey) -> bytes:
-    """The 32 bytes of its public half."""
-    return key.public_key().public_bytes_raw()
-
-
 def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A site's registered private key, in OpenSSH's form or PEM.
+    """A site's registered private key, as ``fedlit site keys`` makes it.
 
     Raises:
         ConfigError: no such key.
     """
-    content = path.read_bytes()
     try:
-        load = serialization.load_ssh_private_key if b"OPENSSH" in content else serialization.load_pem_private_key
-        found = load(content, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path}: expected a private key without a password, found none ({error})") from error
+        found = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(
+            f"{path}: expected the private key that fedlit site keys made, found none ({error})"
+        ) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{path}: expected an elliptic curve key, found {type(found).__name__}; make a new pair")
     return found
@@ -89,34 +85,31 @@ def fingerprint(line: str) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
 
 
-def advert(
-    site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey | None
-) -> dict[str, str]:
+def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey) -> dict[str, str]:
     """What a site tells the others of its key for masks, as JSON.
 
     Args:
         site: its name.
         federation: what the signature is bound to.
         key: for masks.
-        registered: signs; None for no signature.
+        registered: signs.
     """
-    public = public_of(key)
-    told = {"public": public.hex()}
-    if registered is not None:
-        form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        told["key"] = registered.public_key().public_bytes(*form).decode()
-        told["signature"] = registered.sign(_signed(site, federation, public), ec.ECDSA(hashes.SHA384())).hex()
-    return told
+    public, form = key.public_key().public_bytes_raw(), serialization.PublicFormat.OpenSSH
+    return {
+        "public": public.hex(),
+        "key": registered.public_key().public_bytes(serialization.Encoding.OpenSSH, form).decode(),
+        "signature": registered.sign(_signed(site, federation, public), _SIGNATURE).hex(),
+    }
 
 
-def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str] | None) -> dict[str, bytes]:
+def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str]) -> dict[str, bytes]:
     """The public keys that sites have told, checked.
 
     Args:
         federation: as in :func:`advert`.
         adverts: site → what it told.
-        peers: site → its registered key in OpenSSH's form, or that key's fingerprint, known from elsewhere; None for
-            sites that know none: signatures are then compared with keys that came the same way.
+        peers: site → fingerprint of its registered key, known from elsewhere; empty for a site that knows none:
+            signatures are then compared with keys that came the same way.
 
     Returns:
         Site → 32 bytes.
@@ -129,46 +122,104 @@ def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, st
         try:
             public = bytes.fromhex(told["public"])
             X25519PublicKey.from_public_bytes(public)
-        except (KeyError, TypeError, ValueError) as error:
+            registered = serialization.load_ssh_public_key(str(told["key"]).encode())
+            assert isinstance(registered, ec.EllipticCurvePublicKey)
+            signature = bytes.fromhex(str(told["signature"]))
+            registered.verify(signature, _signed(site, federation, public), ec.ECDSA(hashes.SHA384()))
+        except (AssertionError, InvalidSignature, KeyError, TypeError, ValueError, UnsupportedAlgorithm) as error:
             raise RunError(
-                f"site {site!r}: expected its public key for masks, found none; let it join again"
+                f"site {site!r}: expected its key for masks, signed with its registered key, found another; somebody "
+                "has changed it on its way, or the site must join again"
             ) from error
-        if peers is not None:
-            _refuse_others(site, told, peers)
-        if peers is not None or "signature" in told:
-            _verify(site, federation, public, told)
+        if peers and (mine := fingerprint(str(told["key"]))) != peers.get(site):
+            raise RunError(
+                f"site {site!r}: expected the key {peers.get(site, 'that its peers entry names')}, as under peers, "
+                f"found {mine}; ask the site, by another way than the coordinator, which one is its own"
+            )
         found[site] = public
     if len(set(found.values())) < len(found):
         raise RunError("expected a key for masks of each site's own, found one twice; a copied folder, or a forgery")
     return found
 
 
-def _refuse_others(site: str, told: Mapping[str, Any], peers: Mapping[str, str]) -> None:
-    if site not in peers:
-        raise RunError(f"site {site!r}: expected its fingerprint under peers, found none; ask the site and add it")
-    if "key" not in told or "signature" not in told:
-        raise RunError(f"site {site!r}: expected a signed key for masks, found none; its peers must know it is its own")
-    known = peers[site] if peers[site].startswith("SHA256:") else fingerprint(peers[site])
-    if (mine := fingerprint(str(told["key"]))) != known:
-        raise RunError(
-            f"site {site!r}: expected the key {known}, as under peers, found {mine}; ask the site, by another way than "
-            "the coordinator, which one is its own"
-        )
-
-
-def _verify(site: str, federation: str, public: bytes, told: Mapping[str, Any]) -> None:
-    try:
-        registered = serialization.load_ssh_public_key(str(told["key"]).encode())
-        if not isinstance(registered, ec.EllipticCurvePublicKey):
-            raise ValueError("another kind of key")
-        signature = bytes.fromhex(str(told["signature"]))
-        registered.verify(signature, _signed(site, federation, public), ec.ECDSA(hashes.SHA384()))
-    except (InvalidSignature, KeyError, ValueError, UnsupportedAlgorithm) as error:
-        raise RunError(
-            f"site {site!r}: expected its key for masks signed with its registered key, found that the signature does "
-            "not fit; somebody has changed it on its way"
-        ) from error
-
-
 def _signed(site: str, federation: str, public: bytes) -> bytes:
     return json.dumps(["fedlit key for masks", 1, federation, site, public.hex()]).encode()
+
+
+def derived(secret: bytes, info: bytes) -> bytes:
+    """A key of 32 bytes (HKDF of SHA-256, RFC 5869) that says nothing of its secret or of keys of another purpose."""
+    return HKDF(hashes.SHA256(), 32, None, info).derive(secret)
+
+
+class Pairs:
+    """The secret that a site shares with each of the others, and keys made from it.
+
+    Args:
+        name: the site.
+        key: its private key for masks.
+        publics: site → public key of all sites, checked (see :func:`accepted`).
+        federation: its identity, to which all keys are bound.
+
+    Raises:
+        RunError: the others have another public key of this site.
+    """
+
+    def __init__(self, name: str, key: X25519PrivateKey, publics: Mapping[str, bytes], federation: str) -> None:
+        self.name, self.federation, self._key, self._publics = name, federation, key, dict(publics)
+        self._secrets: dict[str, bytes] = {}
+        if self._publics.get(name) != key.public_key().public_bytes_raw():
+            raise RunError(
+                f"site {name!r}: expected the others to know its own key for masks, found another one or none; "
+                "somebody has changed it on its way, or an old message was used again"
+            )
+
+    def key(self, peer: str, *purpose: Any) -> bytes:
+        """32 bytes that this site and another have in common for a purpose, and nobody else.
+
+        Raises:
+            RunError: no public key of the other site is known.
+        """
+        if peer not in self._publics:
+            raise RunError(f"masked sums: expected the key for masks of {peer!r}, found none; let all sites join again")
+        if peer not in self._secrets:
+            try:
+                self._secrets[peer] = self._key.exchange(X25519PublicKey.from_public_bytes(self._publics[peer]))
+            except ValueError as error:
+                raise RunError(f"site {peer!r}: expected a public key for masks, found one that is none") from error
+        ends = [[site, self._publics[site].hex()] for site in sorted([self.name, peer])]
+        return derived(self._secrets[peer], json.dumps(["fedlit", 2, self.federation, *purpose, ends]).encode())
+
+    def flags(self, number: int, fit: bool) -> dict[str, str]:
+        """Other site → 64 hexadecimal digits that prove to it that this site called its update fit, or unfit."""
+        return {
+            peer: self.key(peer, "fit", number, self.name, fit).hex() for peer in self._publics if peer != self.name
+        }
+
+    def fit(self, number: int, flags: Any, cohort: Iterable[str]) -> list[str]:
+        """The sites of a round whose update is fit, by what each of them has said itself.
+
+        Args:
+            number: exchanges before the round.
+            flags: site → (whether it is fit, its proof for this site), as the coordinator passes them on.
+            cohort: sites that take part in the round, this one among them.
+
+        Raises:
+            RunError: a flag of another site, none of one that takes part, or one that its site did not make.
+        """
+        cohort = sorted(cohort)
+        if not isinstance(flags, Mapping) or sorted(flags) != cohort or self.name not in cohort:
+            found = ", ".join(sorted(map(str, flags))) if isinstance(flags, Mapping) else "nothing"
+            raise RunError(
+                f"masked sums, round {number + 1}: expected to sum over {', '.join(cohort)}, as the federation's seed "
+                f"draws them, found {found}; nothing was sent"
+            )
+        for peer, said in flags.items():
+            proper = isinstance(said, list | tuple) and len(said) == 2 and isinstance(said[0], bool)
+            if peer != self.name and not (
+                proper and compare_digest(str(said[1]), self.key(peer, "fit", number, peer, said[0]).hex())
+            ):
+                raise RunError(
+                    f"masked sums, round {number + 1}: expected what {peer} itself has said of its update, found "
+                    "another word; nothing was sent"
+                )
+        return [site for site in cohort if flags[site][0]]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.rule import Rule
 from fedlit.privacy.settings import LEAST
+from fedlit.sharing import Sharing, State, form_of
 
-__all__ = ["GROUP", "Layout", "Total", "dtype_of"]
+__all__ = ["GROUP", "Layout", "Total", "digest_of", "dtype_of", "layout_of"]
 
 GROUP = "sum/"
 """What begins the names of what is summed beside the tensors: of each group of sites a zero, by which a sum that went
@@ -51,7 +51,7 @@ class Layout:
         groups: sites → names of the tensors that they have, sorted; made of the others.
 
     Raises:
-        ConfigError: a tensor of fewer sites than that, or sums of rows that say how many rows one or two sites have.
+        ConfigError: a tensor of fewer sites than that, or sums of rows over different sites.
     """
 
     owners: Mapping[str, tuple[str, ...]]
@@ -70,11 +70,10 @@ class Layout:
                     f"least {self.least} sites that have it and take part, found {', '.join(sites) or 'none'}; "
                     "leave it out of exchange.federated, or wait for more sites"
                 )
-        if self.by_rows and (two := _apart(list(self.groups))):
+        if self.by_rows and len(self.groups) > 1:
             raise ConfigError(
-                f"masked sums: expected sums of rows of which no difference tells that of one or two sites, found that "
-                f"they tell those of {' and '.join(two)}, as sites federate different tensors; use the rule's weights: "
-                "uniform"
+                "masked sums: expected all sites to federate the same tensors where rows are weights, found others: a "
+                "difference of two sums of rows would tell how many rows a site has; use weights: uniform"
             )
 
     @property
@@ -99,15 +98,39 @@ class Layout:
         return told
 
 
-def _apart(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """One or two sites whose sum is a combination of the groups' sums."""
-    sites = sorted({site for own in groups for site in own})
-    within = np.array([[site in own for site in sites] for own in groups], float)
-    rank = np.linalg.matrix_rank(within)
-    for few in (*combinations(sites, 1), *combinations(sites, 2)):
-        if np.linalg.matrix_rank(within[:, [site not in few for site in sites]]) < rank:
-            return few
-    return ()
+def digest_of(names: Iterable[str], state: State) -> str:
+    """SHA-256 of tensors by name, to the last bit; names that the state does not have count, too."""
+    found = hashlib.sha256()
+    for name in sorted(names):
+        own = state.get(name)
+        found.update(json.dumps([name, None if own is None else form_of(own)]).encode())
+        if own is not None:
+            found.update(own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = LEAST) -> Layout:
+    """What a round sums over whom.
+
+    Args:
+        sharing: what of each site's client is federated.
+        sites: that take part.
+        rule: whether rows are weights.
+        least: sites that must stand behind each sum.
+
+    Raises:
+        ConfigError: a tensor of fewer of them, or too few of them.
+    """
+    if len(set(sites)) < least:
+        raise ConfigError(
+            f"masked sums: expected at least {least} sites whose update is fit, found "
+            f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part"
+        )
+    owners: dict[str, tuple[str, ...]] = {}
+    for site in sorted(set(sites)):
+        for name in sharing.names[site]:
+            owners[name] = (*owners.get(name, ()), site)
+    return Layout(owners, {name: sharing.forms[name] for name in owners}, "rows" in rule.needs, least)
 
 
 @dataclass(frozen=True)

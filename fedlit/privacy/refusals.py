@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
-from fedlit.privacy.layout import Layout, dtype_of
-from fedlit.privacy.settings import LEAST, Privacy
+from fedlit.privacy.layout import dtype_of, layout_of
+from fedlit.privacy.settings import Privacy
 from fedlit.sharing import Sharing
 
-__all__ = ["layout_of", "refuse"]
-
-
-def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = LEAST) -> Layout:
-    """What a round sums over whom.
-
-    Args:
-        sharing: what of each site's client is federated.
-        sites: that take part.
-        rule: whether rows are weights.
-        least: sites that must stand behind each sum.
-
-    Raises:
-        ConfigError: a tensor of fewer of them, or too few of them.
-    """
-    if len(set(sites)) < least:
-        raise ConfigError(
-            f"masked sums: expected at least {least} sites that take part, found "
-            f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part. Wait for more sites"
-        )
-    owners: dict[str, tuple[str, ...]] = {}
-    for site in sorted(set(sites)):
-        for name in sharing.names[site]:
-            owners[name] = (*owners.get(name, ()), site)
-    return Layout(owners, {name: sharing.forms[name] for name in owners}, "rows" in rule.needs, least)
+__all__ = ["refuse"]
 
 
 def refuse(
@@ -62,75 +38,45 @@ def refuse(
     """
     if not privacy.on:
         return
-    name, problems = type(rule).__name__, list[str]()
-    needed = {"cryptography": True, "dp_accounting": privacy.client_level is not None}
-    if missing := [own for own, wanted in needed.items() if wanted and find_spec(own) is None]:
-        problems.append(
-            f"privacy: expected the packages of fedlit[privacy], found that {' and '.join(missing)} "
-            f"{'are' if len(missing) > 1 else 'is'} "
-            "missing; run: pip install 'fedlit[privacy]'"
-        )
-    what = "masked sums" if privacy.masked else "client-level privacy"
-    if published:
-        problems.append(
-            f"{what}: expected federated tensors alone, found that {', '.join(sorted(published))} would travel as they "
-            "are (publish); take another method, or go without"
-        )
-    if optimizer_state == "average":
-        problems.append(
-            f"exchange.optimizer_state: expected keep or reset with {what}, found average: an optimizer's state would "
-            "travel too"
-        )
-    if privacy.masked:
-        problems += _masked(rule, name, sharing, taking_part, privacy.masked.least)
-    if privacy.client_level:
-        problems += _client_level(rule, name, sharing)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    masked, level, name = privacy.masked, privacy.client_level, type(rule).__name__
+    what = "masked sums" if masked else "client-level privacy"
+    needed = ["cryptography", *(["dp_accounting"] if level else [])]
+    missing = [own for own in needed if find_spec(own) is None]
+    needs = next((own for own in ("states", "answers") if own in rule.needs), "updates")
+    whole = [own for own, form in sharing.forms.items() if not dtype_of(form[0]).is_floating_point]
+    parameters = {own for names in sharing.parameters.values() for own in names}
+    buffers = sorted({own for names in sharing.names.values() for own in names} - parameters)
+    few = masked is not None and taking_part < masked.least
+    problems: list[str] = []
 
+    def refuse_if(wrong: Any, message: str) -> None:
+        problems.extend([message] if wrong else [])
 
-def _masked(rule: Rule, name: str, sharing: Sharing, taking_part: int, least: int) -> list[str]:
-    problems = []
-    if not (rule.by_mean or rule.adds_answers):
-        why = "single states" if "states" in rule.needs else "single answers" if "answers" in rule.needs else "updates"
-        problems.append(
-            f"masked sums: expected a rule that works with sums, found {name}, which needs each site's {why}; take "
-            "Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or GrowForest with summed: "
-            "true, or go without masks"
+    found = ", ".join(missing)
+    refuse_if(missing, f"privacy: expected fedlit[privacy], found no {found}; run: pip install 'fedlit[privacy]'")
+    found = ", ".join(sorted(published or ()))
+    refuse_if(published, f"{what}: expected federated tensors alone, found that {found} would travel too (publish)")
+    found = f"{what}: exchange.optimizer_state: expected keep or reset, found average: that state would travel too"
+    refuse_if(optimizer_state == "average", found)
+    if masked:
+        refuse_if(
+            not (rule.by_mean or rule.adds_answers),
+            f"masked sums: expected a rule that works with sums, found {name}, which needs each site's single {needs}; "
+            "take Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or GrowForest with "
+            "summed: true, or go without masks",
         )
-    if taking_part < least:
-        problems.append(
-            f"masked sums: expected at least {least} sites in a round, found {taking_part}; raise "
-            "exchange.participation, or wait for more sites"
-        )
-    elif rule.by_mean:
+        found = f"masked sums: expected at least {masked.least} sites in a round, found {taking_part}"
+        refuse_if(few, f"{found}; raise exchange.participation, or wait for more sites")
+    if level:
+        found = f"client-level privacy: expected a rule that asks nothing, found {name}"
+        refuse_if("answers" in rule.needs, f"{found}: answers would be told as they are")
+        refuse_if(whole, f"client-level privacy: expected floating-point tensors, found {whole[:1]}; keep them private")
+        found = f"client-level privacy: expected parameters alone, found the buffers {buffers[:1]}"
+        refuse_if(buffers, f"{found}: noise can make a variance negative; set exchange.buffers: private")
+    if masked and rule.by_mean and not few:
         try:
-            layout_of(sharing, list(sharing.names), rule, least)
+            layout_of(sharing, list(sharing.names), rule, masked.least)
         except ConfigError as error:
             problems.append(str(error))
-    return problems
-
-
-def _client_level(rule: Rule, name: str, sharing: Sharing) -> list[str]:
-    problems = []
-    if "answers" in rule.needs:
-        problems.append(
-            f"client-level privacy: expected a rule that asks nothing, found {name}: answers would be told as they are"
-        )
-    whole = [own for own, form in sharing.forms.items() if not dtype_of(form[0]).is_floating_point]
-    if whole:
-        problems.append(
-            f"client-level privacy: expected floating-point tensors, found {whole[0]} of "
-            f"{dtype_of(sharing.forms[whole[0]][0])}; keep it private"
-        )
-    buffers = sorted({own for site, names in sharing.names.items() for own in names} - _parameters(sharing))
-    if buffers:
-        problems.append(
-            f"client-level privacy: expected parameters alone, found the buffer {buffers[0]}: with noise a variance "
-            "can fall below 0; set exchange.buffers: private"
-        )
-    return problems
-
-
-def _parameters(sharing: Sharing) -> set[str]:
-    return {own for names in sharing.parameters.values() for own in names}
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -37,15 +37,12 @@ class Masked:
     least: int = LEAST
 
     def __post_init__(self) -> None:
-        if self.least < LEAST:
-            raise ConfigError(
-                f"Masked: least: expected at least {LEAST} sites, found {self.least}: of two, each would know the "
-                "other's part"
-            )
-        if not 8 <= self.bits <= 52:
-            raise ConfigError(f"Masked: bits: expected 8 to 52 binary digits, found {self.bits}; 32 fits most")
-        if self.norm is not None and not 0 < self.norm < math.inf:
-            raise ConfigError(f"Masked: norm: expected a number above 0, or null for no bound, found {self.norm}")
+        _check(
+            self,
+            least=(self.least >= LEAST, f"at least {LEAST} sites: of two, each would know the other's part"),
+            bits=(8 <= self.bits <= 52, "8 to 52 binary digits; 32 fits most"),
+            norm=(self.norm is None or 0 < self.norm < math.inf, "a number above 0, or null for no bound"),
+        )
 
 
 @dataclass(frozen=True)
@@ -74,18 +71,13 @@ class ClientLevel:
     answers: int | None = None
 
     def __post_init__(self) -> None:
-        problems = [
-            f"ClientLevel: {name}: expected {wanted}, found {found}"
-            for name, found, wanted, fits in (
-                ("clip", self.clip, "a number above 0", 0 < self.clip < math.inf),
-                ("noise", self.noise, "a number above 0; without noise nothing is private", 0 < self.noise < math.inf),
-                ("answers", self.answers, "at least 1, or null for no end", self.answers is None or self.answers >= 1),
-                ("delta", self.delta, "a number in (0, 1), far below one over the number of sites", 0 < self.delta < 1),
-            )
-            if not fits
-        ]
-        if problems:
-            raise ConfigError("\n".join(problems))
+        _check(
+            self,
+            clip=(0 < self.clip < math.inf, "a number above 0"),
+            noise=(0 < self.noise < math.inf, "a number above 0; without noise nothing is private"),
+            answers=(self.answers is None or self.answers >= 1, "at least 1, or null for no end"),
+            delta=(0 < self.delta < 1, "a number in (0, 1), far below one over the number of sites"),
+        )
 
 
 @dataclass(frozen=True)
@@ -105,3 +97,13 @@ class Privacy:
     def on(self) -> bool:
         """Whether there is any."""
         return self.masked is not None or self.client_level is not None
+
+
+def _check(settings: Masked | ClientLevel, **checks: tuple[bool, str]) -> None:
+    problems = [
+        f"{type(settings).__name__}: {name}: expected {wanted}, found {getattr(settings, name)}"
+        for name, (fits, wanted) in checks.items()
+        if not fits
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))

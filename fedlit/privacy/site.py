@@ -3,80 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from safetensors.torch import load, save
 from torch import Tensor
 
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import RunError
 from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.questions import Own, Question
-from fedlit.exchange.rule import DOWN, Rule, Update
+from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import question_from
-from fedlit.privacy.client_level import Noised, difference, length
-from fedlit.privacy.journal import Journal, write_whole
-from fedlit.privacy.keys import UNKNOWN_PEERS, accepted, advert, mask_key
-from fedlit.privacy.layout import Layout
+from fedlit.privacy.client_level import difference, epsilon, length, noised
+from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
+from fedlit.privacy.layout import Layout, digest_of, layout_of
 from fedlit.privacy.masking import Masker
-from fedlit.privacy.refusals import layout_of
+from fedlit.privacy.memory import Memory, Received
 from fedlit.privacy.settings import Privacy
-from fedlit.privacy.streams import digest_of
 from fedlit.sharing import Sharing, State, form_of
 
-__all__ = ["Received", "Shield"]
-
-
-class Received:
-    """What a site has received, exchange by exchange, on disk: updates are differences to it, also after a restart.
-
-    Args:
-        folder: the site's own.
-        start: what all know that the client starts from: values that are drawn by the run's seed.
-    """
-
-    def __init__(self, folder: Path, start: State) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self._start = folder, {name: own.detach().cpu().clone() for name, own in start.items()}
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"received-{number}.safetensors"
-
-    def told(self, number: int) -> dict[str, Tensor]:
-        """What the coordinator had sent before an exchange; nothing before the first.
-
-        Raises:
-            RunError: it is no longer known.
-        """
-        if number <= 0 and not self._path(number - 1).exists():
-            return {}
-        if not self._path(number - 1).exists():
-            raise RunError(
-                f"exchange {number + 1}: expected {self._path(number - 1)}, what this site received in the exchange "
-                "before, found that it is gone; go on from a later checkpoint"
-            )
-        return load(self._path(number - 1).read_bytes())
-
-    def before(self, number: int) -> dict[str, Tensor]:
-        """What the client last received before an exchange, name by name; else what it started from."""
-        return {**self._start, **self.told(number)}
-
-    def put(self, number: int, received: State) -> None:
-        """Note what came of an exchange, before the client makes anything of it."""
-        own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
-        known = sorted(int(path.stem.removeprefix("received-")) for path in self.folder.glob("received-*.safetensors"))
-        last = [place for place in known if place < number][-1:]  # a site that stayed away has missed some
-        before = load(self._path(last[0]).read_bytes()) if last else {}
-        write_whole(self._path(number), save({**before, **own}))
-
-    def forget(self, number: int) -> None:
-        """Let go of what came before an exchange: the site will not go back behind it."""
-        for path in self.folder.glob("received-*.safetensors"):
-            if int(path.stem.removeprefix("received-")) < number - 1:
-                path.unlink(missing_ok=True)
+__all__ = ["Shield"]
 
 
 class Shield:
@@ -86,11 +35,11 @@ class Shield:
         site: its name, and its client's.
         privacy: what is wanted; the same at all sites.
         rule: the federation's.
-        folder: the site's own, for the federation's whole life: key for masks, what was masked, opened, noised and
-            received.
-        federation: what keys and masks are bound to, say the hash of what all have agreed to.
-        registered: the site's registered key, which signs its key for masks.
-        peers: site → fingerprint or registered key, known from elsewhere.
+        folder: the site's own, for all federations: key for masks, what was masked, noised and received.
+        federation: its identity, which the site has accepted; keys and masks are bound to it.
+        cohort: (exchanges before a round) → the sites that take part in it, as the run's seed draws them.
+        registered: the site's registered key, which signs its key for masks; needed for masks alone.
+        peers: site → fingerprint of its registered key, known from elsewhere; may be empty.
 
     Attributes:
         notes: what a person should know.
@@ -103,26 +52,26 @@ class Shield:
         rule: Rule,
         folder: Path,
         federation: str,
+        cohort: Callable[[int], Iterable[str]],
         registered: EllipticCurvePrivateKey | None = None,
-        peers: Mapping[str, str] | None = None,
+        peers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.site, self.privacy, self.rule, self.folder, self.federation = site, privacy, rule, folder, federation
-        self._registered, self._peers = registered, peers
+        self.memory = Memory(folder, federation)
+        self._cohort, self._registered, self._peers = cohort, registered, peers
         self._key = mask_key(folder / "mask.key") if privacy.masked else None
-        self._noised = Noised(folder, privacy.client_level) if privacy.client_level else None
         self._held: tuple[int, Update] | None = None
-        self._told: dict[tuple[int, int, int, str], dict[str, Any]] = {}
+        self._fit: tuple[int, bool] | None = None
+        self._told: dict[tuple[int, int, str], State] = {}
         self.notes: list[str] = []
 
     # ------------------------------------------------------------------ before training
 
-    def offer(self) -> dict[str, Any]:
-        """What is told to all, as JSON: the settings, and the key for masks."""
-        told = asdict(self.privacy)
-        if self._key is None:
-            return {"settings": told}
-        return {"settings": told, **advert(self.site, self.federation, self._key, self._registered)}
+    def offer(self) -> dict[str, str]:
+        """What is told to all of the key for masks, as JSON; nothing without masks."""
+        if self._key is None or self._registered is None:
+            return {}
+        return advert(self.site, self.federation, self._key, self._registered)
 
     def meet(self, offers: Mapping[str, Mapping[str, Any]], sharing: Sharing, start: State) -> None:
         """Take what all have told.
@@ -133,23 +82,13 @@ class Shield:
             start: values of this site's federated tensors as they are drawn by the seed, which all know.
 
         Raises:
-            ConfigError: other settings elsewhere.
             RunError: keys that are not what they should be.
         """
-        mine = asdict(self.privacy)
-        for site, told in offers.items():
-            if told.get("settings") != mine:
-                raise ConfigError(
-                    f"privacy: expected the same at all sites, found {mine} at {self.site} and "
-                    f"{told.get('settings')} at {site}"
-                )
-        self._sharing, self._received = sharing, Received(self.folder, start)
+        self._sharing, self._received = sharing, Received(self.folder, self.federation, start)
         if self.privacy.masked and self._key is not None:
-            publics = accepted(self.federation, offers, self._peers)
-            journal = Journal(self.folder / "masked.jsonl")
-            bits = self.privacy.masked.bits
-            self._masker = Masker(self.site, self._key, publics, self.federation, journal, bits)
-            if self._peers is None:
+            self._pairs = Pairs(self.site, self._key, accepted(self.federation, offers, self._peers), self.federation)
+            self._masker = Masker(self._pairs, self.privacy.masked.bits)
+            if not self._peers:
                 self.notes.append(UNKNOWN_PEERS)
 
     # ------------------------------------------------------------------ rounds
@@ -173,6 +112,16 @@ class Shield:
             return f"its update is {long:.4g} long, the bound is {most:g} (privacy.masked.norm)"
         return ""
 
+    def flags(self, number: int, *, fit: bool) -> dict[str, str]:
+        """What proves to the other sites whether this one called its update fit; nothing without masks.
+
+        Args:
+            number: exchanges before the round.
+            fit: whether :meth:`unfit` had nothing to say.
+        """
+        self._fit = number, fit
+        return self._pairs.flags(number, fit) if self.privacy.masked else {}
+
     def send(self, number: int, update: Update) -> Update:
         """What is sent in place of an update: noised, where noise is wanted; nothing but its presence, where sums are
         masked: then the coordinator asks (see :meth:`answer`).
@@ -182,14 +131,24 @@ class Shield:
             update: the client's, which is fit (:meth:`unfit`).
 
         Raises:
-            RunError: tensors that cannot be protected.
+            RunError: tensors that cannot be protected, or no answers left.
         """
-        if self._noised is not None:
+        if (level := self.privacy.client_level) is not None:
             before = self._received.before(number)
             known = {name: own for name, own in before.items() if name in update.state}
+
+            def draw() -> State:
+                if level.answers is not None and len(self._noises) >= level.answers:
+                    raise RunError(
+                        f"exchange {number + 1}: expected at most {level.answers} noised answers of this site "
+                        "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
+                        "more than the ε that was agreed"
+                    )
+                return noised(update.state, known, level)
+
             # before training there is nothing to learn, and all know what clients start from
-            state = known if number == BEGIN else self._noised.answer(number, update.state, known)
-            update = replace(update, state=state)
+            state = known if number == BEGIN else self.memory.once("noised", number, None, draw, noise=level.noise)
+            update = replace(update, state={name: state[name] for name in update.state})
         if self.privacy.masked is None:
             return update
         self._held = number, update
@@ -202,38 +161,50 @@ class Shield:
 
         Args:
             number: of the round.
-            asked: ``attempt``, and ``sites`` for a message, or ``open``; ``n`` and ``question`` where a rule asks.
+            asked: ``flags``: what each site of the round has said of its update; ``n`` and ``question`` where a rule
+                asks.
             answer: answers a rule's question from the rows here.
 
         Returns:
-            ``state``: masked tensors (and ``forms``, of an answer); or ``opened``: 32 bytes.
+            ``state``: masked tensors (and ``forms``, of an answer).
 
         Raises:
             RunError: a question that the site must not answer.
         """
-        attempt, place = asked.get("attempt"), asked.get("n")
-        numbers = [attempt] if place is None else [attempt, place]
-        if not all(isinstance(own, int) and own >= 0 for own in numbers) or (place is None) != (
-            "question" not in asked
-        ):
+        place = asked.get("n")
+        numbered = type(place) is int and place >= 0
+        if numbered != ("question" in asked) or numbered != ("n" in asked):
             raise RunError(f"masked sums, round {number + 1}: expected a question for a sum, found {sorted(asked)}")
-        assert isinstance(attempt, int)
-        if asked.get("open"):
-            return {"opened": self._masker.open(number, attempt, place)}
-        sites = list(asked.get("sites") or ())
-        if self.site not in sites or not set(sites) <= set(self._sharing.names) or len(set(sites)) < len(sites):
-            raise RunError(
-                f"masked sums, round {number + 1}: expected a list of the federation's sites with {self.site!r}, found "
-                f"{', '.join(map(str, sites))}; nothing was sent"
-            )
+        sites = self._pairs.fit(number, asked.get("flags"), self._cohort(number))
+        if self._fit != (number, True) or self.site not in sites:
+            raise RunError(f"masked sums, round {number + 1}: expected no question, for this site has sent nothing fit")
         if place is not None:
-            return self._answered(number, attempt, sites, place, question_from(asked["question"]), answer)
+            return self._answered(number, sites, place, question_from(asked["question"]), answer)
         if self._held is None or self._held[0] != number:
             raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
         layout = layout_of(self._sharing, sites, self.rule, self._least)
         update, received = self._held[1], self._received.told(number)
         rows = update.rows if layout.by_rows else 0
-        return {"state": self._masker.mask(number, attempt, layout, update.state, rows, received=received)}
+        return {"state": self._masked(number, None, layout, update.state, rows, received)}
+
+    def _masked(
+        self, number: int, question: int | None, layout: Layout, state: State, rows: int, received: State
+    ) -> dict[str, Tensor]:
+        """Words under masks, made once; for a rule's questions over the same sites all along."""
+        over = {"sites": layout.sites, "layout": layout.digest, "received": digest_of(received, received)}
+        for entry in self.memory.entries:
+            mine = (entry["federation"], entry["kind"]) == (self.federation, "masked")
+            if mine and None not in (question, entry["question"]) and entry["over"]["sites"] != layout.sites:
+                raise RunError(
+                    f"masked sums, round {number + 1}: expected the sites whose answers were summed before, "
+                    f"{', '.join(entry['over']['sites'])}, found {', '.join(layout.sites)}; a question can be put "
+                    "twice, and the difference would be the answer of one site. Wait for all of them, or begin anew"
+                )
+
+        def mask() -> State:
+            return self._masker.mask(number, layout, state, rows, question, received)
+
+        return self.memory.once("masked", number, question, mask, over)
 
     @property
     def _least(self) -> int:
@@ -254,30 +225,24 @@ class Shield:
     def _answered(
         self,
         number: int,
-        attempt: int,
         sites: list[str],
-        place: int,
+        place: Any,
         question: Question,
         answer: Callable[[Question], Any] | None,
     ) -> dict[str, Any]:
         if not isinstance(question, Own) or question.topic not in self.rule.adds_answers or answer is None:
-            raise RunError(
-                f"masked sums, round {number + 1}: expected no question of {type(self.rule).__name__}, found one"
-            )
+            name = type(self.rule).__name__
+            raise RunError(f"masked sums, round {number + 1}: expected no question of {name}, found one")
         said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
-        key = number, place, attempt, digest_of(said, said)
+        key = number, place, digest_of(said, said)
         if key not in self._told:  # what answers may count on having been asked once
             self._told = {own: told for own, told in self._told.items() if own[0] == number}
-            self._told[key] = self._masked(number, attempt, sites, place, answer(question), said)
-        return self._told[key]
-
-    def _masked(
-        self, number: int, attempt: int, sites: list[str], place: int, found: State, said: State
-    ) -> dict[str, Any]:
+            self._told[key] = answer(question)
+        found = self._told[key]
         forms = {name: form_of(value) for name, value in found.items()}
-        layout = Layout(dict.fromkeys(forms, tuple(sorted(sites))), forms, least=self._least)
+        layout = Layout(dict.fromkeys(forms, tuple(sites)), forms, least=self._least)
         return {
-            "state": self._masker.mask(number, attempt, layout, found, question=place, received=said),
+            "state": self._masked(number, place, layout, found, 0, said),
             "forms": {name: [dtype, list(shape)] for name, (dtype, shape) in forms.items()},
         }
 
@@ -288,10 +253,14 @@ class Shield:
     def forget(self, number: int) -> None:
         """The site will not go back behind an exchange: it has a checkpoint."""
         self._received.forget(number)
-        if self._noised is not None:
-            self._noised.forget(number)
+        self.memory.forget(number)
+
+    @property
+    def _noises(self) -> list[float]:
+        return [entry["noise"] for entry in self.memory.entries if entry["kind"] == "noised"]
 
     @property
     def epsilon(self) -> float | None:
-        """ε spent so far at the settings' δ; None without noise."""
-        return None if self._noised is None else self._noised.spent
+        """ε at the settings' δ for all answers that this folder ever gave; None without noise."""
+        level = self.privacy.client_level
+        return None if level is None else epsilon(self._noises, level.delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedlit.exchange.rule import Rule
-from fedlit.privacy.client_level import NOT_COVERED, told
+from fedlit.privacy.client_level import NOT_COVERED, epsilon, noise_to_signal
 from fedlit.privacy.fixed import largest, tolerance
 from fedlit.privacy.settings import Privacy
 
@@ -37,7 +37,8 @@ def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) ->
     found = []
     if (masked := privacy.masked) is not None:
         found += [
-            f"masked sums: the coordinator learns sums over at least {masked.least} sites, 8 bytes a value",
+            f"masked sums: the coordinator learns sums over at least {masked.least} sites, 8 bytes a value; a round "
+            "waits for all of its sites",
             f"numbers are rounded to multiples of 2^-{masked.bits}: a mean is off by at most "
             f"{tolerance(masked.bits, sites):.1e} before it is rounded to its type; the largest value (times rows, "
             f"where these are weights) is {largest(masked.bits, sites):.3g}",
@@ -48,14 +49,14 @@ def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) ->
             found.append(f"answers told as sums alone: {', '.join(topics)}; others as they are")
         found.append("masks do not hide: " + "; ".join(MASKED_NOT_COVERED))
     if (level := privacy.client_level) is not None:
-        own = told(level, rounds, sites, values)
         bound = "no bound is set on answers" if level.answers is None else f"at most {level.answers} answers"
         found = [
-            f"client-level privacy: ε = {own['epsilon']:.3g} at δ = {level.delta:g} after {rounds} rounds, for one "
-            "site's whole table against all others",
+            f"client-level privacy: ε = {epsilon([level.noise] * rounds, level.delta):.3g} at δ = {level.delta:g} "
+            f"after {rounds} rounds, for one site's whole table against all others",
             f"each update is shortened to {level.clip:g} and gets noise of {level.noise * level.clip:g} in each value, "
-            f"{bound}; in the mean the noise is {own['noise_to_signal']:.3g} times as long as the longest mean",
-            "a round begun anew from other tensors counts again; that others are drawn to take part makes ε no smaller",
+            f"{bound}; in the mean the noise is {noise_to_signal(values, sites, level.noise):.3g} times as long as the "
+            "longest mean",
+            "ε counts all answers of this site's folder; that others are drawn to take part makes it no smaller",
             "ε and δ do not cover: " + "; ".join(NOT_COVERED),
             *found,
         ]

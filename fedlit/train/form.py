@@ -37,7 +37,7 @@ def check_form(header: Mapping[str, Any], path: Path) -> None:
         wrong = "no epoch and step"
     else:
         return
-    raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {wrong}; use another one")
+    raise ConfigError(f"{path}: expected a file that fedlit wrote, found {wrong}; use another one")
 
 
 def _mapping(found: Any) -> bool:

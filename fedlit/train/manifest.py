@@ -163,7 +163,7 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     except Exception as error:  # torch raises many kinds for a damaged file
         found = f"a file that cannot be read ({type(error).__name__})"
     if found:
-        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {found}; use another one")
+        raise ConfigError(f"{path}: expected a file that fedlit wrote, found {found}; use another one")
     if resumable and "optimizer_states" not in header:  # it may be empty: not all clients take steps
         raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
     check_form(header, path)

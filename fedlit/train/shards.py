@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from fedlit.archives import check_archive, write_archive
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Group
-from fedlit.train.whole import LAST, PREVIOUS, check, write
+from fedlit.train.whole import LAST, PREVIOUS
 
 __all__ = ["SHARDED", "check_all", "discard_parts", "join", "load", "save", "split"]
 
@@ -132,7 +133,7 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
     Raises:
         ConfigError: it is damaged, or a part is, is missing, or is one of another checkpoint.
     """
-    check(path)
+    check_archive(path)
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     shards = checkpoint.get("fedlit", {}).pop("shards", None)
     if shards is None:
@@ -152,7 +153,7 @@ def check_all(path: Path) -> None:
         ConfigError: what :func:`load` says.
         FileNotFoundError: there is none.
     """
-    check(path)
+    check_archive(path)
     if _folder(path).is_dir():
         load(path)
 
@@ -161,7 +162,7 @@ def _part(path: Path, token: str, name: str) -> dict[str, Any]:
     """A client's part, which lies where the head's own name says: both may be renamed together."""
     file = _folder(path) / token / f"{name}.pt"
     try:
-        check(file)
+        check_archive(file)
         part: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         found = "" if part["fedlit"]["token"] == token else f"one of another checkpoint ({part['fedlit']['token']})"
     except FileNotFoundError:
@@ -192,7 +193,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
     """
     before = path.with_name(PREVIOUS) if path.name == LAST else None
     if group.size == 1:
-        write(checkpoint, path, before)
+        write_archive(checkpoint, path, before)
         discard_parts(path, but=[_token(before)] if before is not None and _folder(path).is_dir() else ())
         return
     head, parts = split(checkpoint)
@@ -201,7 +202,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         part["fedlit"]["token"] = token
-        write(part, place / f"{name}.pt")
+        write_archive(part, place / f"{name}.pt")
     stacks = head["fedlit"].get("stacks")
     own = {"clients": list(parts), "stacks": stacks}
     told = group.gather("parts of a checkpoint", own)  # nobody goes on before all parts stand
@@ -213,7 +214,7 @@ def save(checkpoint: Mapping[str, Any], path: Path, group: Group) -> None:
             saved["stacks"] = {
                 key: [value for one in told for value in one["stacks"][key]] for key in ("clients", "stacks")
             }
-        write(head, path, before)
+        write_archive(head, path, before)
         discard_parts(path, but=[token, *([_token(before)] if before is not None else [])])
     group.gather("the head of a checkpoint", None)  # the head stands, and it is the new one everywhere
 
@@ -230,7 +231,7 @@ def discard_parts(path: Path, but: Collection[str | None] = ()) -> None:
 def _token(head: Path) -> str | None:
     """By what a head's parts are known; None where there is no such head, or it has none."""
     with suppress(FileNotFoundError, ConfigError):
-        check(head)
+        check_archive(head)
         found = torch.load(head, map_location="cpu", weights_only=True, mmap=True)["fedlit"].get("shards")
         return None if found is None else str(found["token"])
     return None

@@ -303,7 +303,7 @@ def test_a_damaged_checkpoint_is_named(content: bytes | None, here: Path, capsys
     path.write_bytes(path.read_bytes()[:1000] if content is None else content)
     for command in (["test", "--config", "quickstart.yaml"], ["fit", *QUICK]):
         told = error_of(capsys, *command, "--ckpt_path", str(path))
-        assert f"{path}: expected a checkpoint that fedlit wrote, found a file that cannot be read" in told
+        assert f"{path}: expected a file that fedlit wrote, found a file that cannot be read" in told
 
 
 def test_the_best_checkpoint_can_be_scored_but_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ def test_the_federation_it_writes_is_a_configuration(folder: Path) -> None:
     written = yaml.safe_load((folder / "federation.yaml").read_text())
     known = yaml.safe_load((Path(__file__).parents[2] / "configs" / "heart_gl.yaml").read_text())
     del known["data"]["source"]
+    federation = written.pop("federation")
+    assert re.fullmatch("[0-9a-f]{32}", federation["id"]) and federation["sites"] == ["north", "south"]
     assert written == known
 
 

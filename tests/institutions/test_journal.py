@@ -32,9 +32,7 @@ def test_a_journal_goes_on_where_it_was(tmp_path: Path) -> None:
     for took in (SITES, SITES, ["east", "north"], ["east", "north"], SITES):
         closed(journal, took)
     again = Journal(tmp_path, SITES, BEGIN)
-    assert (again.name, again.number, again.told, again.took) == (
-        journal.name, journal.number, journal.told, journal.took
-    )  # fmt: skip
+    assert (again.number, again.told, again.took) == (journal.number, journal.told, journal.took)
     assert again.number == 4 and torch.equal(again.memory["momentum"], torch.tensor([3.0]))
     # south was away in rounds 1 and 2: behind 0 it goes on with 3, from what came of 2
     assert [again.after(number, "south") for number in (BEGIN, 0, 1, 2, 3)] == [0, 3, 3, 3, 4]

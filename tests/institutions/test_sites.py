@@ -13,13 +13,15 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lines import Killed, MemoryLine, federate
 
 import fedlit
-from fedlit.errors import RunError
+from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
 from fedlit.run.config import read_yaml
 from fedlit.run.run import Run
 
 SITES = ("breast_cancer", "digits", "wine")
+IDENTITY = {"id": "0123456789abcdef" * 2, "sites": list(SITES)}
 ROOT = Path(__file__).parents[2]
 
 
@@ -240,7 +242,7 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     model = {"optimizer": slow}
     whole = one_process(tmp_path, model=model)
     line = MemoryLine(list(SITES))
-    federation = written(tmp_path, model=model, privacy={"masked": {"norm": 100.0}})
+    federation = written(tmp_path, model=model, federation=IDENTITY, privacy={"masked": {"norm": 100.0}})
     _, sites, errors = federate(
         tmp_path, federation, SOURCES, line=line, before=dying("wine", 2), attempts=2, patience=30
     )
@@ -253,7 +255,11 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
         message = unpack(content)
         if way == "from" and str(message.get("key", "")).startswith("round:") and "updates" in message:
             assert all(update["state"] == {} for update in message["updates"].values())
-    noisy = written(tmp_path / "noisy", model=model, privacy={"client_level": {"clip": 0.1, "noise": 0.5}})
+    with pytest.raises(ConfigError, match=r"minimum: expected 1.0 with masked sums"):
+        coordinate(federation, sorted(SITES), tmp_path / "two", line, minimum=2)
+    noisy = written(
+        tmp_path / "noisy", model=model, federation=IDENTITY, privacy={"client_level": {"clip": 0.1, "noise": 0.5}}
+    )
     _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
     assert not errors, errors
     assert any("ε = " in own for own in Site(sites["wine"].settings).terms().protection)

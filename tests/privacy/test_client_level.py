@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save
 from scipy.optimize import brentq
 from scipy.stats import chi2, kstest, norm
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.privacy import client_level
-from fedlit.privacy.client_level import Noised, clipped, epsilon, gaussian, length, noise_to_signal, told
+from fedlit.privacy.client_level import clipped, epsilon, gaussian, length, noise_to_signal, noised
 from fedlit.privacy.settings import ClientLevel, Masked
 
 
@@ -49,13 +46,6 @@ def test_epsilon_of_other_noises_and_of_nothing() -> None:
     assert epsilon([], 1e-5) == 0
     assert epsilon([2.0, 3.0], 1e-5) == epsilon([3.0, 2.0], 1e-5)
     assert epsilon([3.0, 3.0], 1e-5) < epsilon([2.0, 3.0], 1e-5) < epsilon([2.0, 2.0], 1e-5)
-
-
-def test_told_says_all_of_it_as_data() -> None:
-    said = told(ClientLevel(clip=0.5, noise=2.0), rounds=30, sites=3, values=2_500)
-    assert said["epsilon"] == epsilon([2.0] * 30, 1e-5) > said["epsilon_absent"] > 0
-    assert said["noise_to_signal"] == noise_to_signal(2_500, 3, 2.0) == pytest.approx(57.7, abs=0.1)
-    assert len(said["not_covered"]) == 7 and "coordinator" in said["unit"]
 
 
 def test_the_noise_to_signal_is_that_of_drawn_means() -> None:
@@ -94,9 +84,9 @@ def made(count: int = 20_000) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return {name: own + 0.01 for name, own in before.items()}, before
 
 
-def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviation(tmp_path: Path) -> None:
+def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviation() -> None:
     state, before = made()
-    sent = Noised(tmp_path, ClientLevel(clip=0.5, noise=0.2)).answer(0, state, before)
+    sent = noised(state, before, ClientLevel(clip=0.5, noise=0.2))
     short = clipped({name: state[name].double() - before[name].double() for name in state}, 0.5)
     assert length(short) == pytest.approx(0.5)
     noise = torch.cat([(sent[name].double() - before[name].double() - short[name]).reshape(-1) for name in state])
@@ -105,45 +95,7 @@ def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviat
     assert {name: own.dtype for name, own in sent.items()} == {name: own.dtype for name, own in state.items()}
 
 
-def test_an_answer_is_repeated_byte_for_byte_and_a_round_begun_anew_counts_again(tmp_path: Path) -> None:
-    state, before = made()
-    level = ClientLevel(clip=0.5, noise=2.0)
-    noised = Noised(tmp_path, level)
-    first = noised.answer(0, state, before)
-    again = Noised(tmp_path, level)  # killed and started again; what it learnt in between is of no matter
-    assert save(again.answer(0, {name: own + 1 for name, own in state.items()}, before)) == save(first)
-    assert again.spent == epsilon([2.0], 1e-5)
-    anew = again.answer(0, state, {name: own + 1 for name, own in before.items()})  # other tensors were received
-    assert not torch.equal(anew["w"], first["w"])
-    again.answer(1, state, before)
-    assert Noised(tmp_path, level).spent == epsilon([2.0] * 3, 1e-5)
-    again.forget(1)
-    assert len(list(tmp_path.glob("noised-*.safetensors"))) == 1 and again.spent == epsilon([2.0] * 3, 1e-5)
-
-
-def test_an_answer_is_counted_and_whole_on_disk_before_it_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, before = made(10)
-    noised, write = Noised(tmp_path, ClientLevel(clip=0.5, noise=2.0)), client_level.write_whole
-
-    def full(path: Path, content: bytes) -> None:
-        write(path.with_suffix(".part"), content[:10])
-        raise OSError("no space left")
-
-    monkeypatch.setattr(client_level, "write_whole", full)
-    with pytest.raises(OSError):
-        noised.answer(0, state, before)
-    monkeypatch.undo()
-    again = Noised(tmp_path, noised.settings)
-    assert again.spent == epsilon([2.0], 1e-5)  # though nothing was sent
-    sent = again.answer(0, state, before)
-    assert again.spent == epsilon([2.0] * 2, 1e-5)
-    assert save(Noised(tmp_path, noised.settings).answer(0, state, before)) == save(sent)
-
-
-def test_what_has_no_promise_is_refused(tmp_path: Path) -> None:
-    noised = Noised(tmp_path, ClientLevel(clip=0.5, noise=2.0))
+def test_what_has_no_promise_is_refused() -> None:
     one = {"w": torch.ones(2)}
     for state, before, message in (
         ({"n": torch.ones(2).long()}, {"n": torch.ones(2).long()}, "n: expected floating-point numbers"),
@@ -152,20 +104,7 @@ def test_what_has_no_promise_is_refused(tmp_path: Path) -> None:
         ({"w": torch.tensor([1.0, math.nan])}, one, "expected finite numbers"),
     ):
         with pytest.raises(RunError, match=message):
-            noised.answer(0, state, before)
-    assert not noised.journal.entries
-
-
-def test_a_site_gives_no_more_answers_than_were_agreed_whoever_asks(tmp_path: Path) -> None:
-    state, before = made(10)
-    level = ClientLevel(clip=0.5, noise=2.0, answers=2)
-    Noised(tmp_path, level).answer(0, state, before)
-    again = Noised(tmp_path, level)
-    for _ in range(3):
-        again.answer(1, state, before)
-    with pytest.raises(RunError, match=r"expected at most 2 noised answers of this site .*nothing was sent"):
-        again.answer(2, state, before)
-    assert again.spent == epsilon([2.0] * 2, 1e-5)
+            noised(state, before, ClientLevel(clip=0.5, noise=2.0))
 
 
 @pytest.mark.parametrize(
@@ -174,9 +113,9 @@ def test_a_site_gives_no_more_answers_than_were_agreed_whoever_asks(tmp_path: Pa
         (lambda: ClientLevel(clip=0, noise=1), "clip: expected a number above 0, found 0"),
         (lambda: ClientLevel(clip=1, noise=0), "noise: .*without noise nothing is private"),
         (lambda: ClientLevel(clip=1, noise=1, delta=1), r"delta: expected a number in \(0, 1\)"),
-        (lambda: Masked(bits=60), "bits: expected 8 to 52 binary digits, found 60"),
+        (lambda: Masked(bits=60), "bits: expected 8 to 52 binary digits"),
         (lambda: ClientLevel(clip=1, noise=1, answers=0), "answers: expected at least 1"),
-        (lambda: Masked(least=2), "least: expected at least 3 sites, found 2"),
+        (lambda: Masked(least=2), "least: expected at least 3 sites"),
         (lambda: Masked(norm=0), "norm: expected a number above 0"),
     ],
 )

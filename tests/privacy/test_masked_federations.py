@@ -16,7 +16,7 @@ from sites import joint
 from torch import Tensor
 
 import fedlit
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.rules import FedAvgM, Newton
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
@@ -119,7 +119,7 @@ def test_a_site_that_is_not_finite_leaves_itself_out(tmp_path: Path) -> None:
 
 
 def test_a_site_whose_update_is_too_long_leaves_itself_out_and_too_few_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="expected at least 3 sites, found none left"):
+    with pytest.raises(FedlitError, match="expected at least 3 sites whose update is fit, found none"):
         over_shields(tmp_path, Privacy(masked=Masked(norm=1e-6)), **plain())
 
 

@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_last_goes_on_from_the_one_b
     assert torch.load(checkpoints / "previous.ckpt", weights_only=True)["epoch"] == 1
     for path in (best, last):
         flip(path, path.stat().st_size // 2)
-        with pytest.raises(ConfigError, match=rf"{path}: expected a checkpoint that fedlit wrote, found .*checksum"):
+        with pytest.raises(ConfigError, match=rf"{path}: expected a file that fedlit wrote, found .*checksum"):
             make_run(tmp_path, epochs=3).test(path, quiet=True)
     partial = checkpoints / f".last.ckpt.{socket.gethostname()}-1.partial"
     partial.write_bytes(b"of a process that was killed")

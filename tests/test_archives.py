@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedlit.archives import check_archive, write_archive
 from fedlit.errors import ConfigError
 from fedlit.files import clear_partials
-from fedlit.train.whole import check, write
 
 CONTENT = {"state_dict": {"a": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int64)}, "epoch": 3, "name": "müller"}
 
@@ -27,9 +27,9 @@ def same(one: object, other: object) -> bool:
 
 def refused_or_the_same(path: Path) -> bool:
     try:
-        check(path)
+        check_archive(path)
     except ConfigError as error:
-        return str(error).startswith(f"{path}: expected a checkpoint that fedlit wrote, found ")
+        return str(error).startswith(f"{path}: expected a file that fedlit wrote, found ")
     try:
         return same(torch.load(path, weights_only=True, mmap=True), CONTENT)
     except Exception:  # what reads checkpoints says which file cannot be read
@@ -40,7 +40,7 @@ def refused_or_the_same(path: Path) -> bool:
 def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> None:
     """One bit of each byte in turn, and each end: refused, or of no consequence (the gaps between records)."""
     path = tmp_path / "last.ckpt"
-    write(CONTENT, path)
+    write_archive(CONTENT, path)
     content = path.read_bytes()
     assert same(torch.load(path, weights_only=True), CONTENT) and len(content) < 5000
     wrong = []
@@ -55,20 +55,20 @@ def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> No
         path.unlink()
         path.write_bytes(content[:end])
         with pytest.raises(ConfigError, match="cut short"):
-            check(path)
+            check_archive(path)
     assert wrong == []
 
 
 def test_what_could_not_be_written_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     path, before = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
     for epoch in (1, 2):
-        write(CONTENT | {"epoch": epoch}, path, before)
+        write_archive(CONTENT | {"epoch": epoch}, path, before)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     for size in (10, 1000, len(path.read_bytes()) - 1):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
         try:
             with pytest.raises(OSError, match="File too large"):  # not torch's own words
-                write(CONTENT | {"epoch": 3}, path, before)
+                write_archive(CONTENT | {"epoch": 3}, path, before)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     found = {file.name: torch.load(file, weights_only=True)["epoch"] for file in tmp_path.iterdir()}
