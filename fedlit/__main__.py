@@ -15,15 +15,15 @@ from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.alive import alone, find_place
 from fedlit.files import UNWRITABLE, advice, reason
-from fedlit.run.trust import take, trusting
+from fedlit.run.allowed import take, trusting
 from fedlit.show.shown import say
 
 __all__ = ["main"]
 
 HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
-READING = (*HEAVY, "add-client", "explain", "export")
-"""Commands that read a run's own configuration."""
+READING = (*HEAVY, "add-client", "explain", "export", "site")
+"""Commands that read a file that somebody else may have written."""
 _PATIENCE = 2.0
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
@@ -64,7 +64,7 @@ ABOUT = "Partial federated learning on tables whose columns, classes and distrib
 MORE = (
     "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
     "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
-    "A run's own configuration that was copied here is read as data; --trust follows it (see Reliability).",
+    "Classes of your own that a run's folder names: --trust MODULE (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
 )
 
@@ -124,9 +124,7 @@ def _interrupted(error: BaseException) -> int:
 
 def _trusting(args: list[str]) -> int:
     """Run a command, whose ``--trust`` holds for all that it reads."""
-    rest, trusted = take(args) if args[:1] and args[0] in READING else (args, None)
-    if trusted is None:
-        return _dispatch(rest)
+    rest, trusted = take(args) if args[:1] and args[0] in READING else (args, ())
     with trusting(*trusted):
         return _dispatch(rest)
 

@@ -70,14 +70,6 @@ def pictures() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Runs are signed by a key of the tests' own, in no user's folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("account")))
-        yield
-
-
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are processes, as they are for a user."""

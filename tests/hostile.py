@@ -52,10 +52,6 @@ REFUSED: dict[str, tuple[str, Any]] = {
         "data.source", {"class_path": "fedlit.Partition", "init_args": {"source": {"class_path": "fedlit.Bundled"},
                                                                        "clients": "os.system"}}
     ),
-}  # fmt: skip
-"""Key and value that a command refuses."""
-
-LEFT_OUT: dict[str, tuple[str, Any]] = {
     "a process as a callback": ("trainer.callbacks", [POPEN]),
     "a callback that writes": (
         "trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.ModelCheckpoint",
@@ -70,24 +66,13 @@ LEFT_OUT: dict[str, tuple[str, Any]] = {
     ),
     "a plugin": ("trainer.plugins", [SYSTEM]),
     "a strategy": ("trainer.strategy", POPEN),
-    "runs elsewhere": ("trainer.default_root_dir", "FOLDER"),
-    "a start from a file": ("model.start", {"checkpoint": "FOLDER/more.yaml"}),
-}  # fmt: skip
-"""Key and value that are not used, and are named."""
-
-WITHHELD: dict[str, tuple[str, Any]] = {
-    "tables by their paths": (
-        "data.source", {"class_path": "fedlit.Tables", "init_args": {"files": {"a": "/etc/passwd"}, "target": "x"}}
-    ),
     "a database": (
         "data.source", {"class_path": "fedlit.Tables", "init_args": {
             "files": {"a": {"path": "sqlite:///CANARY", "query": "select 1"}}, "target": "x"}}
     ),
-    "what is fetched": ("data.source", {"class_path": "fedlit.OpenML", "init_args": {"dataset": "61"}}),
-    "known files from another folder": ("data.source", {"class_path": "fedlit.Heart", "init_args": {"root": "FOLDER"}}),
     "a source of one's own": ("data.source", {"class_path": "sideeffect.Net"}),
 }  # fmt: skip
-"""Sources whose tables are not read."""
+"""Key and value that a command refuses."""
 
 _LAUGHS = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
 TEXTS: dict[str, Callable[[str], bytes]] = {

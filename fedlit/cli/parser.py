@@ -54,10 +54,9 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--run", required=True, help="a run's folder, or the name of a configuration: its newest run")
         self.add_argument(
             "--trust",
-            nargs="*",
-            metavar="CLASS",
-            help="follow the run's own configuration though it is not signed on this account: all of it, or build "
-            "these classes, too",
+            nargs="+",
+            metavar="MODULE",
+            help="installed modules whose classes the run may name, beside those of fedlit, torch.nn and torch.optim",
         )
         if client is not None:
             self.add_argument("--client", required=True, help=client)

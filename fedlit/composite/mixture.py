@@ -31,7 +31,6 @@ from fedlit.run.folders import new_folder
 from fedlit.run.plan import Plan
 from fedlit.run.predictions import Predictions
 from fedlit.run.run import Run
-from fedlit.run.trust import signed
 from fedlit.score.mixed import MixedScorer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.tasks import Task
@@ -126,7 +125,7 @@ class Mixture(Shown):
         parts = Part.of(self.settings, folder)
         try:
             plan = self.plan_of(parts, keep=True)
-            write_text(signed(self.settings.text(kept=True)), folder / CONFIG)
+            write_text(self.settings.text(kept=True), folder / CONFIG)
         except BaseException:
             if not begun:  # refused before anything was trained
                 shutil.rmtree(folder, ignore_errors=True)

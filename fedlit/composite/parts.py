@@ -28,13 +28,13 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import write_text
+from fedlit.run.allowed import is_of_run
 from fedlit.run.arguments import read
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.run.served import use_encoders
-from fedlit.run.trust import is_signed, signed, trusts
 from fedlit.score.scorer import Scorer
 from fedlit.tasks.base import of_people
 from fedlit.train.manifest import read_checkpoint
@@ -112,7 +112,9 @@ class Part:
                 f"--seed={self.seed}", f"--data.folds={self.folds}", "--data.fold=0",
                 f"--trainer.default_root_dir={self.folder}",
             )  # fmt: skip
-            return parse(read("fit", ["--config", str(config), *keys], of_run=config == kept))[0]
+            made_from = [file for file in (self.settings.config,) if file.is_file() and not is_of_run(file)]
+            asked = read("fit", ["--config", str(config), *keys], of_run=config == kept, trusted=made_from)
+            return parse(asked)[0]
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
 
@@ -123,9 +125,7 @@ class Part:
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = self.folder / CONFIG
         if not kept.is_file():
-            write_text(signed(run.config_text or ""), kept)
-        elif trusts(kept, of_run=True) and not is_signed(kept.read_text(encoding="utf-8")):  # by --trust
-            write_text(signed(kept.read_text(encoding="utf-8")), kept)
+            write_text(run.config_text or "", kept)
 
     @property
     def changed(self) -> bool:

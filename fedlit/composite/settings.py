@@ -12,13 +12,11 @@ from typing import Any
 import yaml
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.allowed import check_no_links, is_of_run
 from fedlit.run.arguments import ROOT, pairs_of
 from fedlit.run.config import find_config, parse_yaml, read_yaml, shown, typed_value
 from fedlit.run.folders import check_name
-from fedlit.run.foreign import check_no_links
 from fedlit.run.keys import check_key
-from fedlit.run.trust import FLAG, trusts, why_not_signed
-from fedlit.show.shown import say
 
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
 
@@ -157,15 +155,15 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
             not there.
     """
     content = read_yaml(path)
-    if not trusts(path):
-        content = _kept_only(content, shown(path))
+    if is_of_run(path):
+        _check_kept(content, shown(path))
         check_no_links(path.parent)
     return settings_from(content, typed, where=shown(path), origin=path)
 
 
-def _kept_only(content: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Of a run that this account did not sign: its parts' configurations are those that lie in its folder, which are
-    reviewed by themselves, and it does not say where runs lie.
+def _check_kept(content: Mapping[str, Any], where: str) -> None:
+    """A run's own file, which may have been copied here: its parts' configurations are those that lie in its folder,
+    which are checked by themselves, and it names no classes.
     """
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
@@ -173,12 +171,9 @@ def _kept_only(content: Mapping[str, Any], where: str) -> dict[str, Any]:
         found = own if isinstance(own, Mapping) else {}
         if found.get("config") != KEPT.format(name) or found.get("set"):
             raise ConfigError(
-                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing set, for the file is "
-                f"not signed on this account; found others. Look at it, and if you know who wrote it, add {FLAG}"
+                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing set, as in any run's "
+                "own file, found others; start from the configuration that the run was made from"
             )
-    left = [key for key in ("name", "trainer") if content.get(key)]
-    say(f"{where} is read as data, {why_not_signed()}; left out: {', '.join(left) or 'nothing'}")
-    return {key: value for key, value in content.items() if key not in left}
 
 
 def settings_from(

@@ -141,6 +141,8 @@ def find_far(
     far = (score > FAR) & several
     # as many as the others: nobody can tell who is wrong
     far &= far.sum() * 2 < there.sum()
+    # a sum of squares beyond float32 is far, whatever the others send
+    far |= there & torch.where(changed.isnan(), 0.0, changed).square().sum(1).isinf()
     two = pair & (away > FAR * FLOOR)  # the lower median of two is the smaller
     suspicious = (score > SUSPICIOUS) & several | (two.any() & there)
     has = ~itself.isnan() & parameters

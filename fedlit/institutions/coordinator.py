@@ -108,7 +108,6 @@ def coordinate(
         run.exchange.guard,
     )
     start = BEGIN if type(rule).begin is not Rule.begin else 0
-    journal = Journal(state, sites, start)
     told = federation_of(federation)
     privacy, settings = told.privacy, settings_of(run, told)
     if told.sites and list(told.sites) != sites:
@@ -116,20 +115,24 @@ def coordinate(
             f"{federation}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, found "
             f"{', '.join(told.sites)}; give both the same sites, and all sites this file"
         )
-    if journal.begun:
-        (known,) = list(journal.told.get("settings", {sites[0]: {sites[0]: settings}}).values())[:1]
-        if wrong := wrong_settings(next(iter(known.values())), settings):
+    journal = Journal(state, sites, start)
+    if "settings" in journal.told:
+        (known,) = list(journal.told["settings"].values())[:1]
+        if wrong := wrong_settings(next(iter(known.values())) | _sites_of(settings), settings):
             raise ConfigError(
                 f"{federation}: expected the settings that the federation began with, found others: {wrong}; put them "
                 f"back, or move {state} away and let all sites begin anew"
             )
-        _log.info("goes on with round %d", journal.number + 1)
+        journal.tell("settings", {site: {site: settings} for site in sites})
+        _log.info("goes on with round %d of %s", journal.number + 1, ", ".join(sites))
     least = minimum_of(minimum, len(sites))
     if privacy.masked and least < len(sites):
         raise ConfigError(
             f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of each of its sites, "
             "so a round waits for all of them"
         )
+    if privacy.masked and len(sites) < privacy.masked.least:
+        raise ConfigError(f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}")
     limit = Patience(patience, least, repeat)
     progress, planned = _Progress(state, _epochs(run)), _planned(run)
     own = SitesHub(hub, line, journal, settings, limit, partial(_report, progress), privacy, planned)
@@ -152,6 +155,11 @@ def coordinate(
         _log.warning("since this coordinator was started: %s", line)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
+
+
+def _sites_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The list of sites, which may become shorter."""
+    return {key: value for key, value in settings.items() if key == "federation.sites"}
 
 
 def serve(folder: Path, line: Line) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -221,6 +222,8 @@ class SitesHub:
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found others")
             _check_facts(topic, facts)
+            if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
+                raise RunError(f"settings differ: {wrong}; it needs the federation.yaml that the coordinator has")
         number = round_of(key)
         if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
             raise RunError(
@@ -309,13 +312,15 @@ class SitesHub:
             if missing:
                 self._say_missing(missing)
                 return
-            self._same(keys)
+            if self._refuse_odd(keys):
+                return
             if (topic := topic_of(first)) is not None:
                 self._share(topic)
             else:
                 self._round()
             return
-        self._same(keys)
+        if self._refuse_odd(keys):
+            return
         waited = time.monotonic() - self._since
         missing = [site for site in missing if site not in self.away]
         if missing and waited < self.patience.seconds:
@@ -341,26 +346,22 @@ class SitesHub:
             self.away.update(missing)
             _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
 
-    def _same(self, keys: Mapping[str, str]) -> None:
-        first = next(iter(keys))
-        expected = {round_key(self.journal.number)} if round_of(keys[first]) is not None else {keys[first]}
+    def _refuse_odd(self, keys: Mapping[str, str]) -> bool:
+        """Refuse those that are at another point than the rest; whether there were any."""
+        ((usual, times),) = Counter(keys.values()).most_common(1)
+        if len(set(keys.values())) == 1:
+            return False
         for site, key in keys.items():
-            if key not in expected:
-                raise RunError(
-                    f"expected all sites at the same point, found {site} at {key} and others at "
-                    f"{', '.join(sorted(expected))}; do all have the same federation.yaml?"
+            if key != usual or times * 2 <= len(keys):
+                self._refuse(
+                    site,
+                    f"expected it at the same point as the others, found it at {key} and others at "
+                    f"{', '.join(sorted(set(keys.values()) - {key}))}; do all have the same federation.yaml?",
                 )
+        return True
 
     def _share(self, topic: str) -> None:
         said = {site: message["facts"] for site, message in sorted(self.waiting.items())}
-        if topic == "settings":
-            problems = [
-                f"site {site}: {wrong}"
-                for site, own in said.items()
-                if (wrong := wrong_settings(self.settings, own[site]))
-            ]
-            if problems:
-                raise RunError("settings differ: " + "\n".join(problems) + "\ngive all sites the same federation.yaml")
         if topic == "meaning":
             first, *others = said
             for site in others:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.institutions import orphan
 from fedlit.institutions.consent import Terms, at_stake
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
@@ -50,7 +51,7 @@ class _Speaking:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **QUIET},
+                env={**os.environ, **QUIET, **orphan.environment()},
                 start_new_session=True,
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Journal:
         done: sites where training is over.
 
     Raises:
-        ConfigError: a journal of other sites or of a later version.
+        ConfigError: a journal of further sites or of a later version, or one that is damaged.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
@@ -62,14 +62,32 @@ class Journal:
                 f"{error}. {self._before.name} beside it is the journal before its last change: put in its place, it "
                 "opens the last round again, and sites that have gone on must continue from an earlier checkpoint"
             ) from error
-        if known["format"] != FORMAT or known["sites"] != self.sites:
+        gone = set(known["sites"]) - set(self.sites)
+        if known["format"] != FORMAT or not self.sites or set(self.sites) - set(known["sites"]):
             raise ConfigError(
                 f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
-                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
-                f"{self.folder} away to begin anew"
+                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or fewer, or move the "
+                f"folder {self.folder} away to begin anew"
             )
         for key in ("number", "memory", "told", "took", "done"):
             setattr(self, key, known[key])
+        if gone:
+            self._revoke(gone)
+
+    def _revoke(self, gone: Collection[str]) -> None:
+        """Go on without sites that were taken off the list. The open round is void: nobody receives anything for it,
+        and nobody sends for it again. What the others have agreed on from all columns stays as it is.
+        """
+        self.done = [site for site in self.done if site not in gone]
+        if not self.took:  # before training: all is told anew
+            self.told, self.number = {}, min(self.number, 0)
+            self._write()
+            return
+        for topic, said in self.told.items():
+            if topic not in ("columns", "values"):
+                self.told[topic] = {site: facts for site, facts in said.items() if site not in gone}
+        nothing = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
+        self.close([], dict.fromkeys(self.sites, nothing), self.memory)
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("sites", "number", "memory", "told", "took", "done")}

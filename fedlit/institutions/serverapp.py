@@ -1,7 +1,6 @@
 """Flower's ServerApp in a process of its own: ``python -m fedlit.institutions.serverapp``.
 
-Its first line of standard input says where the SuperLink is, and the token; it ends when the input does, for then its
-parent is gone.
+Its first line of standard input says where the SuperLink is, and the token; it ends when its parent is gone.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ import json
 import logging
 import os
 import sys
-import threading
 import traceback
 from functools import partial
 
 from fedlit.errors import FedlitError
+from fedlit.institutions import orphan
 from fedlit.institutions.extra import needs_flower
 
-__all__ = ["AGAIN", "main"]
+__all__ = ["AGAIN", "main", "orphan"]
 
 AGAIN = 75
 """Exit status where the SuperLink was lost: starting again may help."""
@@ -43,8 +42,9 @@ def main() -> int:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    given = json.loads(sys.stdin.readline())
-    threading.Thread(target=_watch_input, daemon=True).start()
+    if not (line := sys.stdin.readline()):
+        return AGAIN  # the parent is gone
+    given = json.loads(line)
     TaskIdentity.run_id, TaskIdentity.node_id = given["run"], 1
     TaskIdentity.task_id = 0
     # an answer is announced before its pieces are there: Flower would wait a second in each round
@@ -67,11 +67,6 @@ def main() -> int:
         print(f"fedlit: error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
-
-
-def _watch_input() -> None:
-    sys.stdin.read()
-    os._exit(AGAIN)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class SiteSettings:
         key: this site's private key.
         federation: the configuration that all sites have.
         data: what this site adds to it: ``source``, its own table.
+        trust: installed modules whose classes ``federation`` may name, beside those that are always allowed.
         tell: what this site tells of its results: ``scores`` of validation rows, or ``nothing``.
         peers: site → fingerprint of its registered key, known by telephone; for masked sums.
         socket: between its two processes; None for a file beside the configuration.
@@ -101,6 +102,7 @@ class SiteSettings:
     federation: Path
     data: Mapping[str, Any]
     tell: str = "nothing"
+    trust: Sequence[str] = ()
     peers: Mapping[str, str] = field(default_factory=dict)
     socket: str | None = None
     user: str | None = None
@@ -153,6 +155,10 @@ def _source(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"source"}
 
 
+def _modules(value: Any) -> bool:
+    return isinstance(value, list) and all(_text(own) and all(map(str.isidentifier, own.split("."))) for own in value)
+
+
 def _peers(value: Any) -> bool:
     return isinstance(value, dict) and all(_name(key) and _text(own) for key, own in value.items())
 
@@ -178,6 +184,7 @@ SITE: _Keys = {
     "key": (_text, "a file such as site.key", "site.key"),
     "federation": (_text, "a file such as federation.yaml", "federation.yaml"),
     "data": (_source, "source: …, this site's own table, and nothing else", _NEEDED),
+    "trust": (_modules, "a list of installed modules, such as [our_networks]", []),
     "tell": (lambda own: own in ("nothing", "scores"), "nothing, or scores", "nothing"),
     "peers": (_peers, "site: fingerprint of each other site's key, as fedlit site keys prints it", {}),
     "socket": (lambda own: own is None or _text(own), "a path of at most 107 bytes, such as /run/north.sock", None),

@@ -24,7 +24,9 @@ from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.shielded import protected, shielded
 from fedlit.institutions.transport import Answering, SiteTransport, Traffic
 from fedlit.privacy.refusals import refuse
+from fedlit.run.allowed import check_allowed, trusting
 from fedlit.run.arguments import Asked
+from fedlit.run.config import flatten
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.sharing import form_of
@@ -65,14 +67,21 @@ class Site:
 
     def _make(self) -> Run:
         own = self.settings
-        with TemporaryDirectory(prefix="fedlit-") as place, plain_federation(own.federation) as plain:
+        with (
+            trusting(*own.trust),
+            TemporaryDirectory(prefix="fedlit-") as place,
+            plain_federation(own.federation) as plain,
+        ):
+            check_allowed(own.federation, shared=True)
             path = Path(place, "own.yaml")
             content: dict[str, Any] = {"data": {"source": dict(own.data["source"])}, "name": own.site}
             if own.folder.absolute() != Path.cwd():
                 content["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
             path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
             args = ["--config", str(plain), "--config", str(path)]
-            return parse(Asked("fit", [], args, [own.federation.absolute()], own.site, False))[0]
+            source = [str(value) for _, value in flatten(own.data)]
+            shared = own.federation.absolute()
+            return parse(Asked("fit", source, args, [shared], own.site, False, (shared, own.file.absolute())))[0]
 
     def terms(self) -> Terms:
         """What would leave; reads the table and builds the network, tells nobody."""

@@ -19,11 +19,12 @@ from types import FrameType
 from typing import Any
 
 from fedlit.errors import FedlitError, RunError
+from fedlit.institutions import orphan
 from fedlit.institutions.courier import MOST, Courier
 from fedlit.institutions.extra import needs_flower, quiet
 from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
 
-__all__ = ["EXITS", "main", "speak"]
+__all__ = ["EXITS", "main", "orphan", "speak"]
 
 _MODULES = (  # before it becomes a user who may not be able to read them
     "flwr.app",
@@ -114,14 +115,6 @@ def _read(path: str, what: str) -> bytes:
         raise Refusal("settings", f"{what}: {path}: expected a file, found: {error.strerror}") from error
 
 
-def _watch_parent(ended: threading.Event) -> None:
-    parent = os.getppid()
-    while not ended.wait(1.0):
-        if os.getppid() != parent:
-            ended.set()
-            return
-
-
 def main(argv: list[str] | None = None) -> int:
     """Speak for a site until SIGTERM, or until the parent is gone.
 
@@ -146,7 +139,6 @@ def main(argv: list[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    threading.Thread(target=_watch_parent, args=(ended,), daemon=True).start()
     try:
         certificate, key = _read(arguments.certificate, "--certificate"), _read(arguments.key, "--key")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -23,11 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.institutions import orphan
 from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.gate import FLEET, RUNTIME, Gate, acceptable
 
-__all__ = ["main"]
+__all__ = ["main", "orphan"]
+
+_BINDING = 15.0
+"""Seconds in which binding to an address that is in use is tried again."""
 
 
 class _State:
@@ -93,24 +98,31 @@ class _State:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        line = socket.socket(infos[0][0], socket.SOCK_STREAM)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.bind(infos[0][4])
-    except OSError as error:
-        raise ConfigError(
-            f"expected to listen at {host}:{port}, found: {error.strerror or error}; is another coordinator running? "
-            "Else change `listen` or `port` in coordinator.yaml"
-        ) from error
-    line.listen(128)
-    return line
+    """A bound socket. A SuperLink that is just ending may hold the port for some seconds."""
+    until = time.monotonic() + _BINDING
+    while True:
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            line = socket.socket(infos[0][0], socket.SOCK_STREAM)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            line.bind(infos[0][4])
+            line.listen(128)
+            return line
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(0.5)
+                continue
+            kind = RunError if error.errno == errno.EADDRINUSE else ConfigError
+            raise kind(
+                f"expected to listen at {host}:{port}, found: {error.strerror or error}; is another coordinator "
+                "running? Else change `listen` or `port` in coordinator.yaml"
+            ) from error
 
 
 def main() -> int:
-    """Serve until the parent is gone; the exit status is 2 for what cannot be served."""
+    """Serve until the parent is gone; the exit status is 2 for what cannot be served, 1 for a port that is in use."""
     parser = argparse.ArgumentParser(prog="fedlit.institutions.superlink")
     for name in ("--listen", "--certificates", "--keys"):
         parser.add_argument(name, required=True)
@@ -200,14 +212,16 @@ def _obey(state: _State, port: int, stop: Callable[[], None]) -> None:
     def say(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
 
-    say({"runtime": f"127.0.0.1:{port}"})
     try:
+        say({"runtime": f"127.0.0.1:{port}"})
         for line in sys.stdin:
             asked = json.loads(line)
             if asked["do"] == "begin":
                 say(state.begin())
             elif asked["do"] == "end":
                 say(state.end(asked["kind"], asked["details"]))
+    except BrokenPipeError:  # the parent is gone
+        pass
     except Exception as error:
         print(f"fedlit: error: the SuperLink cannot go on: {error}", file=sys.stderr, flush=True)
     finally:

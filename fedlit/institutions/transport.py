@@ -263,7 +263,7 @@ class SiteTransport:
         """One round; of one that the others had without this site, what came of the last."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
-            if self.shield is not None and received:
+            if self.shield is not None:
                 self.shield.receive(number, received)
             return Outcome({self.site: received} if received else {})
         updates, unfit = self._shielded(number, updates)

@@ -4,19 +4,18 @@ a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.allowed import check_allowed, check_no_links, is_of_run
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN, find_method
 from fedlit.run.config import find_config, flatten, known_configs, parse_yaml, read_yaml, shown
 from fedlit.run.folders import check_name, newest_run, run_folder, to_resume, to_score
-from fedlit.run.foreign import readable
 from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
-from fedlit.run.trust import is_of_run, trusts
 from fedlit.show.shown import say
 
 __all__ = ["ROOT", "Asked", "Command", "class_folders", "made_from", "origins", "pairs_of", "read", "title"]
@@ -42,7 +41,7 @@ class Asked:
         configs: the configurations, each over those before it.
         name: of the runs.
         helping: whether keys are asked for, and no run.
-        foreign: whether a configuration is not the user's, so that only harmless classes are built.
+        foreign: configurations that somebody else may have written, so that only allowed classes are built.
     """
 
     command: Command
@@ -51,7 +50,12 @@ class Asked:
     configs: list[Path]
     name: str
     helping: bool
-    foreign: bool = False
+    foreign: tuple[Path, ...] = ()
+
+    @property
+    def own(self) -> list[Path]:
+        """The user's own configurations."""
+        return [path for path in self.configs if path not in self.foreign and not is_of_run(path)]
 
 
 def title(configs: list[Path]) -> str:
@@ -67,7 +71,7 @@ def title(configs: list[Path]) -> str:
 
 def made_from(configs: list[Path]) -> str:
     """The first line of a run's own configuration: the files that it came from."""
-    return _MADE_FROM + " and ".join(_origin(path) if trusts(path) else str(path) for path in configs)
+    return _MADE_FROM + " and ".join(_origin(path) for path in configs)
 
 
 def origins(config: Path) -> list[Path]:
@@ -89,12 +93,13 @@ def _head(path: Path) -> str:
 
 
 def class_folders(*configs: Path) -> list[str]:
-    """Where a class of the user's may lie: beside the configurations that name it, but in no run's folder."""
-    beside = [path for config in configs if trusts(config) for path in (*origins(config), config)]
-    return [str(path.parent) for path in dict.fromkeys(beside) if not is_of_run(path)]
+    """Where a class of the user's may lie: beside the configurations of the user's own that name it."""
+    return [str(path.parent) for path in dict.fromkeys(configs)]
 
 
-def read(command: Command, typed: list[str], source: str = "", *, of_run: bool = False) -> Asked:
+def read(
+    command: Command, typed: list[str], source: str = "", *, of_run: bool = False, trusted: Sequence[Path] = ()
+) -> Asked:
     """Read what is typed behind a command.
 
     Args:
@@ -102,6 +107,7 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
         typed: what is behind it.
         source: who names the configurations, where nobody typed ``--config``.
         of_run: whether the configuration is a run's own, wherever it lies.
+        trusted: files of the user's own from which it was made; what they name is allowed.
 
     Raises:
         ConfigError: what can be known to be wrong without building a run: files, keys, classes of fedlit, checkpoints
@@ -116,14 +122,16 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
         for flag in (arg.partition("=")[0] for arg in typed)
     )
     pairs, configs, args = _collected(typed, source, helping=helping)
-    files = [readable(path, of_run=of_run) for path in configs]
-    usable = dict(zip(map(str, configs), map(str, files), strict=True))
-    args, foreign = [usable.get(arg, arg) for arg in args], files != configs
-    contents = [read_yaml(path) for path in files]
+    foreign = [path for path in configs if of_run or is_of_run(path)]
+    own = [*(path for path in configs if path not in foreign), *trusted, *typed]
+    for path in foreign:
+        check_no_links(path.parent)
+        check_allowed(path, own)
+    contents = [read_yaml(path) for path in configs]
     for content, path in zip(contents, configs, strict=True):
         check_file(content, shown(path))
     if helping:
-        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping, foreign)
+        return Asked(command, typed, args, configs, title(configs) or "fedlit", helping, tuple(foreign))
     of_classes = [key.replace(".init_args", "") for content in contents for key, _ in flatten(content)]
     for flag, value in pairs:
         _check_flag(flag, str(value), of_classes)
@@ -148,13 +156,13 @@ def read(command: Command, typed: list[str], source: str = "", *, of_run: bool =
     saved = _own_config(command, configs, root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {saved}")
-        whose = [own for content in contents for own in [(content.get("data") or {}).get("source")] if own]
-        file = files[0] if configs == [saved.resolve()] else readable(saved, whose[-1] if whose else None, of_run=True)
-        foreign = file != saved
-        args = ["--config", str(file), *(f"{flag}={value}" for flag, value in pairs)]
+        check_no_links(saved.parent)
+        check_allowed(saved, own)
+        foreign.append(saved)
+        args = ["--config", str(saved), *(f"{flag}={value}" for flag, value in pairs)]
     elif len(configs) > 1 and not source:
         say(_put_together(configs, contents, name))
-    return Asked(command, typed, args, configs, name, helping, foreign)
+    return Asked(command, typed, args, configs, name, helping, tuple(foreign))
 
 
 def _collected(typed: list[str], source: str, *, helping: bool) -> tuple[list[tuple[str, Any]], list[Path], list[str]]:

@@ -13,7 +13,6 @@ from fedlit.errors import ConfigError
 from fedlit.files import advice, clear_partials, reason, write_text
 from fedlit.locks import Lock, alone
 from fedlit.run.folders import CHECKPOINTS
-from fedlit.run.trust import signed
 from fedlit.show.shown import say
 
 __all__ = ["begin", "hold", "make_again", "tidy"]
@@ -57,7 +56,7 @@ def make_again(folder: Path, lock: Lock, text: str | None, loggers: Iterable[Any
     say(f"{folder} was removed while it was written to; it is made again, with what is kept from now on")
     (folder / CHECKPOINTS).mkdir(exist_ok=True)
     if text is not None:
-        write_text(signed(text), folder / CONFIG)
+        write_text(text, folder / CONFIG)
     for logger in loggers:
         logger.finalize("")  # they would go on writing to files without a name
 
@@ -78,7 +77,7 @@ def begin(folder: Path, text: str | None, step: int) -> None:
     try:
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
         if text is not None:
-            _write(folder, signed(text), step)
+            _write(folder, text, step)
     except OSError as error:
         raise ConfigError(
             f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this training "

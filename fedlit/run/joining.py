@@ -13,13 +13,12 @@ import yaml
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.run.allowed import check_allowed, check_no_links
 from fedlit.run.arguments import Asked, origins, pairs_of
 from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml, shown
 from fedlit.run.folders import find_run, to_score
-from fedlit.run.foreign import readable
 from fedlit.run.load import parse
 from fedlit.run.run import Run
-from fedlit.run.trust import trusts
 from fedlit.show.text import shorten
 from fedlit.train.manifest import Manifest, read_checkpoint
 
@@ -117,12 +116,11 @@ def prepare(
     saved = folder / "config.yaml"
     if not saved.is_file():
         raise ConfigError(f"--run: expected a run that has its config.yaml, found none in {folder}")
-    usable = readable(saved, of_run=True)
-    base, files = read_yaml(usable), [saved]
-    own = dict(config) if isinstance(config, Mapping) else {}
-    if not isinstance(config, Mapping):
-        files.append(find_config(str(config)))
-        own = read_yaml(files[-1])
+    files = [saved, *([] if isinstance(config, Mapping) else [find_config(str(config))])]
+    check_no_links(folder)
+    check_allowed(saved, [*files[1:], *typed])
+    base = read_yaml(saved)
+    own = dict(config) if isinstance(config, Mapping) else read_yaml(files[-1])
     source = (own.get("data") or {}).get("source")
     if not source:
         raise ConfigError(
@@ -247,5 +245,4 @@ def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], fi
                 path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
                 args += ["--config", str(path)]
         told = [*typed, *(str(value) for _, value in flatten(own))]
-        foreign = not all(trusts(file) for file in files)
-        return parse(Asked("fit", told, [*args, *typed], files, name, False, foreign))[0]
+        return parse(Asked("fit", told, [*args, *typed], files, name, False, tuple(files[:1])))[0]

@@ -14,15 +14,14 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
+from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, class_folders, made_from, read
 from fedlit.run.config import flatten, read_yaml
 from fedlit.run.diagnose import diagnose
-from fedlit.run.foreign import only_these
 from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.loggers import RunTrainer
 from fedlit.run.refused import in_one_line, why_not_made
 from fedlit.run.run import Run
-from fedlit.run.trust import trusted_classes, trusts
 from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -142,7 +141,7 @@ _DESCRIPTIONS: dict[str, str] = {
     "fit": "Train the federation of a configuration.",
     "validate": "Score the validation split of a trained run.",
     "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON. "
-    "Of a copied run: fedlit test --config NAME --trust follows its own configuration.",
+    "Classes of your own that a run names: fedlit test --config NAME --trust MODULE.",
     "predict": "Write each client's predictions for a split of its table. "
     "New rows: fedlit predict --run RUN --client NAME --data FILE.",
     "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",
@@ -172,17 +171,18 @@ def load(config: str, *args: str, command: Command = "fit") -> Run:
 def parse(asked: Asked) -> tuple[Run, Any]:
     """The run that is asked for, and all that was parsed."""
     # A class of the user is found in the working directory and beside the configuration that names it.
-    here = [str(Path.cwd())] if not asked.foreign or trusted_classes() else []
-    for folder in (*class_folders(*asked.configs), *here):
+    here = [str(Path.cwd())] if asked.own or not asked.foreign or trusted() else []
+    for folder in (*class_folders(*asked.own), *here):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    with only_these(*_typed_classes(asked)) if asked.foreign else nullcontext():
+    folders = [path.parent for path in asked.foreign]
+    with only_allowed(_typed_classes(asked), folders) if asked.foreign else nullcontext():
         cli = FedlitCLI(asked)
     return cli.run, cli.config
 
 
 def _typed_classes(asked: Asked) -> list[str]:
     """What the user has typed himself, or in a configuration of his own, may name any class."""
-    own = [read_yaml(path) for path in asked.configs if trusts(path)]
+    own = [read_yaml(path) for path in asked.own]
     texts = [*asked.typed, *(str(value) for content in own for _, value in flatten(content))]
     return [name for text in texts for name in re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", text)]

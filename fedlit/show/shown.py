@@ -11,7 +11,7 @@ from typing import TextIO
 
 from fedlit.show.text import right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "say", "say_by"]
+__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "printable", "say", "say_by"]
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,20 @@ class Shown(ABC):
 
 
 def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
-    """What is printed to a stream (standard output): at the terminal's width, in a pipe or file at full width."""
+    r"""What is printed to a stream (standard output): at the terminal's width, in a pipe or file at full width, and
+    without characters that steer a terminal: parts of a text may come from elsewhere.
+
+    Example:
+        >>> for_terminal("the coordinator says: \x1b[31mred")
+        'the coordinator says: �[31mred'
+    """
     width = terminal_width(stream)
-    return wrap(what, width) if isinstance(what, str) else what.text(width)
+    return printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+
+
+def printable(text: str) -> str:
+    """A text with each character that steers a terminal replaced; lines and tabs stay."""
+    return "".join(own if own.isprintable() or own in "\n\t" else "\ufffd" for own in text)
 
 
 _tellers: list[Callable[[str], None]] = []

@@ -99,6 +99,12 @@ def test_half_of_the_clients_are_not_left_out_by_the_other_half() -> None:
     assert not far.far.any() and far.suspicious.tolist() == [False, False, True, True]
 
 
+@pytest.mark.parametrize("huge", [3e19, 3e38, math.inf])
+def test_what_overflows_a_sum_of_squares_is_far_whatever_the_others_send(huge: float) -> None:
+    assert found([[1.0], [huge]]).far.tolist() == [False, True]
+    assert found([[1.0], [1.0], [huge], [huge]]).far.tolist() == [False, False, True, True]
+
+
 def test_of_two_both_are_suspects_unless_history_decides() -> None:
     assert found([[1.0], [9.0]]).suspicious.tolist() == [True, True]
     assert not found([[1.0], [9.0]]).far.any()

@@ -59,6 +59,39 @@ def test_a_journal_of_other_sites_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path, ["east", "west"], 0)
 
 
+def test_a_site_that_is_taken_off_voids_the_open_round(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SITES, 0)
+    for topic in ("columns", "settings"):
+        journal.tell(topic, {site: {site: {"age": 1}} for site in SITES})
+    closed(journal, SITES)
+    again = Journal(tmp_path, ["east", "south"], 0)
+    assert again.number == 2 and again.took == {0: SITES, 1: []}
+    assert sorted(again.told["columns"]) == SITES and sorted(again.told["settings"]) == ["east", "south"]
+    assert again.read(1, "south")["received"] == {} and again.after(0, "south") == 2
+    assert Journal(tmp_path, ["east", "south"], 0).number == 2  # once
+
+
+def test_a_damaged_journal_or_reply_is_refused_by_name(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SITES, 0)
+    journal.tell("columns", {site: {site: {}} for site in SITES})
+    closed(journal, SITES)
+    for path, look in (
+        (tmp_path / "journal.pt", lambda: Journal(tmp_path, SITES, 0)),
+        (tmp_path / "rounds" / "0" / "east.pt", lambda: Journal(tmp_path, SITES, 0).read(0, "east")),
+    ):
+        whole, before = path.read_bytes(), str(look())
+        for place in range(40, len(whole), 89):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+            try:
+                found = look()
+            except ConfigError as error:
+                assert path.name in str(error)
+            else:  # a byte that means nothing, of the archive's own
+                assert isinstance(found, Journal) or str(found) == before
+        path.write_bytes(whole)
+    assert (tmp_path / "journal-before.pt").is_file()
+
+
 @pytest.mark.parametrize(
     "content",
     [

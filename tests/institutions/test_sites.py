@@ -17,6 +17,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
+from fedlit.privacy.memory import Memory
 from fedlit.run.config import read_yaml
 from fedlit.run.run import Run
 
@@ -263,3 +264,31 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
     assert not errors, errors
     assert any("ε = " in own for own in Site(sites["wine"].settings).terms().protection)
+
+
+def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
+    """Masked: iris is killed in round 3, in which the others have sent their masked update; then it is taken off."""
+    four = {**SOURCES, "iris": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["iris"]}}}
+    changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
+    whole = written(tmp_path, federation={**IDENTITY, "sites": sorted(four)}, **changes)
+    line = MemoryLine(list(four))
+
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        if way == "to" and "iris" not in line.here:
+            for questions in line.questions.values():
+                questions.put(None)
+            raise Killed
+        return [content]
+
+    line.meddle = meddle
+    federate(tmp_path, whole, four, line=line, before=dying("iris", 2), repeat=0.5)
+    left = written(tmp_path / "three", federation=IDENTITY, **changes)
+    result, sites, errors = federate(tmp_path, left, SOURCES)
+    assert not errors, errors
+    assert result["sites"] == sorted(SITES) and set(result["took"].values()) == {3}
+    first = sites["wine"].settings.folder / "privacy"
+    entries = [(own["round"], own["over"]["sites"]) for own in Memory(first, IDENTITY["id"]).entries]
+    assert entries[:2] == [(0, sorted(four)), (1, sorted(four))] and entries[-1] == (3, sorted(SITES))
+    assert len({number for number, _ in entries}) == len(entries)  # once a round
+    states = [sites[name].run.loop.federation[name].federated for name in SITES]
+    assert all(torch.equal(states[0][key], own[key]) for own in states for key in states[0])

@@ -16,6 +16,7 @@ from pages import table
 import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
+from fedlit.run.allowed import trusting
 from fedlit.run.folders import find_run
 from fedlit.score import load_run
 
@@ -79,7 +80,8 @@ def test_tables_may_be_gone(trained: Path, client: str, monkeypatch: pytest.Monk
     rows = pd.read_csv(trained / "tables" / f"{client}.csv").loc[expected["row"]]
     runs = {"north": ("mine", "mine.yaml"), "south": ("lightning_logs/mine", trained / "lightning_logs/mine/version_0")}
     for run in runs[client]:
-        found = load_run(run, client, quiet=True).predict(rows).reset_index(drop=True)
+        with trusting("doubling"):
+            found = load_run(run, client, quiet=True).predict(rows).reset_index(drop=True)
         pd.testing.assert_frame_equal(found, expected.drop(columns="row"), rtol=1e-6, check_dtype=False)
 
 
@@ -88,7 +90,8 @@ def test_a_run_is_found_from_anywhere_and_its_best_checkpoint_too(
 ) -> None:
     folder = trained / "lightning_logs" / "mine" / "version_0"
     monkeypatch.chdir(tmp_path)
-    assert load_run(folder, "north", "best").about["checkpoint"].rpartition("/")[2].startswith("best-")
+    with trusting("doubling"):
+        assert load_run(folder, "north", "best").about["checkpoint"].rpartition("/")[2].startswith("best-")
     assert "Using" in capsys.readouterr().err
     with pytest.raises(
         ConfigError, match=r"--client: expected one of north, south, found 'nort'\. Did you mean 'north'"

@@ -32,21 +32,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_its_test_split_scores_as_then(run: Path) -> None:
     expected = pd.read_csv(FOLDER / RUN / "test.csv", index_col="client")
     (run / "test.csv").unlink()
-    assert main(["test", *CONFIG, "--trust"]) == 0
+    assert main(["test", *CONFIG]) == 0
     found = pd.read_csv(run / "test.csv", index_col="client")
     assert list(found.index) == CLIENTS
     pd.testing.assert_frame_equal(found[list(expected)], expected, rtol=1e-5)
 
 
-def test_it_is_not_signed_and_says_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["test", *CONFIG]) == 2
-    told = capsys.readouterr().err
-    assert "written by a version before 0.6; left out: data.source (fedlit.Tables)" in told and "--trust" in told
-
-
 def test_its_predictions_are_those_of_then(run: Path) -> None:
     shutil.rmtree(run / "predictions")
-    assert main(["predict", *CONFIG, "--trust"]) == 0
+    assert main(["predict", *CONFIG]) == 0
     for client in CLIENTS:
         path = Path("predictions", "test", f"{client}.csv")
         expected, found = pd.read_csv(FOLDER / RUN / path), pd.read_csv(run / path)
@@ -57,7 +51,7 @@ def test_its_predictions_are_those_of_then(run: Path) -> None:
 def test_its_corrections_are_explained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, epoch = read_corrections(run)
     assert epoch == 2 and sorted(values["client"].unique()) == CLIENTS
-    assert main(["explain", "--run", str(run), "--client", "cuneo", "--trust"]) == 0
+    assert main(["explain", "--run", str(run), "--client", "cuneo"]) == 0
     assert "cuneo multiplies column colour=clear by 1.01" in capsys.readouterr().out
     assert {"findings.csv", "corrections_inputs.png", "histograms_cuneo.svg"} <= {
         path.name for path in (run / "explain").iterdir()
@@ -65,7 +59,7 @@ def test_its_corrections_are_explained(run: Path, capsys: pytest.CaptureFixture[
 
 
 def test_its_training_goes_on(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", *CONFIG, "--ckpt_path", "last", "--trainer.max_epochs", "3", "--trust"]) == 0
+    assert main(["fit", *CONFIG, "--ckpt_path", "last", "--trainer.max_epochs", "3"]) == 0
     assert "continued from last.ckpt (epoch 2)" in capsys.readouterr().out
     saved = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     before, steps = saved["epoch"], {own["steps_taken"] for own in saved["fedlit"]["clients"].values()}

@@ -1,0 +1,261 @@
+"""Which classes a file that somebody else wrote may name.
+
+A configuration names classes, so reading one runs code. The user's own configuration is a program, as any script is.
+``federation.yaml``, a run's own ``config.yaml`` and an exported folder may have come from elsewhere: each class that
+they name must be on one list (``allowed.json``), under a key that takes its kind, before anything is imported. What
+else the user's own files and command line name is allowed, too, and the modules behind ``--trust``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedlit.errors import ConfigError
+from fedlit.run.config import flatten, read_yaml, shown
+
+__all__ = [
+    "FLAG",
+    "allowed",
+    "check_allowed",
+    "check_no_links",
+    "is_of_run",
+    "only_allowed",
+    "take",
+    "trusted",
+    "trusting",
+]
+
+FLAG = "--trust"
+_trusted: ContextVar[tuple[str, ...]] = ContextVar("fedlit_trusted", default=())
+_KINDS = {
+    "data": ("source",),
+    "exchange": ("rule",),
+    "model": ("model", "optimizer", "scheduler"),
+    "trainer": ("callbacks",),
+}
+"""Group of keys → kinds of classes that its keys take."""
+_CLASSES = ("callbacks", "logger", "plugins", "profiler", "strategy")
+"""Keys of the trainer where text may mean a class."""
+_USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)
+_PLACES = ("trainer.default_root_dir", "trainer.logger", "trainer.profiler", "model.start", "model.start.checkpoint")
+"""Keys that may name places of the machine on which a run was made."""
+_NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen")
+"""Lists of names that are read as text, whatever stands there."""
+
+
+@cache
+def _list() -> dict[str, frozenset[str]]:
+    text = Path(__file__).with_name("allowed.json").read_text(encoding="utf-8")
+    return {kind: frozenset(names) for kind, names in json.loads(text).items()}
+
+
+def allowed(path: Any, group: str) -> bool:
+    """Whether somebody else's file may name a class under a group of keys.
+
+    Example:
+        >>> allowed("fedlit.MLP", "model"), allowed("fedlit.MLP", "trainer"), allowed("fedlit.files.os.system", "model")
+        (True, False, False)
+    """
+    if not isinstance(path, str):
+        return False
+    trusted = any(path.startswith(f"{module}.") for module in _trusted.get())
+    return trusted or any(path in _list()[kind] for kind in _KINDS.get(group, ()))
+
+
+def check_allowed(path: Path, own: Collection[Path | str] = (), *, shared: bool = False) -> None:
+    """Refuse a file that names what is not allowed. Nothing is imported.
+
+    Args:
+        path: of a configuration that somebody else may have written.
+        own: the user's own files, and words of the command line: what they name may be named here, too.
+        shared: whether it is a federation's, which says nothing of this machine's folders.
+
+    Raises:
+        ConfigError: names the key, and what stands there.
+    """
+    words = {str(value) for file in own if isinstance(file, Path) for _, value in flatten(read_yaml(file))}
+    words |= {word for text in own if isinstance(text, str) for word in re.split(r"[\s=,{}\[\]'\"]+", text)}
+    content = read_yaml(path)
+    if shared:
+        for key in _PLACES:
+            group, _, name = key.partition(".")
+            if (content.get(group) or {}).get(name) not in _USUAL:
+                raise ConfigError(f"{shown(path)}: {key}: expected nothing about this machine, found a value")
+    _check(content, "", shown(path), words)
+
+
+def _check(tree: Any, key: str, where: str, own: Collection[str]) -> None:
+    group = key.partition(".")[0]
+    if isinstance(tree, Mapping):
+        if key == "trainer":
+            _check_trainer(tree, where)
+        for name, value in tree.items():
+            if name == "class_path":
+                if not allowed(value, group) and str(value) not in own:
+                    _refuse(key, value, where)
+            else:
+                _check(value, f"{key}.{name}".strip(".").replace(".init_args", ""), where, own)
+    elif isinstance(tree, list) and key not in _NAMES:
+        for item in tree:
+            _check(item, key, where, own)
+    elif isinstance(tree, str) and key not in _NAMES and tree not in own:
+        _check_text(tree, key, where)
+
+
+def _check_trainer(tree: Mapping[str, Any], where: str) -> None:
+    """Refuse what means a class without saying ``class_path``, such as ``logger: CSVLogger``."""
+    for key in _CLASSES:
+        value = tree.get(key)
+        for item in value if isinstance(value, list) else [value]:
+            if item not in _USUAL and not (isinstance(item, Mapping) and "class_path" in item):
+                _refuse(f"trainer.{key}", item, where)
+
+
+def _check_text(text: str, key: str, where: str) -> None:
+    """Refuse text that the parser could take for a class, a file or settings."""
+    group = key.partition(".")[0]
+    dotted = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", text) is not None
+    if dotted and not allowed(text, group) and _importable(text.partition(".")[0]):
+        _refuse(key, text, where)
+    if group == "data" and "://" in text:
+        _refuse(key, text, where, "tables of your own: name them in a configuration of yours")
+    if group in ("model", "exchange", "trainer") and ("\n" in text or re.search(r"[{\[]", text)):
+        _refuse(key, text[:60], where, "settings in their place, not written as text")
+    if group in ("model", "exchange", "trainer") and key not in _PLACES and os.path.isfile(text):
+        _refuse(key, text, where, "no name of a file")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return True
+
+
+def _refuse(key: str, found: Any, where: str, what: str = "a class of fedlit, torch.nn or torch.optim") -> None:
+    path = found.get("class_path") if isinstance(found, Mapping) else found
+    module = path.rpartition(".")[0] if isinstance(path, str) and re.fullmatch(r"[\w.]+", path) else ""
+    raise ConfigError(
+        f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody else, and what it "
+        f"names would run here. If it is yours, or you know who wrote it, name its module: {FLAG} {module or 'MODULE'}"
+    )
+
+
+# ---------------------------------------------------------------------- what the user says
+
+
+@contextmanager
+def trusting(*modules: str) -> Iterator[None]:
+    """Allow what installed modules have inside.
+
+    Args:
+        *modules: such as ``package`` or ``package.networks``; all that is below them is allowed.
+
+    Example:
+        >>> with trusting("my"):
+        ...     allowed("my.Net", "model")
+        True
+    """
+    token = _trusted.set((*_trusted.get(), *modules))
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def trusted() -> tuple[str, ...]:
+    """The modules that are trusted now."""
+    return _trusted.get()
+
+
+def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """What is typed without ``--trust``, and the modules behind it.
+
+    Raises:
+        ConfigError: no module is behind it.
+
+    Example:
+        >>> take(["--trust", "my.networks", "yours", "--run", "ward"])
+        (['--run', 'ward'], ('my.networks', 'yours'))
+    """
+    rest, found, taking, said = list[str](), list[str](), False, False
+    for arg in args:
+        flag, equals, value = arg.partition("=")
+        if flag == FLAG:
+            said, taking = True, not equals
+            found += [value] if equals else []
+        elif taking and not arg.startswith("-"):
+            found.append(arg)
+        else:
+            taking = False
+            rest.append(arg)
+    wrong = [name for name in found if not all(part.isidentifier() for part in name.split("."))]
+    if wrong or (said and not found):
+        raise ConfigError(f"{FLAG}: expected installed modules such as package, found {(wrong or ['nothing'])[0]!r}")
+    return rest, tuple(found)
+
+
+# ---------------------------------------------------------------------- files and the parser
+
+
+def is_of_run(path: Path) -> bool:
+    """Whether a configuration lies in a run's folder, which may have been copied here."""
+    folder = path.parent
+    in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in ("checkpoints", "parts"))
+    return path.name.startswith("config") and in_place
+
+
+def check_no_links(folder: Path) -> None:
+    """Refuse a run's folder with links that lead out of it: what is written there would lie elsewhere.
+
+    Raises:
+        ConfigError: names the link.
+    """
+    whole = folder.resolve()
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(whole):
+                raise ConfigError(
+                    f"{shown(path)}: expected a file or a folder, found a link to {os.readlink(path)}, outside of the "
+                    "run's folder; put the file itself there"
+                )
+
+
+@contextmanager
+def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[None]:
+    """Have jsonargparse import nothing but what is allowed inside, and nothing from beside somebody else's file.
+
+    Args:
+        own: classes that the user has named.
+        folders: where files of somebody else lie.
+    """
+    from jsonargparse import set_parsing_settings
+    from jsonargparse._common import parsing_settings
+
+    before, path = dict(parsing_settings), list(sys.path)
+    foreign = {folder.resolve() for folder in folders}
+    sys.path[:] = [place for place in path if Path(place or ".").resolve() not in foreign]
+    mine = [name for name in (*own, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
+    try:
+        set_parsing_settings(
+            import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
+            import_path_allowlist=[
+                "fedlit", "torch.nn", "torch.optim", "lightning.pytorch.callbacks",
+                *(name for names in _list().values() for name in names), *mine,
+            ],
+        )  # fmt: skip
+        yield
+    finally:
+        parsing_settings.update(before)
+        sys.path[:] = [*(place for place in sys.path if place not in path), *path]

@@ -1,0 +1,253 @@
+"""Somebody else's file may name the classes of one list, and nothing else is imported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hostile
+import pytest
+import yaml
+
+from fedlit.composite.settings import settings_of
+from fedlit.errors import ConfigError
+from fedlit.exchange.rule import Rule
+from fedlit.lazy import HOMES
+from fedlit.run.allowed import allowed, check_allowed, take, trusting
+from fedlit.run.arguments import read
+from fedlit.run.config import find_config, parse_yaml, read_yaml
+from fedlit.run.load import parse
+
+LIST = Path(__file__).parents[2] / "fedlit" / "run" / "allowed.json"
+CONFIGS = Path(__file__).parents[2] / "configs"
+ROOMS = {
+    "model": ("fedlit.nn", "fedlit.methods", "fedlit.client"),
+    "rule": ("fedlit.exchange.rules",),
+    "source": ("fedlit.data.sources", "fedlit.data.shaping"),
+    "callbacks": ("fedlit.train.callbacks",),
+}
+
+
+def generated() -> dict[str, list[str]]:
+    """The list, from what the packages have; ``python tests/run/test_allowed.py`` writes it."""
+    import torch
+    from torch import nn
+    from torch.optim import lr_scheduler
+
+    found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler")}
+    for kind, rooms in ROOMS.items():
+        homes = {(room, name) for room in rooms for name in getattr(importlib.import_module(room), "__all__", ())}
+        homes |= {(home, name) for name, home in HOMES.items() if home.startswith(rooms)}
+        for home, name in homes:
+            made = getattr(importlib.import_module(home), name)
+            if inspect.isclass(made):
+                short = {f"fedlit.{name}"} if name in HOMES else set()
+                found["rule" if issubclass(made, Rule) else kind] |= {
+                    f"{home}.{name}",
+                    f"{made.__module__}.{name}",
+                    *short,
+                }
+    found["model"] |= {
+        f"torch.nn.{name}" for name, own in vars(nn).items() if inspect.isclass(own) and issubclass(own, nn.Module)
+    }
+    found["optimizer"] = {
+        f"torch.optim.{name}"
+        for name, own in vars(torch.optim).items()
+        if inspect.isclass(own) and issubclass(own, torch.optim.Optimizer) and own is not torch.optim.Optimizer
+    }
+    for name, own in vars(lr_scheduler).items():
+        if inspect.isclass(own) and issubclass(own, lr_scheduler.LRScheduler) and not name.startswith("_"):
+            takes = set(inspect.signature(own).parameters)
+            if not takes & {"lr_lambda", "schedulers"} and own is not lr_scheduler.LRScheduler:
+                found["scheduler"].add(f"torch.optim.lr_scheduler.{name}")
+    found["scheduler"] |= {"lightning.pytorch.cli.ReduceLROnPlateau"}
+    for path in CONFIGS.rglob("*.yaml"):
+        for callback in (read_yaml(path).get("trainer") or {}).get("callbacks") or []:
+            found["callbacks"].add(callback["class_path"])
+    return {kind: sorted(names) for kind, names in sorted(found.items())}
+
+
+def test_the_list_is_the_one_that_is_generated() -> None:
+    assert json.loads(LIST.read_text(encoding="utf-8")) == generated()
+
+
+def test_shipped_configurations_name_nothing_else() -> None:
+    for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("methods/*.yaml")]:
+        if "mixture" not in read_yaml(path):
+            check_allowed(path)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a copied run, as far as configurations are concerned."""
+    folder = tmp_path / "copied" / "version_0"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text(find_config("quickstart").read_text(encoding="utf-8"))
+    return folder
+
+
+@pytest.fixture
+def canary(tmp_path: Path, run: Path) -> Path:
+    """A file that nobody may make."""
+    path = tmp_path / "canary"
+    hostile.plant(run, path)
+    hostile.plant(Path.cwd(), path)
+    return path
+
+
+def written(run: Path, change: tuple[str, Any], canary: Path) -> Path:
+    config = run / "config.yaml"
+    content = hostile.put(read_yaml(config), *change, run, canary)
+    config.write_text(yaml.safe_dump(content, sort_keys=False))
+    return config
+
+
+@pytest.mark.parametrize("change", hostile.REFUSED.values(), ids=list(hostile.REFUSED))
+def test_what_could_run_is_refused_by_name(run: Path, canary: Path, change: tuple[str, Any]) -> None:
+    config = written(run, change, canary)
+    with pytest.raises(ConfigError, match=rf"config\.yaml: {change[0].partition('.')[0]}\..*expected .*--trust"):
+        read("describe", ["--config", str(config)])
+    assert not canary.exists() and "sideeffect" not in sys.modules
+
+
+@pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=list(hostile.TEXTS))
+def test_a_file_that_is_no_configuration_is_refused_in_a_message(run: Path, canary: Path, text: Any) -> None:
+    config = run / "config.yaml"
+    config.write_bytes(text(config.read_text()))
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        read("describe", ["--config", str(config)])
+    assert not canary.exists()
+
+
+@pytest.mark.full
+def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second barrier, with the first one open."""
+    monkeypatch.setattr("fedlit.run.allowed._check", lambda *_: None)
+    for name, change in hostile.REFUSED.items():
+        shutil_copy(find_config("quickstart"), run / "config.yaml")
+        if "writes" in name:
+            continue  # Lightning's own callbacks and loggers, which the first barrier refuses
+        asked = read("describe", ["--config", str(written(run, change, canary))])
+        try:
+            made, _ = parse(asked)
+            made.describe()
+        except Exception:  # whatever it is: nothing ran
+            pass
+        assert not canary.exists() and "sideeffect" not in sys.modules, change
+
+
+def shutil_copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
+
+
+def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Path, canary: Path) -> None:
+    network = ("model.client.init_args.network", {"class_path": "mine.Net"})
+    config = written(run, network, canary)
+    Path("mine.py").write_text("from fedlit.nn import MLP\nclass Net(MLP): ...\n")
+    with pytest.raises(ConfigError, match=r"found 'mine\.Net'"):
+        read("describe", ["--config", str(config)])
+    for wrong in ("mi", "mine.Net.x", "other"):
+        with trusting(wrong), pytest.raises(ConfigError, match=r"found 'mine\.Net'"):
+            read("describe", ["--config", str(config)])
+    with trusting("mine"):
+        assert read("describe", ["--config", str(config)]).foreign == (config,)
+    own = Path("own.yaml")
+    own.write_text(yaml.safe_dump({"model": {"client": {"init_args": {"network": {"class_path": "mine.Net"}}}}}))
+    made, _ = parse(read("describe", ["--config", str(config), "--config", str(own)]))
+    assert "Net" in str(made.loop.arguments["client"])
+    sys.modules.pop("mine", None)
+
+
+def test_a_module_beside_a_copied_run_takes_no_others_place(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / "openpyxl.py").write_text("raise SystemExit('read')")
+    monkeypatch.chdir(run)
+    sys.path[:0] = ["", str(run)]
+    with trusting("mine"):
+        (run / "mine.py").write_text("raise SystemExit('read')")
+        config = written(run, ("model.client.init_args.network", {"class_path": "mine.Net"}), run / "canary")
+        with pytest.raises(ConfigError, match=r"mine"):
+            parse(read("describe", ["--config", str(config)]))
+
+
+def test_links_out_of_a_copied_run_are_refused(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (run / "test.csv").symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigError, match=r"test\.csv: expected a file or a folder, found a link to .*precious"):
+        read("describe", ["--config", str(run / "config.yaml")])
+
+
+def test_a_copied_mixture_takes_its_parts_from_its_own_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "copied" / "version_0"
+    (folder / "parts" / "network").mkdir(parents=True)
+    (folder / "parts" / "network" / "config.yaml").write_bytes(find_config("quickstart").read_bytes())
+    part = {"config": "parts/network/config.yaml"}
+    for other in ({"config": str(find_config("quickstart"))}, {**part, "set": {"exchange.rule": "os.system"}}):
+        (folder / "config.yaml").write_text(yaml.safe_dump({"mixture": {"parts": {"network": other}}}))
+        with pytest.raises(ConfigError, match=r"parts\.network: expected config: "):
+            settings_of(folder / "config.yaml")
+
+
+SITE = """
+site: wine
+coordinator: localhost:8443
+data: {source: {class_path: fedlit.Bundled, init_args: {clients: [wine]}}}
+"""
+LIES: dict[str, dict[str, Any]] = {
+    "a function": {"class_path": "subprocess.getoutput", "init_args": {"cmd": "touch CANARY"}},
+    "a module beside the file": {"class_path": "sideeffect.Net"},
+    "a chain of attributes": {"class_path": "fedlit.files.os.system", "init_args": {"command": "touch CANARY"}},
+    "a class within a class": {
+        "class_path": "fedlit.MLP", "init_args": {"hidden": [4], "activation": {"class_path": "os.system"}}
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=list(LIES))
+def test_a_site_builds_nothing_else_of_a_federation(lie: dict[str, Any], tmp_path: Path) -> None:
+    """The real command, from the folder that the invitation lies in."""
+    folder, canary = tmp_path / "wine", tmp_path / "canary"
+    folder.mkdir()
+    hostile.plant(folder, canary)
+    content = read_yaml(find_config("quickstart"))
+    del content["data"]["source"]
+    content["model"]["client"] = {"class_path": "fedlit.FederatedClient", "init_args": {"network": lie}}
+    text = yaml.safe_dump(content).replace("CANARY", str(canary))
+    (folder / "federation.yaml").write_text(text)
+    (folder / "site.yaml").write_text(SITE)
+    command = [sys.executable, "-m", "fedlit", "site", "check", "--config", "site.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "model.client.network" in done.stderr and "Traceback" not in done.stderr
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("typed", [["--trust"], ["--trust=a b"], ["--trust", "x.y;z"], ["--trust", "--seed", "8"]])
+def test_what_is_trusted_is_a_module(typed: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"--trust: expected installed modules"):
+        take(typed)
+
+
+def test_a_kind_is_allowed_under_its_own_keys_alone() -> None:
+    assert allowed("fedlit.Krum", "exchange") and not allowed("fedlit.Krum", "model")
+    assert not allowed("fedlit.Tables", "model") and not allowed(["fedlit.MLP"], "model")
+
+
+def test_yaml_that_would_take_for_ever_or_has_no_number_is_refused() -> None:
+    for text in ("a: " + "[" * 5000, f"a: {'9' * 5000}", "a: 2024-13-45"):
+        with pytest.raises(ConfigError, match="expected YAML"):
+            parse_yaml(text, "here.yaml")
+
+
+if __name__ == "__main__":
+    LIST.write_text(json.dumps(generated(), indent=1) + "\n", encoding="utf-8")
