@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from fedlit.checksums import write
 from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
-from fedlit.train.whole import write
 
 __all__ = ["Journal"]
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from fedlit.checksums import check, write
 from fedlit.errors import ConfigError
 from fedlit.exchange.transport import Group
-from fedlit.train.whole import LAST, PREVIOUS, check, write
+from fedlit.train.whole import LAST, PREVIOUS
 
 __all__ = ["SHARDED", "check_all", "discard_parts", "join", "load", "save", "split"]
 

@@ -1,21 +1,15 @@
-"""Files that are there as a whole or not at all, and whose damage is noticed before they are used.
-
-A checkpoint is an archive (zip) whose records each have a checksum (CRC-32), which torch writes and does not look at.
-"""
+"""What checkpoints are called, and what is said where a file cannot be written."""
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
 
-from fedlit.errors import ConfigError
-from fedlit.files import advice, reason, write_whole
+from fedlit.files import advice, reason
 from fedlit.show.shown import say
 
-__all__ = ["LAST", "PREVIOUS", "check", "forget", "spared", "write"]
+__all__ = ["LAST", "PREVIOUS", "forget", "spared"]
 
 LAST = "last.ckpt"
 """The checkpoint that a run can be resumed from."""
@@ -23,7 +17,6 @@ LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
 """The one before it: where the last one is damaged, the run goes on from here."""
 
-_checked: set[tuple[str, int, int, int]] = set()
 _said: set[str] = set()
 
 
@@ -50,75 +43,3 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
                 f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If that is "
                 f"wanted: {advice(error)}, and start again"
             )
-
-
-def check(path: Path) -> None:
-    """Refuse a checkpoint whose bytes are not those that were written. It is read once, in pieces; a file that was
-    checked and has not changed is not read again.
-
-    Raises:
-        ConfigError: it is damaged; says where.
-        FileNotFoundError: there is none.
-    """
-    found = path.stat()
-    known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
-    if known in _checked:
-        return
-    if damage := _damage(path):
-        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {damage}; use another one")
-    _checked.add(known)
-
-
-def _damage(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            record = archive.testzip()
-    except Exception as error:  # of damaged files zipfile raises many kinds
-        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
-    if record is None:
-        return ""
-    return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
-
-
-def write(content: Any, path: Path, before: Path | None = None) -> None:
-    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole.
-
-    Args:
-        content: what torch saves.
-        path: the file.
-        before: what the file that was there is called from now on; forgotten if None.
-
-    Raises:
-        OSError: the disk is full, say. Nothing is left then of what was written.
-    """
-    import torch
-
-    def save(file: IO[bytes]) -> None:
-        told = _Told(file)
-        try:
-            torch.save(content, cast(Any, told))
-        except Exception:
-            if told.error is not None:  # torch says something else
-                raise told.error from None
-            raise
-
-    write_whole({path: save}, before)
-
-
-class _Told:
-    """A file that remembers what went wrong when it was written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.error: OSError | None = None
-
-    def write(self, content: Any) -> int:
-        """Write, or remember why not."""
-        try:
-            return self.file.write(content)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-    def flush(self) -> None:
-        """Nothing: the file is flushed when all is written."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedlit.checksums import check, write
 from fedlit.errors import ConfigError
 from fedlit.files import clear_partials
-from fedlit.train.whole import check, write
 
 CONTENT = {"state_dict": {"a": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int64)}, "epoch": 3, "name": "müller"}
 

@@ -1,0 +1,130 @@
+"""Files of tensors and plain data whose damage is noticed before they are used.
+
+Such a file is an archive (zip) whose records each have a checksum (CRC-32). PyTorch writes the checksums and does not
+verify them.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import IO, Any, cast
+
+from fedlit.errors import ConfigError
+from fedlit.files import write_whole
+
+__all__ = ["check", "read", "write"]
+
+_checked: set[tuple[str, int, int, int]] = set()
+
+
+def check(path: Path) -> None:
+    """Refuse a checkpoint whose bytes are not those that were written. It is read once, in pieces; a file that was
+    checked and has not changed is not read again.
+
+    Raises:
+        ConfigError: it is damaged; says where.
+        FileNotFoundError: there is none.
+    """
+    found = path.stat()
+    known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
+    if known in _checked:
+        return
+    if damage := _damage(path):
+        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found {damage}; use another one")
+    _checked.add(known)
+
+
+def _damage(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = archive.testzip()
+    except Exception as error:  # of damaged files zipfile raises many kinds
+        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
+    if record is None:
+        return ""
+    return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
+
+
+def read(path: Path, advice: str) -> Any:
+    """Read what :func:`write` has written, after all of its checksums were verified.
+
+    Args:
+        path: the file.
+        advice: what a person can do where it is damaged, for the message.
+
+    Raises:
+        ConfigError: the file is damaged; says which file.
+        FileNotFoundError: there is none.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "round.pt")
+        ...     write({"round": 3}, path)
+        ...     content = bytearray(path.read_bytes())
+        ...     print(read(path, "take a copy"))
+        ...     content[content.index(b"round")] ^= 1
+        ...     _ = path.write_bytes(content)
+        ...     try:
+        ...         read(path, "take a copy")
+        ...     except ConfigError as error:
+        ...         print(str(error).removeprefix(folder))
+        {'round': 3}
+        /round.pt: expected what fedlit wrote, found that the checksum of data.pkl differs: its bytes have changed; \
+take a copy
+    """
+    import torch
+
+    path.stat()
+    damage = _damage(path)
+    if not damage:
+        try:
+            return torch.load(path, weights_only=True)
+        except Exception as error:  # of what is not covered by a checksum torch makes many kinds of errors
+            damage = f"a file that cannot be read ({type(error).__name__})"
+    raise ConfigError(f"{path}: expected what fedlit wrote, found {damage}; {advice}")
+
+
+def write(content: Any, path: Path, before: Path | None = None) -> None:
+    """Write tensors and plain data beside the file and rename: whoever is killed leaves the file before it whole.
+
+    Args:
+        content: what torch saves.
+        path: the file.
+        before: what the file that was there is called from now on; forgotten if None.
+
+    Raises:
+        OSError: the disk is full, say. Nothing is left then of what was written.
+    """
+    import torch
+
+    def save(file: IO[bytes]) -> None:
+        told = _Told(file)
+        try:
+            torch.save(content, cast(Any, told))
+        except Exception:
+            if told.error is not None:  # torch says something else
+                raise told.error from None
+            raise
+
+    write_whole({path: save}, before)
+
+
+class _Told:
+    """A file that remembers what went wrong when it was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """Write, or remember why not."""
+        try:
+            return self.file.write(content)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed when all is written."""
