@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.institutions.child import command
 from fedlit.institutions.consent import Terms
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
@@ -46,8 +47,8 @@ class _Speaking:
         with self._log.open("ab") as log:
             self._read, self._told = log.tell(), 0
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedlit.institutions.speaker", *self._arguments],
-                stdin=subprocess.DEVNULL,
+                command("fedlit.institutions.speaker", *self._arguments),
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **QUIET},

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedlit.checksums import write
+from fedlit.checksums import read, write
 from fedlit.errors import ConfigError
 from fedlit.exchange.aggregation import BEGIN
 
 __all__ = ["Journal"]
 
 FORMAT = 2
+_log = logging.getLogger(__name__)
 
 
 class Journal:
     """Replies on disk, by key and site. They are written before they are sent, so that a site that begins again from
     a checkpoint gets the same ones, whoever was killed.
+
+    The journal is written twice: first ``journal.copy.pt``, then ``journal.pt``. Where one file is damaged, the other
+    one has the same content. An older journal would not do: the coordinator would open a round again that sites have
+    left, and a rule such as FedAdam would have lost what it remembers of that round.
 
     Args:
         folder: where it lies.
@@ -37,7 +41,7 @@ class Journal:
         done: sites where training is over.
 
     Raises:
-        ConfigError: a journal of other sites or of a later version.
+        ConfigError: a journal of other sites or of a later version, or one of which both files are damaged.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
@@ -49,15 +53,20 @@ class Journal:
         self.done: list[str] = []
         self._attempt: dict[str, Any] = {}
         self._saved = dict.fromkeys(self.sites, BEGIN)
-        if self._head.is_file():
+        self._head, self._copy = folder / "journal.pt", folder / "journal.copy.pt"
+        if self._head.is_file() or self._copy.is_file():
             self._load()
 
-    @property
-    def _head(self) -> Path:
-        return self.folder / "journal.pt"
-
     def _load(self) -> None:
-        known = torch.load(self._head, weights_only=True)
+        try:
+            known = read(self._head, "its copy is used")
+        except (ConfigError, FileNotFoundError) as error:
+            begin = f"put both back from a backup, or move the folder {self.folder} away and let all sites begin anew"
+            try:
+                known = read(self._copy, begin)
+            except FileNotFoundError:
+                raise ConfigError(f"{error}, but {self._copy.name} is not there; {begin}") from error
+            _log.warning("%s", error)
         if known["format"] != FORMAT or known["sites"] != self.sites:
             raise ConfigError(
                 f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
@@ -70,7 +79,8 @@ class Journal:
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("name", "sites", "number", "memory", "told", "took", "done")}
-        write({"format": FORMAT, "attempt": self._attempt, **own}, self._head)
+        for path in (self._copy, self._head):
+            write({"format": FORMAT, "attempt": self._attempt, **own}, path)
 
     @property
     def begun(self) -> bool:
@@ -144,7 +154,7 @@ class Journal:
         """The reply to a site in a closed round.
 
         Raises:
-            ConfigError: it is no longer there.
+            ConfigError: it is no longer there, or is damaged.
         """
         path = self._reply(number, site)
         if not path.is_file():
@@ -152,5 +162,7 @@ class Journal:
                 f"expected what {site} was told in round {number + 1}, found that it is gone: the site said that it "
                 "had a later checkpoint. Let the site continue from its newest checkpoint"
             )
-        reply: dict[str, Any] = torch.load(path, weights_only=True)
+        reply: dict[str, Any] = read(
+            path, f"put it back from a backup, or move the folder {self.folder} away and let all sites begin anew"
+        )
         return reply

@@ -1,4 +1,4 @@
-"""What speaks to the network at a site: ``python -m fedlit.institutions.speaker``.
+"""What speaks to the network at a site, in a process of its own (see :mod:`fedlit.institutions.child`).
 
 It carries questions from the coordinator to the site's own process and answers back, over a Unix socket. It opens no
 table, holds no model, and runs nothing that it is sent: of Flower it speaks the interface for nodes, and no more.
@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from fedlit.errors import FedlitError, RunError
+from fedlit.institutions.child import Parent
 from fedlit.institutions.courier import MOST, Courier
 from fedlit.institutions.extra import needs_flower, quiet
 from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
@@ -114,19 +115,12 @@ def _read(path: str, what: str) -> bytes:
         raise Refusal("settings", f"{what}: {path}: expected a file, found: {error.strerror}") from error
 
 
-def _watch_parent(ended: threading.Event) -> None:
-    parent = os.getppid()
-    while not ended.wait(1.0):
-        if os.getppid() != parent:
-            ended.set()
-            return
-
-
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str], parent: Parent) -> int:
     """Speak for a site until SIGTERM, or until the parent is gone.
 
     Args:
-        argv: the arguments; the process's own if None.
+        argv: the arguments.
+        parent: the site's own process.
 
     Returns:
         See :data:`EXITS`.
@@ -146,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    threading.Thread(target=_watch_parent, args=(ended,), daemon=True).start()
+    parent.gone = ended.set
     try:
         certificate, key = _read(arguments.certificate, "--certificate"), _read(arguments.key, "--key")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -166,7 +160,3 @@ def main(argv: list[str] | None = None) -> int:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

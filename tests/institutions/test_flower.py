@@ -49,11 +49,17 @@ class World:
             make_site_keys(folder / "invitations" / site, site)
             add(self.settings, site, folder / "invitations" / site / f"{site}.pub")
         self.started: list[subprocess.Popen[str]] = []
+        self.heard, self.told = os.pipe()  # open for as long as this process lives
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            [sys.executable, *arguments],
+            stdin=self.heard,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
         )
         self.started.append(process)
         return process
@@ -76,7 +82,7 @@ class World:
             **changed,
         }
         flags = [text for key, value in given.items() for text in (f"--{key}", str(value))]
-        return self.run("-m", "fedlit.institutions.speaker", *flags, *more)
+        return self.run("-m", "fedlit.institutions.child", "fedlit.institutions.speaker", *flags, *more)
 
     def noted(self) -> list[dict[str, object]]:
         path = self.folder / "state" / "rounds.jsonl"
@@ -109,7 +115,7 @@ def children(parent: int) -> dict[str, int]:
         try:
             if int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
                 words = (path / "cmdline").read_text().split("\0")
-                found[words[words.index("-m") + 1].rpartition(".")[2]] = int(path.name)
+                found[words[words.index("-m") + 2].rpartition(".")[2]] = int(path.name)
         except (OSError, ValueError):
             continue
     return found
@@ -278,7 +284,7 @@ def test_a_failure_is_one_message_and_an_exit_status_that_is_true(world: World) 
     with socket.create_server(("", world.port)):
         taken = world.coordinator("rounds")
         told = taken.communicate(timeout=120)[0]
-    assert taken.returncode == 2 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
+    assert taken.returncode == 1 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
 
 
 def test_a_site_is_told_why_it_cannot_speak(world: World) -> None:
