@@ -22,6 +22,7 @@ from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.child import Parent
 from fedlit.institutions.courier import MOST, Courier
 from fedlit.institutions.extra import needs_flower, quiet
+from fedlit.institutions.log import stamped
 from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
 
 __all__ = ["EXITS", "main", "speak"]
@@ -54,7 +55,7 @@ def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Ev
             if not connected:
                 speaker.connect()
                 connected, since = True, None
-                print(f"speaks to {speaker.address}", flush=True)
+                print(stamped(f"speaks to {speaker.address}"), flush=True)
             if kept is not None:
                 speaker.answer(*kept)
                 kept = None
@@ -71,7 +72,7 @@ def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Ev
                 why, told = _told(speaker.address, last)
                 raise Refusal(why, told) from error
             if time.monotonic() - since < 1:
-                print(_told(speaker.address, last)[1] + "; tries again", file=sys.stderr, flush=True)
+                print(stamped(_told(speaker.address, last)[1] + "; tries again"), file=sys.stderr, flush=True)
             ended.wait(_SLOW)
             continue
         try:
@@ -157,6 +158,6 @@ def main(argv: list[str], parent: Parent) -> int:
             speaker.leave()
             courier.close()
     except FedlitError as error:
-        print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
+        print(stamped(f"fedlit: error: {error}"), file=sys.stderr, flush=True)
         return error.exit_status
     return 0
