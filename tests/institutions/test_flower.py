@@ -106,6 +106,8 @@ def world() -> Iterator[World]:
         for process in made.started:
             process.kill()
             process.communicate()
+        os.close(made.heard)
+        os.close(made.told)
 
 
 def children(parent: int) -> dict[str, int]:
@@ -271,6 +273,40 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     assert not may("/v1/fleet/push-messages", request(7, 7, 1000))
     assert not may("/v1/fleet/push-messages", b"garbage")
     assert may("/v1/fleet/pull-messages", b"what Flower judges itself")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 2.0])
+def test_no_child_outlives_its_parent(seconds: float, tmp_path: Path) -> None:
+    """The parent is killed so many seconds after it has started a child, which would live for a minute."""
+    (tmp_path / "stays.py").write_text("import time\ntime.sleep(1)\ndef main(argv, parent): time.sleep(60)\n")
+    code = (
+        "import subprocess, time; from fedlit.institutions.child import command\n"
+        "child = subprocess.Popen(command('stays'), stdin=subprocess.PIPE)\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(TESTS.parent)])}
+    with (tmp_path / "log").open("w") as log:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(seconds)
+    assert _lives(child)
+    parent.kill()
+    parent.communicate()
+    until = time.monotonic() + 20
+    while _lives(child):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert (tmp_path / "log").read_text() == ""
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_failure_is_one_message_and_an_exit_status_that_is_true(world: World) -> None:

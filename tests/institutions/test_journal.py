@@ -55,6 +55,27 @@ def test_replies_go_once_nobody_can_need_them(tmp_path: Path) -> None:
     assert journal.read(5, "east")["received"]["w"] == 5.0
 
 
+def test_flipped_bits_are_not_believed(tmp_path: Path) -> None:
+    """One file of the journal may be damaged; both, or a reply, are refused by name."""
+    journal = Journal(tmp_path, SITES, 0)
+    journal.tell("columns", {site: {} for site in SITES})
+    closed(journal, SITES)
+    paths = [tmp_path / "journal.pt", tmp_path / "journal.copy.pt", tmp_path / "rounds" / "0" / "east.pt"]
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        content[content.index(b"PK", 10) // 2] ^= 1  # in the first record
+        path.write_bytes(content)
+        if path is paths[0]:
+            again = Journal(tmp_path, SITES, 0)
+            assert (again.name, again.number) == (journal.name, 1)
+            assert torch.equal(again.memory["momentum"], journal.memory["momentum"])
+    with pytest.raises(ConfigError, match=r"journal.copy.pt: expected what fedlit wrote, found .* backup"):
+        Journal(tmp_path, SITES, 0)
+    with pytest.raises(ConfigError, match=r"0/east.pt: expected what fedlit wrote, found .* backup"):
+        journal.read(0, "east")
+    assert journal.read(0, "north")["received"]["w"] == 0.0
+
+
 def test_a_journal_of_other_sites_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path, SITES, 0).tell("settings", {})
     with pytest.raises(ConfigError, match="expected a federation of east, west, found one of east, north, south"):
