@@ -350,7 +350,7 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
             killed |= {done: killed.get(done, 0) + 1} if done else {}
         codes = federation.wait(900)
         time.sleep(2)
-        orphans = [line for line in _processes() if str(federation.folder) in line]
+        orphans = _processes(federation.folder)
         wrong += [f"orphans: {orphans}"] if orphans else []
         wrong += [f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()]
         if any(code != 0 for code in codes.values()):
@@ -396,12 +396,14 @@ def _lives(process: int) -> bool:
         return False
 
 
-def _processes() -> list[str]:
+def _processes(folder: Path) -> list[str]:
+    """Commands of the processes of a federation; they work in its folder."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words = path.read_bytes().replace(b"\0", b" ").decode()
-            if "fedlit.institutions" in words:
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            where = Path(os.readlink(path / "cwd"))
+            if "fedlit.institutions" in words and where.is_relative_to(folder.resolve()) and _lives(int(path.name)):
                 found.append(words)
     return found
 

@@ -76,7 +76,7 @@ def _below(folder: Path) -> dict[int, str]:
         with suppress(OSError):
             words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             ended = (path / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-            if "fedlit.institutions" in words and str(folder) in words and not ended:
+            if "fedlit.institutions" in words and os.readlink(path / "cwd") == str(folder.resolve()) and not ended:
                 found[int(path.name)] = words
     return found
 
