@@ -32,6 +32,8 @@ DRILLS = {
     "signals": ("files", 50),
     "two_writers": ("files", 5),
     "guard": ("guard", 1),
+    "orphan": ("coordinator", 10),
+    "flipped": ("coordinator", 200),
 }
 """Drill → its module in ``drill/``, and how often it tries."""
 

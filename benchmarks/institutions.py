@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -169,10 +171,13 @@ class Federation:
             wrong += [f"{site}.{key}" for key, value in expected.items() if not torch.equal(value, mine[key])]
         return wrong
 
+    def logs(self) -> list[Path]:
+        """Of all processes."""
+        return sorted([*self.folder.glob("*.log"), *self.folder.glob("*/*.log"), *self.folder.glob("*/state/*.log")])
+
     def said(self) -> str:
         """The last lines of each log."""
-        logs = sorted(self.folder.glob("*.log"))
-        return "\n".join(f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-12:]) for path in logs)
+        return "\n".join(f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-12:]) for path in self.logs())
 
     def report(self) -> dict[str, Any]:
         """What the coordinator wrote."""
@@ -313,63 +318,92 @@ def children(process: int) -> dict[str, list[int]]:
         with suppress(OSError):
             words = (path / "cmdline").read_bytes().split(b"\0")
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            module = next((word.decode().rpartition(".")[2] for word in words if word.startswith(b"fedlit.inst")), "")
+            modules = [word.decode().rpartition(".")[2] for word in words if word.startswith(b"fedlit.institutions")]
+            module = modules[-1] if modules else ""
             if parent == process and module:
                 found.setdefault(module, []).append(int(path.name))
     return found
 
 
-def kills(folder: Path, times: int, seed: int) -> int:
-    """Kill at random, start again, compare the bits; count what was left behind."""
+def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
+    """Kill at random moments from the first 100 ms on, start again, compare the bits; count what was left behind."""
     drawn = random.Random(seed)
     settings, sources, whole = prepared(
         "heart_gl", TABLES, {"trainer": {"max_epochs": 60}, "checkpoint": {"seconds": 0, "best": 0}}
     )
+    alone: fedlit.Run | None = None
     killed: dict[str, int] = {}
-    left, round_, failed = times, 0, 0
+    left, number, failed = times, 0, 0
     while left > 0:
-        federation = Federation(folder / f"{round_}", settings, sources)
+        federation = Federation(folder / f"{number}", settings, sources)
         for name in ("coordinator", *sources):
             federation.start(name)
-        ended = False
-        while left > 0 and not ended:
-            time.sleep(drawn.uniform(6, 20))
-            ended = all(process.poll() is not None for process in federation.processes.values())
-            what = drawn.choice(["site", "coordinator", "speaker", "serverapp", "superlink"])
-            site = drawn.choice(list(sources))
-            owner = "coordinator" if what in ("coordinator", "serverapp", "superlink") else site
-            process = federation.processes[owner]
-            if ended or process.poll() is not None:
-                continue
-            below = children(process.pid).get(what, []) if what not in ("site", "coordinator") else [process.pid]
-            for one in below:
-                with suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
-                left -= 1
-                killed[what] = killed.get(what, 0) + 1
-            if below and what in ("site", "coordinator"):
-                process.wait()
-                time.sleep(drawn.uniform(0, 3))
-                federation.start(owner)
+        quota, wrong = min(left, math.ceil(times / federations)), list[str]()
+        while quota > 0 and not wrong:
+            time.sleep(0.1 * 150 ** drawn.random())
+            codes = {name: process.poll() for name, process in federation.processes.items()}
+            wrong += [f"{name} ended with exit status {code}" for name, code in codes.items() if code]
+            if all(code is not None for code in codes.values()):
+                break
+            done = _kill_one(federation, drawn, wrong)
+            quota, left = quota - bool(done), left - bool(done)
+            killed |= {done: killed.get(done, 0) + 1} if done else {}
         codes = federation.wait(900)
         time.sleep(2)
-        orphans = [line for line in _processes() if str(federation.folder) in line]
+        orphans = _processes(federation.folder)
+        wrong += [f"orphans: {orphans}"] if orphans else []
+        wrong += [f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()]
         if any(code != 0 for code in codes.values()):
-            wrong = f"exit status {codes}\n{federation.said()}"
+            wrong.append(f"exit status {codes}\n{federation.said()}")
         else:
-            wrong = ", ".join(federation.differing(in_one_process(federation.folder, whole))[:3])
-        failed += bool(wrong or orphans)
-        print(f"federation {round_ + 1}: {wrong or 'same bits'}; orphans: {orphans or 'none'}; {killed}", flush=True)
-        round_ += 1
+            alone = alone or in_one_process(federation.folder, whole)
+            wrong += federation.differing(alone)[:3]
+        failed += bool(wrong)
+        told = ", ".join(wrong) or "same bits, no orphans, each restart succeeded"
+        print(f"federation {number + 1}: {told}; {killed}", flush=True)
+        number += 1
     return int(failed > 0)
 
 
-def _processes() -> list[str]:
+def _kill_one(federation: Federation, drawn: random.Random, wrong: list[str]) -> str:
+    """Kill a process, and start it again where nobody else does; what was killed, empty if it was not there."""
+    what = drawn.choice(["site", "coordinator", "coordinator", "speaker", "serverapp", "superlink"])
+    site = drawn.choice(list(federation.sources))
+    owner = "coordinator" if what in ("coordinator", "serverapp", "superlink") else site
+    process = federation.processes[owner]
+    below = children(process.pid)
+    victim = process.pid if what in ("site", "coordinator") else next(iter(below.get(what, [])), 0)
+    if process.poll() is not None or not victim:
+        return ""
+    os.kill(victim, signal.SIGKILL)
+    if what in ("site", "coordinator"):
+        process.wait()
+        time.sleep(drawn.choice([0, 0, 1, 3]) * drawn.random())
+        federation.start(owner)
+        until = time.monotonic() + 15
+        while left := [kind for kind, pids in below.items() for pid in pids if _lives(pid)]:
+            if time.monotonic() > until:
+                wrong.append(f"{', '.join(left)} lived on 15 s behind {owner}")
+                break
+            time.sleep(0.05)
+    return what
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _processes(folder: Path) -> list[str]:
+    """Commands of the processes of a federation; they work in its folder."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words = path.read_bytes().replace(b"\0", b" ").decode()
-            if "fedlit.institutions" in words:
+            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            where = Path(os.readlink(path / "cwd"))
+            if "fedlit.institutions" in words and where.is_relative_to(folder.resolve()) and _lives(int(path.name)):
                 found.append(words)
     return found
 
@@ -378,12 +412,13 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("demo", "equal", "kills"))
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/fedlit-sites"))
+    parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder)")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
+    asked.folder = asked.folder or Path(tempfile.mkdtemp(prefix="fedlit-sites-"))
     if asked.what == "demo":
         return demo(asked.folder / "demo")
     if asked.what == "equal":

@@ -59,8 +59,10 @@ def _renew(argv: Sequence[str]) -> int:
 
 
 def _start(argv: Sequence[str]) -> int:
+    from fedlit.institutions.log import with_time
     from fedlit.institutions.start import start
 
+    with_time()
     return start(Path(_parser("start").parse_args(argv).folder))
 
 

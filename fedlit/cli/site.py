@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def _keys(argv: Sequence[str]) -> int:
     asked = parser.parse_args(argv)
     folder = Path(asked.folder)
     site = read_site(folder / "site.yaml").site
+    _shut(folder)
     mine = make_site_keys(folder, site)
     print(for_terminal(f"Made {folder / 'site.key'} (nobody else may have it) and {folder / f'{site}.pub'}."))
     print(for_terminal(f"Send {site}.pub to the coordinator, and tell them by telephone:"))
@@ -77,7 +79,9 @@ def _join(argv: Sequence[str]) -> int:
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
         from fedlit.institutions.joining import take_part
+        from fedlit.institutions.log import with_time
 
+    with_time()
     _compare(settings, fingerprint)
     site, results = take_part(settings, asked.accept, _show)
     print(for_terminal(results))
@@ -113,8 +117,16 @@ def _settings(config: str) -> SiteSettings:
             f"{settings.file}: federation: expected a file, found no {settings.federation}; the coordinator has one in "
             "invitations/ for each site"
         )
+    _shut(settings.folder)
     os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
     return settings
+
+
+def _shut(folder: Path) -> None:
+    """Nobody else may read a site's folder, or what is written there from now on."""
+    os.umask(0o077)
+    with suppress(PermissionError):  # the folder is another user's, who decides
+        folder.chmod(0o700)
 
 
 def _show(lines: Sequence[str]) -> None:

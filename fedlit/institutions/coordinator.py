@@ -25,6 +25,7 @@ from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.hub import Patience, SitesHub
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.line import Line
+from fedlit.institutions.log import with_time
 from fedlit.institutions.settings import read_coordinator
 from fedlit.run.load import load
 from fedlit.run.run import Run
@@ -177,8 +178,7 @@ def serve(folder: Path, line: Line) -> None:
         where = own.state / "result.json"
         print(f"This federation has finished ({where}). Move {own.state} away to begin anew", flush=True)
         return
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("fedlit").setLevel(logging.INFO)
+    with_time(logging.INFO)
     try:
         coordinate(own.federation, list(own.sites), own.state, line, patience=own.patience, minimum=own.minimum)
     except FedlitError as error:

@@ -276,7 +276,11 @@ class SitesHub:
         after = self.journal.after(number - 1, site)
         reply: dict[str, Any] = {"next": after}
         if after > number:
-            reply["received"] = self.journal.read(after - 1, site)["received"]
+            try:
+                reply["received"] = self.journal.read(after - 1, site)["received"]
+            except FedlitError as error:
+                self._refuse(site, str(error))
+                return
             _log.info("%s begins again at round %d, of which it has missed %d", site, after + 1, after - number)
         self._send(site, {"to": key, "reply": reply})
 

@@ -11,17 +11,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.institutions import orphan
+from fedlit.institutions.child import command
 from fedlit.institutions.consent import Terms, at_stake
 from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
 from fedlit.institutions.socket_line import SocketLine
 from fedlit.locks import alone
-from fedlit.show.shown import say
+from fedlit.show.shown import print_notice, say
 from fedlit.train.results import Results
 
 __all__ = ["consent", "take_part"]
+
+_ERROR = "fedlit: error: "
 
 
 class _Speaking:
@@ -47,11 +49,11 @@ class _Speaking:
         with self._log.open("ab") as log:
             self._read, self._told = log.tell(), 0
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedlit.institutions.speaker", *self._arguments],
-                stdin=subprocess.DEVNULL,
+                command("fedlit.institutions.speaker", *self._arguments),
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **QUIET, **orphan.environment()},
+                env={**os.environ, **QUIET},
                 start_new_session=True,
             )
 
@@ -63,8 +65,8 @@ class _Speaking:
         if code is None:
             return
         if code > 0:
-            lines = [line for line in self._lines if line.startswith("fedlit: error: ")]
-            told = lines[-1].removeprefix("fedlit: error: ") if lines else f"exit status {code}; see {self._log}"
+            lines = [line.partition(_ERROR)[2] for line in self._lines if _ERROR in line]
+            told = lines[-1] if lines else f"exit status {code}; see {self._log}"
             raise RunError(f"speaking to the coordinator failed: {told}")
         self._deaths += 1
         if self._deaths > 20:
@@ -78,10 +80,10 @@ class _Speaking:
             log.seek(self._read)
             content = log.read()
         self._lines = content.decode(errors="replace").splitlines()
-        new = [line for line in self._lines[self._told :] if line.strip() and not line.startswith("fedlit: error: ")]
+        new = [line for line in self._lines[self._told :] if line.strip() and _ERROR not in line]
         self._told = len(self._lines)
         for line in new:
-            say(line)
+            print_notice(line)  # it has its time already
 
     def end(self) -> None:
         """End it."""

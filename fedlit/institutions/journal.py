@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fedlit.exchange.aggregation import BEGIN
 __all__ = ["Journal"]
 
 FORMAT = 3
+_log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -43,25 +45,20 @@ class Journal:
         self.took: dict[int, list[str]] = {}
         self.done: list[str] = []
         self._saved = dict.fromkeys(self.sites, BEGIN)
-        if self._head.is_file():
+        self._head, self._copy = folder / "journal.pt", folder / "journal.copy.pt"
+        if self._head.is_file() or self._copy.is_file():
             self._load()
 
-    @property
-    def _head(self) -> Path:
-        return self.folder / "journal.pt"
-
-    @property
-    def _before(self) -> Path:
-        return self.folder / "journal-before.pt"
-
     def _load(self) -> None:
+        begin = f"put both back from a backup, or move the folder {self.folder} away and let all sites begin anew"
         try:
             known = read_archive(self._head)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error}. {self._before.name} beside it is the journal before its last change: put in its place, it "
-                "opens the last round again, and sites that have gone on must continue from an earlier checkpoint"
-            ) from error
+        except (ConfigError, FileNotFoundError) as error:
+            try:
+                known = read_archive(self._copy)
+            except (ConfigError, FileNotFoundError) as other:
+                raise ConfigError(f"{error}; {other}; {begin}") from error
+            _log.warning("%s; its copy %s is used", error, self._copy.name)
         gone = set(known["sites"]) - set(self.sites)
         if known["format"] != FORMAT or not self.sites or set(self.sites) - set(known["sites"]):
             raise ConfigError(
@@ -91,7 +88,8 @@ class Journal:
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("sites", "number", "memory", "told", "took", "done")}
-        write_archive({"format": FORMAT, **own}, self._head, self._before)
+        for path in (self._copy, self._head):
+            write_archive({"format": FORMAT, **own}, path)
 
     @property
     def begun(self) -> bool:

@@ -1,6 +1,6 @@
-"""Flower's ServerApp in a process of its own: ``python -m fedlit.institutions.serverapp``.
+"""Flower's ServerApp in a process of its own (see :mod:`fedlit.institutions.child`).
 
-Its first line of standard input says where the SuperLink is, and the token; it ends when its parent is gone.
+The parent's first line says where the SuperLink is, and the token.
 """
 
 from __future__ import annotations
@@ -14,22 +14,19 @@ import traceback
 from functools import partial
 
 from fedlit.errors import FedlitError
-from fedlit.institutions import orphan
+from fedlit.institutions.child import AGAIN, Parent
 from fedlit.institutions.extra import needs_flower
 
-__all__ = ["AGAIN", "main", "orphan"]
-
-AGAIN = 75
-"""Exit status where the SuperLink was lost: starting again may help."""
+__all__ = ["main"]
 
 
-def main() -> int:
-    """Coordinate; the exit status is that of fedlit's commands, or :data:`AGAIN`."""
+def main(argv: list[str], parent: Parent) -> int:
+    """Coordinate; the exit status is that of fedlit's commands, or :data:`~fedlit.institutions.child.AGAIN`."""
     parser = argparse.ArgumentParser(prog="fedlit.institutions.serverapp")
     parser.add_argument("--folder", required=True)
     parser.add_argument("--serve", required=True)
     parser.add_argument("--most", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     try:
         with needs_flower():
             from flwr.app import Context, RecordDict
@@ -42,9 +39,7 @@ def main() -> int:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    if not (line := sys.stdin.readline()):
-        return AGAIN  # the parent is gone
-    given = json.loads(line)
+    given = json.loads(parent.lines.get())
     TaskIdentity.run_id, TaskIdentity.node_id = given["run"], 1
     TaskIdentity.task_id = 0
     # an answer is announced before its pieces are there: Flower would wait a second in each round
@@ -67,7 +62,3 @@ def main() -> int:
         print(f"fedlit: error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

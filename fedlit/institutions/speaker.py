@@ -1,4 +1,4 @@
-"""What speaks to the network at a site: ``python -m fedlit.institutions.speaker``.
+"""What speaks to the network at a site, in a process of its own (see :mod:`fedlit.institutions.child`).
 
 It carries questions from the coordinator to the site's own process and answers back, over a Unix socket. It opens no
 table, holds no model, and runs nothing that it is sent: of Flower it speaks the interface for nodes, and no more.
@@ -19,12 +19,13 @@ from types import FrameType
 from typing import Any
 
 from fedlit.errors import FedlitError, RunError
-from fedlit.institutions import orphan
+from fedlit.institutions.child import Parent
 from fedlit.institutions.courier import MOST, Courier
 from fedlit.institutions.extra import needs_flower, quiet
+from fedlit.institutions.log import stamped
 from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
 
-__all__ = ["EXITS", "main", "orphan", "speak"]
+__all__ = ["EXITS", "main", "speak"]
 
 _MODULES = (  # before it becomes a user who may not be able to read them
     "flwr.app",
@@ -54,7 +55,7 @@ def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Ev
             if not connected:
                 speaker.connect()
                 connected, since = True, None
-                print(f"speaks to {speaker.address}", flush=True)
+                print(stamped(f"speaks to {speaker.address}"), flush=True)
             if kept is not None:
                 speaker.answer(*kept)
                 kept = None
@@ -71,7 +72,7 @@ def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Ev
                 why, told = _told(speaker.address, last)
                 raise Refusal(why, told) from error
             if time.monotonic() - since < 1:
-                print(_told(speaker.address, last)[1] + "; tries again", file=sys.stderr, flush=True)
+                print(stamped(_told(speaker.address, last)[1] + "; tries again"), file=sys.stderr, flush=True)
             ended.wait(_SLOW)
             continue
         try:
@@ -115,11 +116,12 @@ def _read(path: str, what: str) -> bytes:
         raise Refusal("settings", f"{what}: {path}: expected a file, found: {error.strerror}") from error
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str], parent: Parent) -> int:
     """Speak for a site until SIGTERM, or until the parent is gone.
 
     Args:
-        argv: the arguments; the process's own if None.
+        argv: the arguments.
+        parent: the site's own process.
 
     Returns:
         See :data:`EXITS`.
@@ -139,6 +141,7 @@ def main(argv: list[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+    parent.gone = ended.set
     try:
         certificate, key = _read(arguments.certificate, "--certificate"), _read(arguments.key, "--key")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -155,10 +158,6 @@ def main(argv: list[str] | None = None) -> int:
             speaker.leave()
             courier.close()
     except FedlitError as error:
-        print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
+        print(stamped(f"fedlit: error: {error}"), file=sys.stderr, flush=True)
         return error.exit_status
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from types import FrameType
 from typing import IO, Any
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.institutions import orphan
+from fedlit.institutions.child import command
 from fedlit.institutions.extra import QUIET, needs_flower
 from fedlit.institutions.folder import check, invite
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
@@ -38,19 +37,13 @@ class _Gone(Exception):
 
 
 class _Child:
-    """A process that ends when this one does."""
+    """A process that ends when this one does (see :mod:`fedlit.institutions.child`)."""
 
     def __init__(self, module: str, arguments: list[str], settings: CoordinatorSettings, log: IO[str] | None) -> None:
         # Flower keeps a folder of its own, else in the home of whoever starts it
-        environment = {
-            **os.environ,
-            **QUIET,
-            **orphan.environment(),
-            "FLWR_HOME": str(settings.state / "flower"),
-            "PYTHONUNBUFFERED": "1",
-        }
+        environment = {**os.environ, **QUIET, "FLWR_HOME": str(settings.state / "flower"), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command(module, *arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if log is not None else None,
             stderr=log,
@@ -72,7 +65,7 @@ class _Child:
         """Wait for a line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if not line:
+        if not line.endswith("\n"):
             raise _Gone
         heard: dict[str, Any] = json.loads(line)
         return heard

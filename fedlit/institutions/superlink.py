@@ -1,10 +1,10 @@
-"""Flower's SuperLink in a process of its own: ``python -m fedlit.institutions.superlink``.
+"""Flower's SuperLink in a process of its own (see :mod:`fedlit.institutions.child`).
 
 It serves two addresses. The open one has TLS and passes only what a site's node needs; the one for the ServerApp is
 bound to this machine and passes only what that needs, with a token. Flower's control interface, through which whoever
 reaches it may start programs, is served by neither. What it holds is in memory: a coordinator asks again.
 
-Its parent speaks to it in lines of JSON, and it ends when the parent is gone.
+Its parent speaks to it in lines of JSON.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.institutions import orphan
 from fedlit.institutions.certificates import read_public_key
+from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.gate import FLEET, RUNTIME, Gate, acceptable
 
-__all__ = ["main", "orphan"]
+__all__ = ["main"]
 
-_BINDING = 15.0
-"""Seconds in which binding to an address that is in use is tried again."""
+_BUSY = 10.0
+"""Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold it."""
 
 
 class _State:
@@ -98,21 +97,13 @@ class _State:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A bound socket. A SuperLink that is just ending may hold the port for some seconds."""
-    until = time.monotonic() + _BINDING
+    until = time.monotonic() + _BUSY
     while True:
         try:
-            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            line = socket.socket(infos[0][0], socket.SOCK_STREAM)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            line.bind(infos[0][4])
-            line.listen(128)
-            return line
+            return _bound(host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE and time.monotonic() < until:
-                time.sleep(0.5)
+                time.sleep(0.2)
                 continue
             kind = RunError if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(
@@ -121,18 +112,33 @@ def _listen(host: str, port: int) -> socket.socket:
             ) from error
 
 
-def main() -> int:
-    """Serve until the parent is gone; the exit status is 2 for what cannot be served, 1 for a port that is in use."""
+def _bound(host: str, port: int) -> socket.socket:
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    line = socket.socket(infos[0][0], socket.SOCK_STREAM)
+    try:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.bind(infos[0][4])
+        line.listen(128)
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+def main(argv: list[str], parent: Parent) -> int:
+    """Serve until the parent is gone; the exit status is 2 for what cannot be served, 1 where the port is in use."""
     parser = argparse.ArgumentParser(prog="fedlit.institutions.superlink")
     for name in ("--listen", "--certificates", "--keys"):
         parser.add_argument(name, required=True)
     for name in ("--port", "--most"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--sites", required=True)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     try:
         with needs_flower():
-            asyncio.run(_serve(arguments))
+            asyncio.run(_serve(arguments, parent))
     except FedlitError as error:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
@@ -141,7 +147,7 @@ def main() -> int:
     return 0
 
 
-async def _serve(arguments: argparse.Namespace) -> None:
+async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     import uvicorn
     from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
     from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
@@ -202,31 +208,27 @@ async def _serve(arguments: argparse.Namespace) -> None:
         for server in servers:
             server.should_exit = True
 
-    threading.Thread(target=_obey, args=(state, local.getsockname()[1], stop), daemon=True).start()
+    parent.gone = stop
+    threading.Thread(target=_obey, args=(state, local.getsockname()[1], parent), daemon=True).start()
     await asyncio.gather(servers[0].serve([opened]), servers[1].serve([local]))
 
 
-def _obey(state: _State, port: int, stop: Callable[[], None]) -> None:
-    """Do what the parent says, line by line; end when it is gone."""
+def _obey(state: _State, port: int, parent: Parent) -> None:
+    """Do what the parent says, line by line."""
 
     def say(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
 
     try:
         say({"runtime": f"127.0.0.1:{port}"})
-        for line in sys.stdin:
-            asked = json.loads(line)
+        while True:
+            asked = json.loads(parent.lines.get())
             if asked["do"] == "begin":
                 say(state.begin())
             elif asked["do"] == "end":
                 say(state.end(asked["kind"], asked["details"]))
-    except BrokenPipeError:  # the parent is gone
-        pass
+    except BrokenPipeError:
+        return  # the parent is gone
     except Exception as error:
         print(f"fedlit: error: the SuperLink cannot go on: {error}", file=sys.stderr, flush=True)
-    finally:
-        stop()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        parent.gone()

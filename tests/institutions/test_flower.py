@@ -49,11 +49,17 @@ class World:
             make_site_keys(folder / "invitations" / site, site)
             add(self.settings, site, folder / "invitations" / site / f"{site}.pub")
         self.started: list[subprocess.Popen[str]] = []
+        self.heard, self.told = os.pipe()  # open for as long as this process lives
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            [sys.executable, *arguments],
+            stdin=self.heard,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
         )
         self.started.append(process)
         return process
@@ -76,7 +82,7 @@ class World:
             **changed,
         }
         flags = [text for key, value in given.items() for text in (f"--{key}", str(value))]
-        return self.run("-m", "fedlit.institutions.speaker", *flags, *more)
+        return self.run("-m", "fedlit.institutions.child", "fedlit.institutions.speaker", *flags, *more)
 
     def noted(self) -> list[dict[str, object]]:
         path = self.folder / "state" / "rounds.jsonl"
@@ -100,6 +106,8 @@ def world() -> Iterator[World]:
         for process in made.started:
             process.kill()
             process.communicate()
+        os.close(made.heard)
+        os.close(made.told)
 
 
 def children(parent: int) -> dict[str, int]:
@@ -109,7 +117,7 @@ def children(parent: int) -> dict[str, int]:
         try:
             if int((path / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
                 words = (path / "cmdline").read_text().split("\0")
-                found[words[words.index("-m") + 1].rpartition(".")[2]] = int(path.name)
+                found[words[words.index("-m") + 2].rpartition(".")[2]] = int(path.name)
         except (OSError, ValueError):
             continue
     return found
@@ -267,6 +275,40 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     assert may("/v1/fleet/pull-messages", b"what Flower judges itself")
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 2.0])
+def test_no_child_outlives_its_parent(seconds: float, tmp_path: Path) -> None:
+    """The parent is killed so many seconds after it has started a child, which would live for a minute."""
+    (tmp_path / "stays.py").write_text("import time\ntime.sleep(1)\ndef main(argv, parent): time.sleep(60)\n")
+    code = (
+        "import subprocess, time; from fedlit.institutions.child import command\n"
+        "child = subprocess.Popen(command('stays'), stdin=subprocess.PIPE)\n"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(TESTS.parent)])}
+    with (tmp_path / "log").open("w") as log:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(seconds)
+    assert _lives(child)
+    parent.kill()
+    parent.communicate()
+    until = time.monotonic() + 20
+    while _lives(child):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert (tmp_path / "log").read_text() == ""
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def test_a_failure_is_one_message_and_an_exit_status_that_is_true(world: World) -> None:
     failed = world.coordinator("refuses")
     told = failed.communicate(timeout=120)[0]
@@ -278,7 +320,7 @@ def test_a_failure_is_one_message_and_an_exit_status_that_is_true(world: World) 
     with socket.create_server(("", world.port)):
         taken = world.coordinator("rounds")
         told = taken.communicate(timeout=120)[0]
-    assert taken.returncode == 2 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
+    assert taken.returncode == 1 and f"expected to listen at 0.0.0.0:{world.port}, found: Address already" in told, told
 
 
 def test_a_site_is_told_why_it_cannot_speak(world: World) -> None:

@@ -76,7 +76,7 @@ def test_a_damaged_journal_or_reply_is_refused_by_name(tmp_path: Path) -> None:
     journal.tell("columns", {site: {site: {}} for site in SITES})
     closed(journal, SITES)
     for path, look in (
-        (tmp_path / "journal.pt", lambda: Journal(tmp_path, SITES, 0)),
+        (tmp_path / "journal.pt", lambda: vars(Journal(tmp_path, SITES, 0))),
         (tmp_path / "rounds" / "0" / "east.pt", lambda: Journal(tmp_path, SITES, 0).read(0, "east")),
     ):
         whole, before = path.read_bytes(), str(look())
@@ -85,11 +85,14 @@ def test_a_damaged_journal_or_reply_is_refused_by_name(tmp_path: Path) -> None:
             try:
                 found = look()
             except ConfigError as error:
-                assert path.name in str(error)
-            else:  # a byte that means nothing, of the archive's own
-                assert isinstance(found, Journal) or str(found) == before
+                assert path.name == "east.pt" and path.name in str(error)
+            else:  # the journal's copy, or a byte that means nothing
+                assert str(found) == before
         path.write_bytes(whole)
-    assert (tmp_path / "journal-before.pt").is_file()
+    for path in (tmp_path / "journal.pt", tmp_path / "journal.copy.pt"):
+        path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ConfigError, match=r"journal\.pt.*journal\.copy\.pt"):
+        Journal(tmp_path, SITES, 0)
 
 
 @pytest.mark.parametrize(

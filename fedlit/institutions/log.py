@@ -1,0 +1,39 @@
+"""Lines of a log, each with its date and time of day."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+__all__ = ["stamped", "with_time"]
+
+
+def stamped(line: str) -> str:
+    """A line with the time before it.
+
+    Example:
+        >>> stamped("round 3")[19:]
+        ' round 3'
+    """
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}"
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        from fedlit.show.shown import say
+
+        say(record.getMessage())
+
+
+def with_time(level: int = logging.WARNING) -> None:
+    """From now on, whatever this process says or logs has the time before it.
+
+    Args:
+        level: of messages of fedlit that are logged.
+    """
+    from fedlit.show.shown import print_notice, say_by
+
+    say_by(lambda text: print_notice(stamped(text)))
+    log = logging.getLogger("fedlit")
+    log.handlers = [_Said()]
+    log.setLevel(level)
