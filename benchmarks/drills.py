@@ -32,6 +32,7 @@ DRILLS = {
     "signals": ("files", 50),
     "two_writers": ("files", 5),
     "guard": ("guard", 1),
+    "connections": ("connections", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries."""
 
