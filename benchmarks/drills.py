@@ -33,6 +33,7 @@ DRILLS = {
     "two_writers": ("files", 5),
     "guard": ("guard", 1),
     "connections": ("connections", 1),
+    "lies": ("lies", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, 
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
+from fedlit.show.text import printable
 
 __all__ = ["Patience", "SitesHub"]
 
@@ -221,6 +223,8 @@ class SitesHub:
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found others")
             _check_facts(topic, facts)
+            if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
+                raise RunError(f"settings differ: {wrong}; give all sites the coordinator's federation.yaml")
         number = round_of(key)
         if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
             raise RunError(
@@ -236,7 +240,7 @@ class SitesHub:
 
     def _refuse(self, site: str, reason: str) -> None:
         """Take no notice of a message, and say so to whoever sent it; the others go on."""
-        reason = f"site {site}: {reason}"
+        reason = printable(f"site {site}: {reason}")
         if self.refused.get(site) != reason:
             _log.warning("%s; refused", reason)
         self.refused[site] = reason
@@ -310,13 +314,14 @@ class SitesHub:
             if missing:
                 self._say_missing(missing)
                 return
-            self._same(keys)
-            if (topic := topic_of(first)) is not None:
-                self._share(topic)
-            else:
-                self._round()
+            if self._same(keys):
+                if (topic := topic_of(first)) is not None:
+                    self._share(topic)
+                else:
+                    self._round()
             return
-        self._same(keys)
+        if not self._same(keys):
+            return
         waited = time.monotonic() - self._since
         missing = [site for site in missing if site not in self.away]
         if missing and waited < self.patience.seconds:
@@ -342,26 +347,25 @@ class SitesHub:
             self.away.update(missing)
             _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
 
-    def _same(self, keys: Mapping[str, str]) -> None:
-        first = next(iter(keys))
-        expected = {round_key(self.journal.number)} if round_of(keys[first]) is not None else {keys[first]}
+    def _same(self, keys: Mapping[str, str]) -> bool:
+        """Whether all are at the same point; those who are elsewhere than most are refused."""
+        if len(set(keys.values())) == 1:
+            return True
+        ranked = Counter(keys.values()).most_common()
+        # of two alike groups nobody can tell which is wrong
+        usual = ranked[0][0] if ranked[0][1] > ranked[1][1] else None
         for site, key in keys.items():
-            if key not in expected:
-                raise RunError(
-                    f"expected all sites at the same point, found {site} at {key} and others at "
-                    f"{', '.join(sorted(expected))}; do all have the same federation.yaml?"
+            if key != usual:
+                others = ", ".join(sorted({own for own in keys.values() if own != key}))
+                self._refuse(
+                    site,
+                    f"expected all sites at the same point, found it at {key} and others at {others}; do all have the "
+                    "same federation.yaml?",
                 )
+        return False
 
     def _share(self, topic: str) -> None:
         said = {site: message["facts"] for site, message in sorted(self.waiting.items())}
-        if topic == "settings":
-            problems = [
-                f"site {site}: {wrong}"
-                for site, own in said.items()
-                if (wrong := wrong_settings(self.settings, own[site]))
-            ]
-            if problems:
-                raise RunError("settings differ: " + "\n".join(problems) + "\ngive all sites the same federation.yaml")
         if topic == "meaning":
             first, *others = said
             for site in others:

@@ -18,6 +18,7 @@ from fedlit.institutions.site import Site, accept, is_accepted, join, write_term
 from fedlit.institutions.socket_line import SocketLine
 from fedlit.locks import alone
 from fedlit.show.shown import say
+from fedlit.show.text import printable
 from fedlit.train.results import Results
 
 __all__ = ["consent", "take_part"]
@@ -76,7 +77,7 @@ class _Speaking:
         with self._log.open("rb") as log:
             log.seek(self._read)
             content = log.read()
-        self._lines = content.decode(errors="replace").splitlines()
+        self._lines = printable(content.decode(errors="replace")).splitlines()
         new = [line for line in self._lines[self._told :] if line.strip() and not line.startswith("fedlit: error: ")]
         self._told = len(self._lines)
         for line in new:
@@ -110,7 +111,7 @@ def consent(
     """
     sent = "no tensor was sent; the facts that were agreed to before are told" if again else "nothing was sent"
     write_terms(site, terms)
-    show([*terms.lines(), ""])
+    show([*map(printable, terms.lines()), ""])
     if again:
         show(["All sites have told what they have. These are the tensors that follow from it.", ""])
     if is_accepted(site, terms):

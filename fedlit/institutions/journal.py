@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedlit.train.whole import write
 __all__ = ["Journal"]
 
 FORMAT = 2
+_log = logging.getLogger(__name__)
 
 
 class Journal:
@@ -24,7 +26,7 @@ class Journal:
 
     Args:
         folder: where it lies.
-        sites: of the federation, sorted.
+        sites: of the federation, sorted. Some of those that it began with may be missing: they were removed.
         start: the first round: :data:`~fedlit.exchange.aggregation.BEGIN` where the rule has something to say before
             training, else 0.
 
@@ -58,15 +60,26 @@ class Journal:
 
     def _load(self) -> None:
         known = torch.load(self._head, weights_only=True)
-        if known["format"] != FORMAT or known["sites"] != self.sites:
+        removed = set(known["sites"]) - set(self.sites)
+        if known["format"] != FORMAT or {*self.sites, *removed} != set(known["sites"]):
             raise ConfigError(
                 f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
-                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites, or move the folder "
+                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or some of them, or move the folder "
                 f"{self.folder} away to begin anew"
             )
         for key in ("name", "number", "memory", "told", "took", "done"):
             setattr(self, key, known[key])
         self._attempt = known["attempt"]
+        if removed:
+            self._attempt = {}  # the open round is void
+            self.done = [site for site in self.done if site not in removed]
+            if not self.took:  # else the plan stands, and a removed site is one that stays away
+                self.told = {
+                    topic: {site: own for site, own in said.items() if site not in removed}
+                    for topic, said in self.told.items()
+                }
+            _log.warning("goes on without %s, which is no longer under sites:", ", ".join(sorted(removed)))
+            self._write()
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("name", "sites", "number", "memory", "told", "took", "done")}

@@ -25,6 +25,7 @@ from fedlit.institutions.consent import Consent
 from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, round_of, share_key
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
+from fedlit.show.text import printable
 
 __all__ = ["LOCAL", "Answering", "SiteTransport", "Traffic"]
 
@@ -137,7 +138,7 @@ class SiteTransport:
                 self._waited_for = False
             question = self._hear(seconds if noted else None)
             if "failed" in question:
-                raise RunError(f"the coordinator says: {str(question['failed'])[:2000]}")
+                raise RunError(f"the coordinator says: {printable(str(question['failed'])[:2000])}")
             if question.get("to") != key:
                 continue
             if isinstance(question.get("reply"), dict):
