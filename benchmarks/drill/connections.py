@@ -48,7 +48,10 @@ def connections(folder: Path, tries: int) -> Rows:
                 silent.append(line)
         idle = _memory(process.pid) - before
         left = _wait_closed(silent)
-        note = f"{HELD} bodies: +{grown / 2**20:.0f} MiB, {open_} open after {PATIENCE:.0f} s; 512 silent: +{idle / 2**20:.0f} MiB, {left} open"
+        note = (
+            f"{HELD} bodies: +{grown / 2**20:.0f} MiB, {open_} open after {PATIENCE:.0f} s; 512 silent: "
+            f"+{idle / 2**20:.0f} MiB, {left} open"
+        )
         passed = (grown < MOST and idle < MOST) + (open_ == 0) + (left == 0)
         return [("connections: before a key is known", 3, passed, note)]
     finally:

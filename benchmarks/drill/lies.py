@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -69,10 +70,7 @@ def _patched(folder: Path) -> bool:
     from fedlit.institutions.agreed import settings_of
     from fedlit.privacy.settings import Privacy
 
-    class _Run:
-        settings: dict[str, Any] = {"seed": 1}
-
-    own: Any = _Run()
+    own: Any = SimpleNamespace(settings={"seed": 1})
     before = settings_of(own, Privacy())
     known, torch.__version__ = torch.__version__, "99.9.9"
     try:

@@ -64,7 +64,8 @@ class Journal:
         if known["format"] != FORMAT or {*self.sites, *removed} != set(known["sites"]):
             raise ConfigError(
                 f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
-                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or some of them, or move the folder "
+                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or "
+                f"some of them, or move the folder "
                 f"{self.folder} away to begin anew"
             )
         for key in ("name", "number", "memory", "told", "took", "done"):

@@ -96,7 +96,7 @@ class _State:
 
 
 def _protocol() -> type[Any]:
-    """uvicorn's HTTP, with a limit of connections, and of the time until one has asked for something."""
+    """HTTP as uvicorn has it, with a limit of connections, and of the time until one has asked for something."""
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
