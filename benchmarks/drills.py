@@ -34,6 +34,8 @@ DRILLS = {
     "guard": ("guard", 1),
     "orphan": ("coordinator", 10),
     "flipped": ("coordinator", 200),
+    "connections": ("connections", 1),
+    "lies": ("lies", 1),
 }
 """Drill → its module in ``drill/``, and how often it tries."""
 

@@ -99,6 +99,7 @@ def federate(
     before: Callable[[str, Site], None] = lambda name, site: None,
     attempts: int = 1,
     coordinators: int = 1,
+    remaining: list[str] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, Site], dict[str, BaseException]]:
     """Run a federation of sites; what the coordinator returned, the sites, and what went wrong at which."""
@@ -135,7 +136,9 @@ def federate(
     with line.turn.taken():  # the working directory and torch's generators belong to all threads
         for thread in threads:
             thread.start()
-        result = _coordinate(federation, list(sources), folder / "state", line, coordinators, errors, options)
+        result = _coordinate(
+            federation, list(sources), folder / "state", line, coordinators, errors, options, remaining
+        )
     for thread in threads:
         thread.join(60)
     return result, sites, errors
@@ -149,11 +152,13 @@ def _coordinate(
     times: int,
     errors: dict[str, BaseException],
     options: dict[str, Any],
+    remaining: list[str] | None = None,
 ) -> dict[str, Any]:
     for _ in range(times):
         try:
             return coordinate(federation, sites, state, line, **options)
         except Killed:
+            sites = remaining or sites
             continue
         except FedlitError as error:
             errors["coordinator"] = error

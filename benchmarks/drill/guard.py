@@ -30,6 +30,7 @@ FAULTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "1e8": lambda own, given: torch.full_like(own, 1e8),
     "1e37": lambda own, given: torch.full_like(own, 1e37),
     "3e38": lambda own, given: torch.full_like(own, 3e38),
+    "3e38 in one value": lambda own, given: torch.cat([own.new_tensor([3e38]), own.flatten()[1:]]).reshape(own.shape),
     "-10 x its state": lambda own, given: -10 * own,
     "-30 x its update": lambda own, given: given - 30 * (own - given),
 }

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.institutions.federation import Federation
+from fedlit.institutions.messages import WIRE
 from fedlit.sharing import Sharing, form_of, offer
 from fedlit.spec import ClientSpec
 
@@ -43,15 +43,15 @@ _OWN = (
 
 
 def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
-    """Key → value of all that must be the same at all sites, as JSON; versions among them.
+    """Key → value of all that must be the same at all sites, as JSON; the version of the wire format is among them.
+    Versions of packages are not: sites with other patches of them go on.
 
     Args:
         run: a site's, or the coordinator's.
         federation: its identity, its sites and what protects them.
     """
     own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
-    versions = {"version.fedlit": version("fedlit"), "version.torch": torch.__version__.partition("+")[0]}
-    whole = {**own, **federation.settings, **versions}
+    whole = {**own, **federation.settings, "version.wire": WIRE}
     told: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
     return told
 

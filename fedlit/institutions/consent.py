@@ -132,6 +132,8 @@ class Terms:
             lines.append(f"  answered are: {kinds}")
         if self.sends:
             lines.append(f"  what comes back: {self.sends}")
+        if self.masked and not self.peers:
+            lines.append("  KEYS OF OTHER SITES WERE NOT COMPARED: a lying coordinator could stand between (set peers)")
         if self.peers:
             lines.append("  keys of other sites, as this one knows them:")
             lines += [f"    {name} {key}" for name, key in self.peers.items()]

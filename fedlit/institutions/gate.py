@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fedlit.institutions.pieces import LARGEST
 
-__all__ = ["FLEET", "RUNTIME", "Gate", "acceptable"]
+__all__ = ["BUDGET", "FLEET", "RUNTIME", "SECONDS", "Gate", "acceptable"]
+
+SECONDS = 20.0
+"""Within which a request's body must have arrived."""
+
+BUDGET = 16 * LARGEST
+"""Bytes of bodies that are held at once. Who sends more is answered 503, and tries again."""
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -43,13 +50,17 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 class Gate:
-    """Lets requests of some paths and of bounded size through to an application; all others are answered 404 or 413.
+    """Lets requests of some paths and of bounded size through to an application.
+
+    All others are answered 404 (path), 413 (size), 408 (a body that takes too long) or 503 (too many bodies at once).
 
     Args:
         app: an ASGI application.
         paths: that are let through.
         allowed: whether a request's path and body may pass, beyond that; all may if None.
         largest: bytes of a body.
+        budget: bytes of all bodies that are held at once.
+        seconds: within which a body must have arrived.
     """
 
     def __init__(
@@ -58,8 +69,11 @@ class Gate:
         paths: frozenset[str],
         allowed: Callable[[str, bytes], bool] | None = None,
         largest: int = LARGEST,
+        budget: int = BUDGET,
+        seconds: float = SECONDS,
     ) -> None:
         self._app, self._paths, self._allowed, self._largest = app, paths, allowed, largest
+        self._left, self._seconds = budget, seconds
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer one request."""
@@ -69,19 +83,39 @@ class Gate:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(scope, send, 404)
             return
-        body, more = bytearray(), True
+        held = bytearray()
+        try:
+            status = await self._read(receive, held)
+            if status == 200 and self._allowed is not None and not self._allowed(scope["path"], bytes(held)):
+                status = 403
+            if status == 200:
+                await self._pass(scope, bytes(held), receive, send)
+        finally:
+            self._left += len(held)
+        if status not in (200, 0):
+            await _refuse(scope, send, status)
+
+    async def _read(self, receive: _Receive, held: bytearray) -> int:
+        """Gather a body; the status of the answer, 0 where nobody waits for one."""
+        loop, more = asyncio.get_running_loop(), True
+        until = loop.time() + self._seconds
         while more:
-            event = await receive()
+            try:
+                event = await asyncio.wait_for(receive(), until - loop.time())
+            except TimeoutError:
+                return 408
             if event["type"] == "http.disconnect":
-                return
-            body += event.get("body", b"")
-            more = event.get("more_body", False)
-            if len(body) > self._largest:
-                await _refuse(scope, send, 413)
-                return
-        if self._allowed is not None and not self._allowed(scope["path"], bytes(body)):
-            await _refuse(scope, send, 403)
-            return
+                return 0
+            chunk, more = event.get("body", b""), event.get("more_body", False)
+            if len(held) + len(chunk) > self._largest:
+                return 413
+            if len(chunk) > self._left:
+                return 503
+            held += chunk
+            self._left -= len(chunk)
+        return 200
+
+    async def _pass(self, scope: _Scope, body: bytes, receive: _Receive, send: _Send) -> None:
         given = False
 
         async def again() -> _Scope:
@@ -89,7 +123,7 @@ class Gate:
             if given:
                 return await receive()
             given = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
 
         await self._app(scope, again, send)
 

@@ -223,7 +223,7 @@ class SitesHub:
                 raise RunError(f"expected facts of {site}, found others")
             _check_facts(topic, facts)
             if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
-                raise RunError(f"settings differ: {wrong}; it needs the federation.yaml that the coordinator has")
+                raise RunError(f"settings differ: {wrong}; give all sites the coordinator's federation.yaml")
         number = round_of(key)
         if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
             raise RunError(
@@ -316,14 +316,13 @@ class SitesHub:
             if missing:
                 self._say_missing(missing)
                 return
-            if self._refuse_odd(keys):
-                return
-            if (topic := topic_of(first)) is not None:
-                self._share(topic)
-            else:
-                self._round()
+            if self._same(keys):
+                if (topic := topic_of(first)) is not None:
+                    self._share(topic)
+                else:
+                    self._round()
             return
-        if self._refuse_odd(keys):
+        if not self._same(keys):
             return
         waited = time.monotonic() - self._since
         missing = [site for site in missing if site not in self.away]
@@ -350,19 +349,22 @@ class SitesHub:
             self.away.update(missing)
             _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
 
-    def _refuse_odd(self, keys: Mapping[str, str]) -> bool:
-        """Refuse those that are at another point than the rest; whether there were any."""
-        ((usual, times),) = Counter(keys.values()).most_common(1)
+    def _same(self, keys: Mapping[str, str]) -> bool:
+        """Whether all are at the same point; those who are elsewhere than most are refused."""
         if len(set(keys.values())) == 1:
-            return False
+            return True
+        ranked = Counter(keys.values()).most_common()
+        # of two alike groups nobody can tell which is wrong
+        usual = ranked[0][0] if ranked[0][1] > ranked[1][1] else None
         for site, key in keys.items():
-            if key != usual or times * 2 <= len(keys):
+            if key != usual:
+                others = ", ".join(sorted({own for own in keys.values() if own != key}))
                 self._refuse(
                     site,
-                    f"expected it at the same point as the others, found it at {key} and others at "
-                    f"{', '.join(sorted(set(keys.values()) - {key}))}; do all have the same federation.yaml?",
+                    f"expected all sites at the same point, found it at {key} and others at {others}; do all have the "
+                    "same federation.yaml?",
                 )
-        return True
+        return False
 
     def _share(self, topic: str) -> None:
         said = {site: message["facts"] for site, message in sorted(self.waiting.items())}

@@ -23,7 +23,7 @@ class Journal:
 
     Args:
         folder: where it lies.
-        sites: of the federation, sorted.
+        sites: of the federation, sorted. Some of those that it began with may be missing: they were removed.
         start: the first round: :data:`~fedlit.exchange.aggregation.BEGIN` where the rule has something to say before
             training, else 0.
 
@@ -84,7 +84,9 @@ class Journal:
             if topic not in ("columns", "values"):
                 self.told[topic] = {site: facts for site, facts in said.items() if site not in gone}
         nothing = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
-        self.close([], dict.fromkeys(self.sites, nothing), self.memory)
+        # the guard's history is of clients side by side, and begins anew
+        memory = {part: own for part, own in self.memory.items() if part != "guard"}
+        self.close([], dict.fromkeys(self.sites, nothing), memory)
 
     def _write(self) -> None:
         own = {key: getattr(self, key) for key in ("sites", "number", "memory", "told", "took", "done")}

@@ -18,10 +18,25 @@ from fedlit.errors import RunError
 from fedlit.exchange.wire import pack, unpack
 from fedlit.sharing import form_of
 
-__all__ = ["HEAD", "MOST", "digest", "forms_of", "pack", "read", "round_key", "round_of", "share_key", "topic_of"]
+__all__ = [
+    "HEAD",
+    "MOST",
+    "WIRE",
+    "digest",
+    "forms_of",
+    "pack",
+    "read",
+    "round_key",
+    "round_of",
+    "share_key",
+    "topic_of",
+]
 
 MOST = 64 * 2**20
 """Bytes of a message before it is known what travels."""
+
+WIRE = 1
+"""The version of the wire format: it rises with each change after which two sides would misunderstand each other."""
 
 HEAD = 16 * 2**20
 """Bytes of a message's text, at most."""

@@ -26,12 +26,14 @@ from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import needs_flower
-from fedlit.institutions.gate import FLEET, RUNTIME, Gate, acceptable
+from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate, acceptable
 
 __all__ = ["main"]
 
 _BUSY = 10.0
 """Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold it."""
+_CONNECTIONS = 256
+"""Connections at an address; one more is closed, and tries again."""
 
 
 class _State:
@@ -94,6 +96,20 @@ class _State:
             time.sleep(10)
             if self._task:
                 self._state.acknowledge_task_heartbeat(self._task)
+
+
+def _protocol() -> type[Any]:
+    """HTTP as uvicorn has it, with a limit of connections, and of the time until one has asked for something."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > _CONNECTIONS:
+                transport.abort()
+            self.loop.call_later(SECONDS, lambda: self.scope is None and transport.abort())
+
+    return Bounded
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -190,6 +206,7 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
         "access_log": False,
         "server_header": False,
         "timeout_graceful_shutdown": 1,
+        "http": _protocol(),
     }
     servers = [
         uvicorn.Server(

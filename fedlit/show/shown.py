@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from fedlit.show.text import right_aligned, terminal_width, text_table, wrap
+from fedlit.show.text import printable, right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "printable", "say", "say_by"]
+__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "say", "say_by"]
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,10 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
 
     Example:
         >>> for_terminal("the coordinator says: \x1b[31mred")
-        'the coordinator says: �[31mred'
+        'the coordinator says: ?[31mred'
     """
     width = terminal_width(stream)
     return printable(wrap(what, width) if isinstance(what, str) else what.text(width))
-
-
-def printable(text: str) -> str:
-    """A text with each character that steers a terminal replaced; lines and tabs stay."""
-    return "".join(own if own.isprintable() or own in "\n\t" else "\ufffd" for own in text)
 
 
 _tellers: list[Callable[[str], None]] = []

@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-__all__ = ["MOST_ROWS", "Verbatim", "definitions", "more", "right_aligned", "shorten", "terminal_width", "text_table",
-           "wrap"]  # fmt: skip
+__all__ = ["MOST_ROWS", "Verbatim", "definitions", "more", "printable", "right_aligned", "shorten", "terminal_width",
+           "text_table", "wrap"]  # fmt: skip
 
 MOST_ROWS = 64  # of a printed table
 
@@ -22,6 +22,17 @@ _NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
 
 class Verbatim(str):
     """A path or a command: it will be copied, so it is never broken, however narrow the terminal."""
+
+
+def printable(text: str) -> str:
+    r"""Text from elsewhere as it may be printed: what is no printable character (escape sequences of terminals, marks
+    that reverse the direction) becomes a question mark; line breaks stay.
+
+    Example:
+        >>> printable("\x1b[31mred\nnext \u202eline")
+        '?[31mred\nnext ?line'
+    """
+    return "".join(own if own.isprintable() or own == "\n" else "?" for own in text)
 
 
 def more(listed: Sequence[Any], what: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import GrowForest, Mean
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.gate import Gate
 from fedlit.institutions.hub import Patience, SitesHub
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.transport import SiteTransport, Traffic
@@ -181,3 +183,64 @@ def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp
     hub._take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
     hub._take("south", pack(said()))  # a site that comes to its senses is heard
     assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "status"),
+    [
+        ([b"12345678"], 200),
+        ([b"1234", b"5678"], 200),
+        ([b"12345678", b"9"], 413),
+        ([b"1234", None], 408),  # the rest never comes
+    ],
+)
+def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], status: int) -> None:
+    answered, events = [], list(enumerate(chunks, 1))
+
+    async def receive() -> dict[str, Any]:
+        number, chunk = events.pop(0)
+        if chunk is None:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+
+    async def send(event: Any) -> None:
+        answered.append(event.get("status"))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["body"] == b"12345678"
+        await send({"type": "http.response.start", "status": 200})
+
+    gate = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.05)
+    asyncio.run(gate({"type": "http", "method": "POST", "path": "/a"}, receive, send))
+    assert answered[0] == status
+    assert gate._left == 8  # what was held is given back
+
+
+def test_the_gate_bounds_all_bodies_together() -> None:
+    answered = []
+
+    async def body(more: bool) -> dict[str, Any]:
+        return {"type": "http.request", "body": b"12345", "more_body": more}
+
+    async def slow() -> dict[str, Any]:
+        return await body(more=True) if not answered and gate._left == 8 else await asyncio.sleep(60, {})
+
+    async def quick() -> dict[str, Any]:
+        return await body(more=False)
+
+    async def send(event: Any) -> None:
+        answered.append(event.get("status"))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("let through")
+
+    async def both() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/a"}
+        first = asyncio.create_task(gate(scope, slow, send))
+        await asyncio.sleep(0.01)
+        await gate(scope, quick, send)
+        await first
+
+    gate = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.2)
+    asyncio.run(both())
+    assert [own for own in answered if own] == [503, 408] and gate._left == 8

@@ -159,13 +159,69 @@ def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None
     assert all(torch.equal(core["digits"][key], core["breast_cancer"][key]) for key in core["digits"])
 
 
-def test_another_setting_at_one_site_is_refused_for_all(tmp_path: Path) -> None:
-    federation, other = written(tmp_path), written(tmp_path / "other", exchange={"rate": 0.5})
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (("share:settings", {"facts": {"wine": {"seed": "other"}}}), "settings differ: "),
+        (("share:federated", {"key": "share:meaning"}), "expected all sites at the same point"),
+    ],
+)
+def test_one_odd_site_is_refused_alone_before_training(
+    tmp_path: Path, whole: Run, odd: tuple[str, dict[str, Any]], said: str
+) -> None:
+    """It is told at once, the others wait, and when it comes to its senses the federation ends with the same bits."""
+    failed, settled, told = list[str](), set[str](), []
 
-    _, sites, errors = federate(tmp_path, federation, SOURCES, others={"wine": other})
-    assert set(errors) == {*SITES, "coordinator"} and not sites
-    for error in errors.values():
-        assert "site wine: exchange.rate: expected 1.0, found 0.5" in str(error)
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        message = unpack(content)
+        if way == "to":
+            if "failed" in message:
+                failed.append(site)
+                told.append(message["failed"])
+                settled.add(site)
+                return []  # it is asked again
+            return [content]
+        if site == "wine" and message.get("key") == odd[0] and not settled:
+            return [pack({**message, **odd[1]})]
+        return [content]
+
+    line = MemoryLine(list(SITES), meddle)
+    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, repeat=1.0)
+    assert not errors, errors
+    assert set(failed) == {"wine"} and all(said in own for own in told)
+    assert differing(whole, sites) == []
+
+
+def test_a_removed_site_is_not_waited_for(tmp_path: Path) -> None:
+    """Taken off the list in mid-round, of which it has sent its update: the others go on, and are asked nothing."""
+    line, said = MemoryLine(list(SITES)), set[str]()
+
+    def meddle(way: str, site: str, content: bytes) -> list[bytes]:
+        if "removed" in said:
+            return [] if site == "wine" else [content]
+        if way == "from" and unpack(content).get("key") == "round:2":
+            said.add(site)
+        return [content]
+
+    answers = line.answers
+
+    def heard(timeout: float) -> list[tuple[str, bytes]]:
+        found = answers(timeout)
+        if "wine" in said and "removed" not in said:
+            said.add("removed")
+            line.questions["wine"].put(None)
+            raise Killed
+        return found
+
+    line.meddle, line.answers = meddle, heard  # type: ignore[method-assign]
+    left = ["breast_cancer", "digits"]
+    result, sites, errors = federate(
+        tmp_path, written(tmp_path), SOURCES, line=line, coordinators=2, remaining=left, repeat=1.0
+    )
+    assert set(errors) == {"wine"} and isinstance(errors["wine"], Killed), errors
+    assert result["sites"] == left and result["rounds"] == 4 and set(result["took"].values()) == {3}  # one is void
+    core = {name: own.run.loop.federation[name].federated for name, own in sites.items()}
+    assert all(torch.equal(core["digits"][key], core["breast_cancer"][key]) for key in core["digits"])
 
 
 @pytest.mark.parametrize(
