@@ -139,7 +139,7 @@ class CHFL(FederatedClient):
             logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[-1]
             return logits
         sides = [
-            [layer(value) for layer, value in zip(self.lateral[group], values[1:-1], strict=True)]
+            [layer(value) for layer, value in zip(self.lateral[group].children(), values[1:-1], strict=True)]
             for group, values in common.items()
         ]
         side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]
