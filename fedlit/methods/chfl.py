@@ -5,6 +5,7 @@ arXiv:2203.02108).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -13,17 +14,19 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
-from fedlit.nn.progressive import Column, Lateral
+from fedlit.nn.progressive import Column
 from fedlit.spec import ClientSpec, own_share
 
 __all__ = ["CHFL"]
 
 
 class CHFL(FederatedClient):
-    """Two columns of layers: θ_c over what clients have in common, which is federated, and θ_u over what is the
-    client's own, which is not, and which listens to the first one's layers through lateral matrices U.
+    """Two columns of L layers: θ_c takes the inputs that clients have in common and is federated; θ_u takes the
+    client's own inputs, stays private, and receives the outputs of θ_c's hidden layers through lateral matrices
+    U^(2) … U^(L).
 
-    z_u^(i+1) = a(W_u z_u^(i) + b_u + μ U^(i+1) z_c^(i)) for the hidden layers; the prediction is σ(z_c^(L) + z_u^(L)).
+    z_u^(1) = a(W_u^(1) x_u + b_u^(1)); z_u^(i+1) = a(W_u^(i+1) z_u^(i) + b_u^(i+1) + μ U^(i+1) z_c^(i)) for
+    1 ≤ i ≤ L − 1, without a in the output layer (Eq. 6); the prediction is σ(z_c^(L) + z_u^(L)) (Eq. 7).
     On each batch (Algorithm 2) θ_c takes a step on its own loss; then, with θ_c held fixed, θ_u and U take one on the
     loss of the prediction. So θ_c is after each step, bit for bit, what it would be without the client's own columns.
     (How many steps there are may depend on the prediction, where early stopping or a plateau schedule watch its score.)
@@ -35,9 +38,16 @@ class CHFL(FederatedClient):
     The federated names are ``common.<group>.…``; where clients have other classes, ``common.*.head`` has to stay
     private (``exchange.federated: [common, "!common.*.head"]``).
 
-    NOTE[DIFF]: the paper leaves open whether the first hidden layer has a lateral matrix (here it has: z_c^(0) is the
-    common input, see ``lateral_input``), which output of θ_c the concatenation takes in, the activation, learning rate,
-    values of μ, number of rounds and when to stop; several groups are an addition.
+    NOTE[DIFF]: Eq. 6 read literally applies a to the output layer, too. Here z_u^(L) is linear, as z_c^(L) is: softmax
+    takes logits, and with ReLU θ_u could only raise them.
+
+    NOTE[DIFF]: θ_u and U take one step together. Algorithm 2 lists them in two lines (15 and 16), of which the second
+    could be read as using the θ_u that the first has just changed.
+
+    NOTE[DIFF]: several groups are an addition; the contributions of their lateral matrices are added up.
+
+    The paper does not state which output of θ_c the concatenation takes in, the activation, the learning rate, the
+    values of μ, the number of rounds or when to stop.
 
     Args:
         spec: the client's description.
@@ -47,7 +57,6 @@ class CHFL(FederatedClient):
         unique: how the client's own columns come in: by ``lateral`` matrices; by ``concatenation`` (the paper's simple
             method: θ_u alone predicts, and takes in θ_c's probabilities beside its own columns); or not at all
             (``none``: FedAvg on the common columns).
-        lateral_input: whether the common inputs themselves reach θ_u's first hidden layer (U^(1)).
         class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
@@ -70,7 +79,6 @@ class CHFL(FederatedClient):
         activation: Literal["relu", "selu", "tanh"] = "relu",
         mu: float | dict[str, float] = 0.5,
         unique: Literal["lateral", "concatenation", "none"] = "lateral",
-        lateral_input: bool = True,
         class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__(spec, None, class_weights)
@@ -96,7 +104,8 @@ class CHFL(FederatedClient):
             self.common[group] = Column(len(names), outputs, hidden, activation)
             self._remember(group, names)
             if own and unique == "lateral":
-                self.lateral[group] = Lateral(len(names), hidden, inputs=lateral_input)
+                layers = (nn.Linear(*pair, bias=False) for pair in pairwise([*hidden, outputs]))
+                self.lateral[group] = nn.ModuleList(layers)
         self.unique: Column | None = None
         if own:
             self._remember("", own)
@@ -129,7 +138,10 @@ class CHFL(FederatedClient):
         if self.joined == "concatenation":
             logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[-1]
             return logits
-        sides = [self.lateral[group](values) for group, values in common.items()]
+        sides = [
+            [layer(value) for layer, value in zip(self.lateral[group].children(), values[1:-1], strict=True)]
+            for group, values in common.items()
+        ]
         side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]
         logits = self.unique(own, side)[-1]
         return logits + _mean(last) if last else logits

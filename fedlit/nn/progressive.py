@@ -1,5 +1,5 @@
-"""A column of a progressive network (Rusu et al. 2016, arXiv:1606.04671): fully connected layers that show what each of
-them gives, and take in what another column's layers gave.
+"""A column of a progressive network (Rusu et al. 2016, arXiv:1606.04671): fully connected layers that return all
+their outputs, so that another column can receive them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-__all__ = ["ACTIVATIONS", "Column", "Lateral"]
+__all__ = ["ACTIVATIONS", "Column"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class Column(nn.Module):
-    """z^(i+1) = a(W z^(i) + b + what comes from the side) for the hidden layers, then z^(L) = W z^(L−1) + b.
+    """z^(i+1) = a(W^(i+1) z^(i) + b^(i+1) + s^(i+1)) for the hidden layers, and z^(L) = W^(L) z^(L−1) + b^(L) + s^(L),
+    where s^(i) is what another column adds to layer i. The first layer receives nothing from another column.
 
     Args:
         num_features: width of the input z^(0).
@@ -26,8 +27,8 @@ class Column(nn.Module):
 
     Shape:
         - x: (n, num_features) float32
-        - side: for each of the last hidden layers (n, its width); none if left out
-        - output: all of z^(0) … z^(L)
+        - side: s^(2) … s^(L), (n, width of the layer) each; zeros if left out
+        - output: z^(0) … z^(L), (n, width of the layer) each
 
     Example:
         >>> import torch
@@ -50,42 +51,11 @@ class Column(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, side: Sequence[Tensor] = ()) -> list[Tensor]:
-        """All layers' values, the input's first."""
+        """The outputs of all layers, the input first."""
         values = [x]
-        first = len(self.layers) - len(side)
-        for position, layer in enumerate(self.layers):
+        for position, layer in enumerate([*self.layers, self.head]):
             value = layer(values[-1])
-            values.append(self.activation(value + side[position - first] if position >= first else value))
-        values.append(self.head(values[-1]))
+            if side and position:
+                value = value + side[position - 1]
+            values.append(value if layer is self.head else self.activation(value))
         return values
-
-
-class Lateral(nn.Module):
-    """U^(1) … U^(L−1): from each layer of one column to the hidden layer behind it of another.
-
-    Args:
-        num_features: width of the first column's input.
-        hidden: widths of the hidden layers of both.
-        inputs: whether there is a U^(1), which takes the first column's input.
-
-    Shape:
-        - values: z^(0) … z^(L), (n, width) each
-        - output: for each hidden layer that has a matrix (n, its width)
-
-    Example:
-        >>> import torch
-        >>> first = Column(3, 2, [8, 4])
-        >>> [tuple(side.shape) for side in Lateral(3, [8, 4])(first(torch.zeros(5, 3)))]
-        [(5, 8), (5, 4)]
-    """
-
-    def __init__(self, num_features: int, hidden: Sequence[int], inputs: bool = True) -> None:
-        super().__init__()
-        self.inputs = inputs
-        pairs = list(pairwise([num_features, *hidden]))[0 if inputs else 1 :]
-        self.layers = nn.ModuleList(nn.Linear(*pair, bias=False) for pair in pairs)
-
-    def forward(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """What comes from the side, layer by layer."""
-        heard = values[0 if self.inputs else 1 :]
-        return [layer(value) for layer, value in zip(self.layers, heard, strict=False)]

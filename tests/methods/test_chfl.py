@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 import torch
 from federations import different, make_run, weights
 from torch import Tensor
-from torch.nn import functional
 
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
@@ -36,28 +36,30 @@ def part(run: Run, name: str) -> dict[str, Tensor]:
     return {key: value for key, value in weights(run).items() if f".{name}." in key}
 
 
-def columns(parameters: dict[str, Tensor], x: Tensor, mu: float, detach: bool) -> tuple[Tensor, Tensor]:
-    """The paper's forward pass, written out: (common logits, joint logits)."""
-    common, own = x[:, [1, 3]], x[:, [0, 2]]
-    heard = []
-    z = common
-    for layer in range(2):
-        heard.append(z)
-        z = torch.relu(
-            z @ parameters[f"common.shared.layers.{layer}.weight"].T + parameters[f"common.shared.layers.{layer}.bias"]
-        )
-    logits = z @ parameters["common.shared.head.weight"].T + parameters["common.shared.head.bias"]
-    if detach:
-        heard, fixed = [value.detach() for value in heard], logits.detach()
-    else:
-        fixed = logits
-    z = own
-    for layer in range(2):
-        side = mu * (heard[layer] @ parameters[f"lateral.shared.layers.{layer}.weight"].T)
-        z = torch.relu(
-            z @ parameters[f"unique.layers.{layer}.weight"].T + parameters[f"unique.layers.{layer}.bias"] + side
-        )
-    return logits, fixed + z @ parameters["unique.head.weight"].T + parameters["unique.head.bias"]
+# the paper's symbols, with three layers, the output layer included (Section IV-B) → names of parameters
+SYMBOLS = {
+    **{f"W_c{i}": f"common.shared.{layer}.weight" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
+    **{f"b_c{i}": f"common.shared.{layer}.bias" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
+    **{f"W_u{i}": f"unique.{layer}.weight" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
+    **{f"b_u{i}": f"unique.{layer}.bias" for i, layer in enumerate(("layers.0", "layers.1", "head"), 1)},
+    "U2": "lateral.shared.0.weight",
+    "U3": "lateral.shared.1.weight",
+}
+
+
+def paper(p: Mapping[str, Tensor], x: Tensor, mu: float) -> tuple[Tensor, Tensor]:
+    """Logits of θ_c, and of the prediction, after Equations 6 and 7 (the output layers without the activation)."""
+    z_c1 = torch.relu(x[:, [1, 3]] @ p["W_c1"].T + p["b_c1"])
+    z_c2 = torch.relu(z_c1 @ p["W_c2"].T + p["b_c2"])
+    z_c3 = z_c2 @ p["W_c3"].T + p["b_c3"]
+    z_u1 = torch.relu(x[:, [0, 2]] @ p["W_u1"].T + p["b_u1"])
+    z_u2 = torch.relu(z_u1 @ p["W_u2"].T + p["b_u2"] + mu * z_c1 @ p["U2"].T)
+    z_u3 = z_u2 @ p["W_u3"].T + p["b_u3"] + mu * z_c2 @ p["U3"].T
+    return z_c3, z_c3 + z_u3
+
+
+def entropy(logits: Tensor, y: Tensor) -> Tensor:
+    return -torch.softmax(logits, 1)[torch.arange(len(y)), y].log().mean()
 
 
 def stepped(client: CHFL, lr: float) -> CHFL:
@@ -77,22 +79,30 @@ def rows(count: int = 12) -> Batch:
     return Batch(torch.randn(count, 4, generator=generator), torch.randint(0, 3, (count,), generator=generator))
 
 
+def test_lateral_matrices_lead_from_each_hidden_layer_to_the_next_layer_and_the_last_to_the_logits() -> None:
+    client = made()
+    assert set(SYMBOLS.values()) == {name for name, _ in client.named_parameters()}
+    widths = {1: 5, 2: 4, 3: 3}
+    for i in (2, 3):  # U^(i) is n_i × n_(i−1)
+        assert client.get_parameter(SYMBOLS[f"U{i}"]).shape == (widths[i], widths[i - 1])
+    shipped = CHFL(SPEC).lateral.named_parameters()
+    assert [tuple(value.shape) for _, value in shipped] == [(256, 512), (128, 256), (3, 128)]
+
+
 def test_two_batches_are_algorithm_2_by_hand() -> None:
     client, batch, lr = stepped(made(), 0.2), rows(), 0.2
-    expected = {name: value.detach().clone().requires_grad_() for name, value in client.named_parameters()}
+    p = {symbol: client.get_parameter(name).detach().double().requires_grad_() for symbol, name in SYMBOLS.items()}
+    x = batch.x.double()
     for _ in range(2):
         client.training_step(batch, 0)
-        theta_c = [name for name in expected if name.startswith("common.")]
-        loss = functional.cross_entropy(columns(expected, batch.x, 0.3, detach=False)[0], batch.y)
-        for name, gradient in zip(theta_c, torch.autograd.grad(loss, [expected[n] for n in theta_c]), strict=True):
-            expected[name] = (expected[name] - lr * gradient).detach().requires_grad_()
-        rest = [name for name in expected if name not in theta_c]
-        loss = functional.cross_entropy(columns(expected, batch.x, 0.3, detach=True)[1], batch.y)
-        for name, gradient in zip(rest, torch.autograd.grad(loss, [expected[n] for n in rest]), strict=True):
-            expected[name] = (expected[name] - lr * gradient).detach().requires_grad_()
-    for name, value in client.named_parameters():
-        torch.testing.assert_close(value, expected[name], msg=name)
-    torch.testing.assert_close(client(batch.x), columns(expected, batch.x, 0.3, detach=False)[1])
+        for which, letters in ((0, ("W_c", "b_c")), (1, ("W_u", "b_u", "U"))):  # lines 14; 15 and 16
+            moved = [symbol for symbol in p if symbol.startswith(letters)]
+            gradients = torch.autograd.grad(entropy(paper(p, x, 0.3)[which], batch.y), [p[symbol] for symbol in moved])
+            for symbol, gradient in zip(moved, gradients, strict=True):
+                p[symbol] = (p[symbol] - lr * gradient).detach().requires_grad_()
+    for symbol, name in SYMBOLS.items():
+        torch.testing.assert_close(client.get_parameter(name).double(), p[symbol], msg=symbol, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(client(batch.x).double(), paper(p, x, 0.3)[1], rtol=1e-4, atol=1e-6)
 
 
 def test_with_mu_0_lateral_matrices_have_no_gradient_and_stay() -> None:
@@ -111,7 +121,6 @@ def test_with_mu_0_lateral_matrices_have_no_gradient_and_stay() -> None:
 VARIANTS: dict[str, dict[str, Any]] = {
     "mu 1": {"mu": 1.0},
     "mu 0": {"mu": 0.0},
-    "without the input's matrix": {"lateral_input": False},
     "concatenation": {"unique": "concatenation"},
     "no own part": {"unique": "none"},
     "no own columns": {"data": {"columns": ["x0", "x1", "x2", "x3"]}},
@@ -172,11 +181,12 @@ def test_two_groups_and_own_columns_by_hand() -> None:
     own, x = dict(client.named_parameters()), rows().x
     one = torch.relu(x[:, [0, 1]] @ own["common.one.layers.0.weight"].T + own["common.one.layers.0.bias"])
     two = torch.relu(x[:, [1]] @ own["common.two.layers.0.weight"].T + own["common.two.layers.0.bias"])
-    side = x[:, [0, 1]] @ own["lateral.one.layers.0.weight"].T + x[:, [1]] @ own["lateral.two.layers.0.weight"].T
-    z = torch.relu(x[:, [2, 3]] @ own["unique.layers.0.weight"].T + own["unique.layers.0.bias"] + 0.3 * side)
+    z = torch.relu(x[:, [2, 3]] @ own["unique.layers.0.weight"].T + own["unique.layers.0.bias"])
     heads = {"common.one": one, "common.two": two, "unique": z}
     last = {name: value @ own[f"{name}.head.weight"].T + own[f"{name}.head.bias"] for name, value in heads.items()}
-    torch.testing.assert_close(client(x), last["unique"] + (last["common.one"] + last["common.two"]) / 2)
+    side = one @ own["lateral.one.0.weight"].T + two @ own["lateral.two.0.weight"].T
+    expected = last["unique"] + 0.3 * side + (last["common.one"] + last["common.two"]) / 2
+    torch.testing.assert_close(client(x), expected)
 
 
 def test_a_groups_column_is_bit_identical_with_and_without_other_groups() -> None:
