@@ -128,7 +128,7 @@ def test_a_restricted_study_keeps_its_reference() -> None:
     assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"] and own.search is not None
     assert "best_alone" in own.labels and "best_federated" in own.labels
     assert "best_alone" not in own.restricted(None, []).labels
-    frozen = whole.restricted(["gl_frozen"], [])  # with what its lift is over; the search's method is gone
+    frozen = load_study("heart").restricted(["gl_frozen"], [])  # with what its lift is over; the search's method is gone
     assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
     assert frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
 
@@ -137,8 +137,8 @@ def test_who_is_alone_and_who_could_be_joined() -> None:
     whole = load_study("heart").for_tasks({"cleveland": Classification})
     models = ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
     assert whole.alone == ["local", "local_frozen", *models]
-    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
-    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]
+    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
+    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
     with pytest.raises(ConfigError, match=r"methods\.gl\.reference: expected some of local, found 'gl'"):
         Study({"local": Method("a"), "gl": Method("b", reference="gl")}, seeds=[1])
     with pytest.raises(ConfigError, match="seeds: expected"):
