@@ -54,7 +54,7 @@ def split_column(split: SplitSettings | None) -> str | None:
 
 
 def random_split(
-    rows: int, seed: int, test: float, validation: float, client: str | None = None, labels: Any = None
+    rows: int, seed: int, test: float, validation: float, client: str | None = None, labels: Any = None, least: int = 0
 ) -> dict[Split, np.ndarray]:
     """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed.
 
@@ -65,6 +65,7 @@ def random_split(
         validation: the share of the *other* rows that are validation rows, in (0, 1).
         client: whose rows they are; messages name it.
         labels: of each row, (n,): then each split has each of them in the same share; None for no such care.
+        least: how many test rows there are at least, where the table has twice as many rows.
 
     Returns:
         Positions (int64) per split, in the order drawn.
@@ -78,9 +79,10 @@ def random_split(
     """
     from sklearn.model_selection import train_test_split
 
+    size = least if test * rows < least <= rows / 2 else test
     try:
         rest, test_rows = train_test_split(
-            np.arange(rows, dtype=np.int64), test_size=test, random_state=seed, stratify=labels
+            np.arange(rows, dtype=np.int64), test_size=size, random_state=seed, stratify=labels
         )
         own = None if labels is None else np.asarray(labels)[rest]
         train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed, stratify=own)

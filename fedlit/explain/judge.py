@@ -1,4 +1,4 @@
-"""Which corrections stand out, by how much, and what that says in words (Roschewitz et al. 2021, Section 3.3)."""
+"""Which corrections stand out, by how much, and what that says in words (Roschewitz et al. 2021, Section 5.2)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def distances(values: Numbers, against: Against = "others") -> Numbers:
 
     Args:
         values: (n, …), NaN where there is none; compared along the first axis.
-        against: the others (``others``), or all (``all``, as the paper has it).
+        against: the others (``others``), or all (``all``). NOTE[DIFF]: the paper has all.
 
     Example:
         >>> values = np.array([1.0, 1.2, 0.8, 3.0])

@@ -22,23 +22,30 @@ Parts = Literal["both", "weight", "bias", "none"]
 
 
 class IFedAvg(FederatedClient):
-    """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the identity.
+    """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the identity (Section
+    2.1, Eq. 1).
 
-    φ_in corrects what a client's columns are off by, φ_out its outputs; around them any network, Global Layers too,
-    whose federated part is the exchange's matter (in the paper everything but φ). A person can read w and b
-    (``fedlit explain``).
+    φ_in corrects what a client's columns are off by, φ_out its outputs. φ_out is off unless ``outputs`` says otherwise,
+    as in the paper's main results (Section 4); it is what shows flipped labels (A.4). Around them stands any network,
+    Global Layers too, and the exchange says which part of it is federated (in the paper everything but φ). A person can
+    read w and b (Section 5.2, ``fedlit explain``).
+
+    NOTE[DIFF]: the paper standardises each client's columns by the client's own rows (``data.scaling: client``, the
+    default here too). The studies of faults have ``pooled``: one mean and variance for all clients, so that an offset
+    or a unit is still in the rows, and φ_in has to find it.
+    NOTE[DIFF]: a task of two classes has one output, the paper's networks have two (Table 5).
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
-        outputs: the same of φ_out.
+        outputs: the same of φ_out; ``none`` is the paper's main setting.
         output_weight: a scale for each output (``vector``), or one for all (``scalar``).
         hot_start: whether φ_in starts at w = 1/σ, b = −μ of the client's training rows, which standardises raw inputs
             (``data.scaling: none``; scaled ones are standardised once more).
         start_round: exchanges before which φ stays as it is; without any exchange it stays for good.
-        lr_factor: learning rate of φ, as a multiple of the network's. Weight decay, which pulls towards 0 and not
-            towards the identity, never applies to φ.
+        lr_factor: learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls towards
+            0 and not towards the identity, never applies to φ.
         class_weights: see :class:`~fedlit.client.client.FederatedClient`.
 
     Example:
@@ -46,7 +53,7 @@ class IFedAvg(FederatedClient):
         >>> from fedlit.nn import MLP
         >>> client = IFedAvg(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
         >>> sum(value.numel() for name, value in client.named_parameters() if name.startswith(client.private))
-        6
+        4
     """
 
     private = ("affine_in", "affine_out")
@@ -57,7 +64,7 @@ class IFedAvg(FederatedClient):
         spec: ClientSpec,
         network: NetworkFactory,
         inputs: Parts = "both",
-        outputs: Parts = "both",
+        outputs: Parts = "none",
         output_weight: Literal["vector", "scalar"] = "vector",
         hot_start: bool = False,
         start_round: int = 0,

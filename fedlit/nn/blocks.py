@@ -28,6 +28,10 @@ class FrozenBatchNorm(nn.BatchNorm1d):
     are trained.
     """
 
+    def __init__(self, num_features: int) -> None:
+        super().__init__(num_features)
+        self.train(False)  # a fit starts in the mode that it finds: nothing calls train() before the first step
+
     def train(self, mode: bool = True) -> FrozenBatchNorm:
         """Stay in evaluation mode, whatever ``mode`` says."""
         super().train(False)
@@ -46,7 +50,7 @@ def make_norm(size: int, mode: NormMode = "batch") -> nn.BatchNorm1d:
 
 
 class Affine(nn.Module):
-    """``w ⊙ (x + b)``: a scale and a shift for each column (Roschewitz et al. 2021, Section 3).
+    """``w ⊙ (x + b)``: a scale and a shift for each column (Roschewitz et al. 2021, Section 2.1).
 
     Shape:
         - input and output: (rows, size), float32
@@ -167,6 +171,7 @@ class GatedFeedForward(nn.Module):
         bias: whether w1 and w2 have one; w3 never has.
         gated: whether there is a w3.
         norm: see :func:`make_norm`.
+        dropout: probability with which an input of w1 is set to zero in training.
     """
 
     def __init__(
@@ -178,8 +183,10 @@ class GatedFeedForward(nn.Module):
         bias: bool = True,
         gated: bool = True,
         norm: NormMode = "batch",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.dropout = dropout
         self.norm = make_norm(size if channels is None else channels, norm)
         self.w1 = nn.Linear(size, hidden, bias=bias)
         self.w2 = nn.Linear(hidden, size, bias=bias)
@@ -188,7 +195,7 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Without the residual, which the caller adds."""
         n = self.norm(x)
-        hidden = nn.functional.selu(self.w1(n))
+        hidden = nn.functional.selu(self.w1(nn.functional.dropout(n, self.dropout, self.training)))
         out: Tensor = self.w2(hidden if self.w3 is None else hidden * self.w3(n))
         return out
 
@@ -207,17 +214,19 @@ class Residual(nn.Module):
 
 
 class FC(nn.Sequential):
-    """``SELU(Linear(BatchNorm(x)))``, with bias.
+    """``Dropout(SELU(Linear(BatchNorm(x))))``, with bias.
 
     Shape:
         - input: (rows, inputs), output: (rows, outputs), float32
     """
 
-    def __init__(self, inputs: int, outputs: int, norm: NormMode = "batch") -> None:
+    def __init__(self, inputs: int, outputs: int, norm: NormMode = "batch", dropout: float = 0.0) -> None:
         super().__init__()
         self.norm = make_norm(inputs, norm)
         self.linear = nn.Linear(inputs, outputs)
         self.activation = nn.SELU()
+        if dropout:
+            self.dropout = nn.Dropout(dropout)
 
 
 class TransformerBlock(nn.Module):

@@ -106,7 +106,7 @@ class Paper:
 
     Attributes:
         source: where they are from.
-        values: method → client → metric → value, in % where the metric is in percent.
+        values: method → client, ``(mean)`` or ``(worst)`` → metric → value, in % where the metric is in percent.
         remarks: method, or ``all`` → in what the figures' convention differs from fedlit's.
     """
 
@@ -148,12 +148,14 @@ class Scenario:
         set: keys of the configuration to change, by dotted name; what a method sets itself counts more.
         about: what is different, in a sentence.
         tune: what all methods tune here, in the place of the study's own ``tune``.
+        paper: published figures of these circumstances; the study's own if None.
     """
 
     config: str | None = None
     set: dict[str, Any] = field(default_factory=dict)
     about: str = ""
     tune: dict[str, list[Any]] = field(default_factory=dict)
+    paper: Paper | None = None
 
 
 def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:

@@ -326,6 +326,7 @@ class Study:
             },
             about=" ".join(part for part in (self.about, own.about) if part),
             tune={**self.tune, **own.tune},
+            paper=own.paper or self.paper,
             scenarios={},
             name=f"{self.name}/{scenario}",
         )

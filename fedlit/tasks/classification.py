@@ -385,7 +385,7 @@ def balanced(rows: Sequence[int]) -> Tensor:
 
 
 def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
-    """Probabilities of some classes only, renormalised.
+    """Probabilities of some classes only, renormalised; alike where none of them has any.
 
     Shape:
         - probabilities: (n, C), float in [0, 1]
@@ -396,7 +396,8 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
         tensor([[0.5000, 0.5000]])
     """
     mine = probabilities[:, list(columns)]
-    return mine / mine.sum(1, keepdim=True).clamp_min(torch.finfo(mine.dtype).tiny)
+    total = mine.sum(1, keepdim=True)
+    return torch.where(total < torch.finfo(mine.dtype).tiny, 1 / len(columns), mine / total)
 
 
 def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:

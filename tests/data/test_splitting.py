@@ -111,3 +111,8 @@ def test_too_few_rows_are_counted_by_class() -> None:
         random_split(2, 0, 0.2, 0.25, "a")
     with pytest.raises(DataError, match=r"^9 rows of 2 classes \(of y 1\) cannot be split"):
         random_split(9, 0, 0.2, 0.25, labels=["x"] * 8 + ["y"])
+
+
+@pytest.mark.parametrize(("rows", "test"), [(199, 66), (200, 100), (281, 100), (310, 103)])
+def test_rows_that_are_held_out_at_least(rows: int, test: int) -> None:
+    assert len(random_split(rows, 0, 0.33, 0.1, least=100)["test"]) == test

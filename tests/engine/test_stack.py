@@ -432,6 +432,7 @@ def test_a_client_with_dropout_that_is_drawn_late_is_found_out(seed: int, tmp_pa
 
 # without normalisation: a bias before it has no gradient but rounding, which Adam makes as large as any
 Drops = partial(MLP, hidden=[8, 8], dropout=0.3, input_dropout=0.2)
+Frozen = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2, norm="frozen")
 DROPS: dict[str, Any] = {
     "dropout": {},
     "weighted classes": {"client": partial(FederatedClient, class_weights="balanced")},
@@ -440,6 +441,7 @@ DROPS: dict[str, Any] = {
         "client": partial(IFedAvg, start_round=1, lr_factor=3.0),
         "exchange": {"federated": ["core"]},
     },
+    "global layers": {"network": partial(Frozen, dropout=0.3)},
 }
 
 
@@ -447,12 +449,21 @@ DROPS: dict[str, Any] = {
 def test_dropout_in_a_stack_is_that_of_each_client_alone(method: str, tmp_path: Path) -> None:
     """The same units fall, so a stack agrees with the plain engine to rounding."""
     spy = Spy()
-    plain = alike(tmp_path / "plain", "plain", network=Drops, **DROPS[method])
+    options = {"network": Drops, **DROPS[method]}
+    plain = alike(tmp_path / "plain", "plain", **options)
     plain.fit(quiet=True)
-    stacked = alike(tmp_path / "stacked", network=Drops, callbacks=[spy], **DROPS[method])
+    stacked = alike(tmp_path / "stacked", callbacks=[spy], **options)
     stacked.fit(quiet=True)
     assert spy.stacks == [[f"site{number}" for number in range(6)]]
     assert close(plain, stacked, 1e-5)
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_frozen_normalisation_learns_no_statistics_in_a_run(engine: str, tmp_path: Path) -> None:
+    run = alike(tmp_path, engine, network=Frozen)
+    run.fit(quiet=True)
+    found = {name: value for name, value in run.loop.state_dict().items() if "running" in name}
+    assert found and all(bool((value == float("var" in name)).all()) for name, value in found.items())
 
 
 def test_each_clients_class_weights_are_its_own_in_a_stack() -> None:

@@ -49,7 +49,8 @@ def test_with_frozen_private_layers_it_is_fedavg_bit_for_bit(engine: str, tmp_pa
 
 
 def test_it_costs_2d_and_2c_numbers_that_never_travel(tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=IFedAvg, exchange={"federated": ["*"]}, align="both")
+    both = partial(IFedAvg, network=SmallNet, outputs="both")
+    run = make_run(tmp_path, loop={"client": both}, exchange={"federated": ["*"]}, align="both")
     plan = run.describe()
     features, classes = 6, 4
     for client in plan.clients.values():
@@ -73,10 +74,11 @@ def test_around_global_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "shapes"),
     [
-        ({}, {"input scale": 3, "input shift": 3, "output scale": 3, "output shift": 3}),
+        ({}, {"input scale": 3, "input shift": 3}),  # as in the paper's main results
+        ({"outputs": "both"}, {"input scale": 3, "input shift": 3, "output scale": 3, "output shift": 3}),
         ({"inputs": "bias", "outputs": "weight"}, {"input shift": 3, "output scale": 3}),
-        ({"inputs": "weight", "outputs": "none"}, {"input scale": 3}),
-        ({"inputs": "none", "output_weight": "scalar"}, {"output scale": 1, "output shift": 3}),
+        ({"inputs": "weight"}, {"input scale": 3}),
+        ({"inputs": "none", "outputs": "both", "output_weight": "scalar"}, {"output scale": 1, "output shift": 3}),
     ],
 )
 def test_parts_can_be_left_out(options: dict[str, Any], shapes: dict[str, int]) -> None:
@@ -169,7 +171,7 @@ class Alike(Made):
 
 
 def planted(folder: Path, mutations: list[Mutation]) -> Run:
-    client = partial(IFedAvg, network=partial(MLP, hidden=[8], activation="tanh"), lr_factor=10.0)
+    client = partial(IFedAvg, network=partial(MLP, hidden=[8], activation="tanh"), outputs="both", lr_factor=10.0)
     run = make_run(
         folder,
         loop={"client": client, "optimizer": partial(torch.optim.SGD, lr=0.1)},
@@ -198,7 +200,7 @@ def test_a_shift_is_undone_where_it_was_planted(tmp_path: Path) -> None:
 
 
 def test_corrections_are_named_by_column_and_class() -> None:
-    client = build()
+    client = build(outputs="both")
     with torch.no_grad():
         client.affine_in.bias.copy_(Tensor([1.0, 2.0, 3.0]))  # type: ignore[union-attr]
     assert client.corrections["input shift"] == {"a": 1.0, "b": 2.0, "c": 3.0}

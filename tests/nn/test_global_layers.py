@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import batch_norm, linear, scaled_dot_product_attention, selu
+from torch.nn.functional import batch_norm, dropout, linear, scaled_dot_product_attention, selu
 
 from fedlit.nn import GlobalLayers
 from fedlit.sharing import named_tensors, resolve
@@ -77,18 +77,19 @@ def test_parameter_counts_of_any_size(
     assert parts == [encoder, core, head]
 
 
-def written_out(tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int) -> Tensor:
+def written_out(tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int, drop: float = 0.0) -> Tensor:
     """The network in training mode, from its named tensors alone, in the order of the design's description."""
 
     def norm(x: Tensor, name: str) -> Tensor:
         return batch_norm(x, None, None, tensors[f"{name}.weight"], tensors[f"{name}.bias"], training=True)
 
     def fc(x: Tensor, name: str) -> Tensor:
-        return selu(linear(norm(x, f"{name}.norm"), tensors[f"{name}.linear.weight"], tensors[f"{name}.linear.bias"]))
+        made = linear(norm(x, f"{name}.norm"), tensors[f"{name}.linear.weight"], tensors[f"{name}.linear.bias"])
+        return dropout(selu(made), drop)
 
-    def feed_forward(x: Tensor, name: str) -> Tensor:
+    def feed_forward(x: Tensor, name: str, drop: float = 0.0) -> Tensor:
         n = norm(x, f"{name}.norm")
-        hidden = selu(linear(n, tensors[f"{name}.w1.weight"], tensors.get(f"{name}.w1.bias")))
+        hidden = selu(linear(dropout(n, drop), tensors[f"{name}.w1.weight"], tensors.get(f"{name}.w1.bias")))
         if f"{name}.w3.weight" in tensors:
             hidden = hidden * linear(n, tensors[f"{name}.w3.weight"])
         return linear(hidden, tensors[f"{name}.w2.weight"], tensors.get(f"{name}.w2.bias"))
@@ -109,23 +110,36 @@ def written_out(tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int) 
         x = x + attention(norm(x, f"{block}.norm"), f"{block}.attention")
         x = x + selu(feed_forward(x, f"{block}.feed_forward"))
     x = fc(x.flatten(1), "encoder.fc")
-    x = x + feed_forward(x, "core.wide.inner")
+    x = x + feed_forward(x, "core.wide.inner", drop)
     x = fc(x, "core.fc")
-    x = x + feed_forward(x, "core.narrow.inner")
+    x = x + feed_forward(x, "core.narrow.inner", drop)
     x = fc(x, "head.fc")
     return linear(norm(x, "head.norm"), tensors["head.linear.weight"], tensors["head.linear.bias"])
 
 
 @pytest.mark.parametrize("form", [{}, {"input_norm": False, "gated": False}])
-def test_forward_equals_the_description(form: dict[str, bool]) -> None:
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_forward_equals_the_description(drop: float, form: dict[str, bool]) -> None:
     torch.manual_seed(1)
-    network = GlobalLayers(5, 3, **SMALL, **form).double()
+    network = GlobalLayers(5, 3, **SMALL, **form, dropout=drop).double()
     parameters = dict(network.named_parameters())
     with torch.no_grad():
         for parameter in parameters.values():  # norms start at 1 and 0, which would hide a mistake
             parameter.add_(0.1 * torch.randn_like(parameter))
     x = 3 + 2 * torch.randn(12, 5, dtype=torch.float64)
-    torch.testing.assert_close(network(x), written_out(parameters, x, blocks=2, heads=2), rtol=1e-10, atol=1e-10)
+    torch.manual_seed(2)
+    found = network(x)
+    torch.manual_seed(2)  # the same numbers fall
+    expected = written_out(parameters, x, blocks=2, heads=2, drop=drop)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_dropout_is_of_training_alone_and_changes_no_name() -> None:
+    torch.manual_seed(5)
+    plain, drops, x = GlobalLayers(5, 3, **SMALL), GlobalLayers(5, 3, **SMALL, dropout=0.5), torch.randn(9, 5)
+    drops.load_state_dict(plain.state_dict())
+    assert torch.equal(plain.eval()(x), drops.eval()(x))
+    assert not torch.allclose(plain.train()(x), drops.train()(x), atol=1e-3)
 
 
 @pytest.mark.parametrize("form", [{}, {"input_norm": False, "gated": False}])

@@ -40,11 +40,11 @@ def encoder(
         for parameter in made.parameters():
             parameter.add_(spread * torch.randn_like(parameter))
         for value in made._norms():
-            value.momentum = 1.0
+            value.momentum, value.training = 1.0, True  # of a frozen one, too
         made.tokens(torch.randn(100, columns))
         for value in made._norms():
             value.momentum = 0.1
-    return made
+    return made.train()
 
 
 def fused(of: Encoder) -> Encoder:

@@ -21,7 +21,11 @@ from fedlit.study.study import Study
 
 CLIENT = {
     "class_path": "fedlit.IFedAvg",
-    "init_args": {"network": {"class_path": "fedlit.MLP", "init_args": {"hidden": [8]}}, "lr_factor": 5.0},
+    "init_args": {
+        "network": {"class_path": "fedlit.MLP", "init_args": {"hidden": [8]}},
+        "outputs": "both",
+        "lr_factor": 5.0,
+    },
 }
 
 

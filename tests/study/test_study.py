@@ -122,13 +122,23 @@ def test_the_papers_figures_are_those_of_the_paper(name: str) -> None:
             assert all(20 < value < 100 for value in own.values())
 
 
+def test_scenarios_may_have_figures_of_their_own() -> None:
+    whole = load_study("ifedavg")
+    vehicle, activity = (whole.of(name).paper for name in ("vehicle", "activity"))
+    assert vehicle is not None and activity is not None and whole.of("sitting").paper is None
+    assert vehicle.value("fedavg", "(worst)", "weighted_f1") == 39.8  # Table 2
+    assert activity.value("local", "(worst)", "auroc_ovo") == 99.7  # Table 4
+
+
 def test_a_restricted_study_keeps_its_reference() -> None:
     whole = load_study("covertype")
     own = whole.restricted(["gl"], ["extra_trees"])
     assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"] and own.search is not None
     assert "best_alone" in own.labels and "best_federated" in own.labels
     assert "best_alone" not in own.restricted(None, []).labels
-    frozen = whole.restricted(["gl_frozen"], [])  # with what its lift is over; the search's method is gone
+    frozen = load_study("heart").restricted(
+        ["gl_frozen"], []
+    )  # with what its lift is over; the search's method is gone
     assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
     assert frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
 
@@ -137,8 +147,8 @@ def test_who_is_alone_and_who_could_be_joined() -> None:
     whole = load_study("heart").for_tasks({"cleveland": Classification})
     models = ["extra_trees", "gradient_boosting", "logistic_regression", "trees_and_linear"]
     assert whole.alone == ["local", "local_frozen", *models]
-    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen"]
-    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen"]
+    assert whole.federated == ["fedavg", "centralized", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
+    assert whole.candidates == ["fedavg", "gl", "gl_step", "gl_frozen", "fedavg_frozen"]
     with pytest.raises(ConfigError, match=r"methods\.gl\.reference: expected some of local, found 'gl'"):
         Study({"local": Method("a"), "gl": Method("b", reference="gl")}, seeds=[1])
     with pytest.raises(ConfigError, match="seeds: expected"):

@@ -17,6 +17,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 from fedlit.spec import ClientSpec
 from fedlit.tasks import TASKS, Classification, Score, Task
+from fedlit.tasks.classification import restrict
 from fedlit.tasks.go_alone import CLASSIFIERS
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
@@ -85,6 +86,13 @@ def test_a_class_that_counts_miss_is_left_out() -> None:
     alone = task.evaluate(rows, y, torch.tensor([1, 0, 0, 3]))
     assert alone["auroc"].isnan() and alone["balanced_accuracy"] == 1
     assert all(value.isnan() for name, value in task.evaluate(rows, y, y * 0).items() if name != "classes")
+
+
+def test_rows_whose_classes_have_no_probability_are_scored() -> None:
+    """All of it is on a class that the scored rows do not have, as networks that diverge may put it."""
+    rows, y = torch.eye(4)[[0, 1, 2, 3]], torch.tensor([0, 1, 2, 0])
+    assert Classification((0, 1, 2, 3)).evaluate_once(rows, y)["auroc_ovo"] == 1.0
+    assert restrict(rows, [0, 1])[3].tolist() == [0.5, 0.5]
 
 
 def test_loss_is_the_weighted_cross_entropy_of_one_output_too() -> None:

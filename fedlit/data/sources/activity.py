@@ -39,7 +39,8 @@ class HumanActivity(Source):
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
         positive: activities that count as 1, all others as 0; the six themselves if None (the iFedAvg paper).
             ``[SITTING]`` is what MOCHA's paper predicts (Smith et al. 2017).
-        test: the share of a person's rows that are test rows, in (0, 1).
+        test: the share of a person's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
+            Section 4), where a person has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
 
     Example::
@@ -54,8 +55,8 @@ class HumanActivity(Source):
         "Columns: 561 numbers, named by features.txt; a name that stands there several times gets the number of its\n"
         "  line (fBodyAcc-bandsEnergy()-1,8 #303).\n"
         "Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.\n"
-        "Splits: both halves of the original together; by activity and the run's seed, 33 % test, then 10 % of the\n"
-        "  rest validation."
+        "Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows\n"
+        "  at least), then 10 % of the rest validation."
     )
     licence: ClassVar[str] = (
         "As its README says, without any warranty, not for commercial use, and publications name Anguita et al.;\n"
@@ -122,7 +123,7 @@ class HumanActivity(Source):
                     name=client,
                     features=features.iloc[rows],
                     target=own,
-                    splits=random_split(len(rows), seed, self.test, self.validation, client, own.to_numpy()),
+                    splits=random_split(len(rows), seed, self.test, self.validation, client, own.to_numpy(), least=100),
                 )
             )
         return check_tables(tables)

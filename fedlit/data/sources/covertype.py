@@ -60,7 +60,9 @@ class Covertype(Source):
         root: a folder in which the file is looked for first.
         clients: the areas to read, among rawah, neota, comanche and poudre; all four if null.
         columns: ``derived`` for 11 columns (7 measures without hillshade; soil type, its climatic zone, its geologic
-            zone and the wilderness area as categories), ``raw`` for the file's 54 columns, all as numbers.
+            zone and the wilderness area as categories), ``numbers`` for the same as numbers, ``raw`` for the file's 54
+            columns, all as numbers. NOTE[DIFF]: the Global Layers paper has ordinal codes (D.1.1), as ``derived`` has;
+            the published program standardises all eleven, as with ``numbers``.
         positive: cover types that count as 1, all others as 0; null for the seven types themselves.
 
     Example::
@@ -74,7 +76,7 @@ class Covertype(Source):
         "Clients: rawah, neota, comanche, poudre (one wilderness area each).\n"
         "Columns (derived): elevation, aspect, slope, horizontal and vertical distance to hydrology, horizontal\n"
         "  distance to roadways and to fire points (numbers); soil_type (ELU code), climatic_zone, geologic_zone,\n"
-        "  wilderness_area (categories). Columns (raw): the file's 54.\n"
+        "  wilderness_area (categories; with columns: numbers, numbers). Columns (raw): the file's 54.\n"
         "Target: cover_type, 1 to 7.\n"
         "Splits: the first 11,340 rows train, the next 3,780 validate, the rest test."
     )
@@ -91,13 +93,13 @@ class Covertype(Source):
         self,
         root: str | None = None,
         clients: Sequence[str] | None = None,
-        columns: Literal["derived", "raw"] = "derived",
+        columns: Literal["derived", "numbers", "raw"] = "derived",
         positive: Sequence[int] | None = None,
     ) -> None:
         self.root = root
         self.clients = choose_clients(clients, AREAS, self.name)
-        if columns not in ("derived", "raw"):
-            raise ConfigError(f"{self.name}: columns: expected 'derived' or 'raw', found {columns!r}.")
+        if columns not in ("derived", "numbers", "raw"):
+            raise ConfigError(f"{self.name}: columns: expected 'derived', 'numbers' or 'raw', found {columns!r}.")
         if positive is not None and not 0 < len(set(positive) & set(range(1, 8))) == len(positive) < 7:
             raise ConfigError(f"{self.name}: positive: expected some of the cover types 1 to 7, found {positive}.")
         self.columns, self.positive = columns, positive

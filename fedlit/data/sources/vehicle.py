@@ -47,7 +47,8 @@ class VehicleSensors(Source):
     Args:
         root: a folder in which the file is looked for first.
         clients: the sensors to read, ``sensor_01`` to ``sensor_23``; all if None.
-        test: the share of a sensor's rows that are test rows, in (0, 1).
+        test: the share of a sensor's rows that are test rows, in (0, 1); 100 rows at least (Roschewitz et al. 2021,
+            Section 4), where a sensor has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
 
     Example::
@@ -61,7 +62,7 @@ class VehicleSensors(Source):
         "Clients: sensor_01 to sensor_23.\n"
         "Columns: feature_001 to feature_100, numbers: 50 of sound, 50 of the ground's motion.\n"
         "Target: vehicle, 1 or 0; of event.zip 1 is an assault amphibious vehicle (AAV), 0 a dragon wagon (DW).\n"
-        "Splits: by class and the run's seed, 33 % test, then 10 % of the rest validation."
+        "Splits: by class and the run's seed, 33 % test (100 rows at least), then 10 % of the rest validation."
     )
     licence: ClassVar[str] = "none is stated: ask the authors before you pass it on."
     citation: ClassVar[str] = (
@@ -111,7 +112,7 @@ class VehicleSensors(Source):
                     name=client,
                     features=pd.DataFrame(values, columns=list(_FEATURES)),
                     target=pd.Series(labels, name="vehicle"),
-                    splits=random_split(len(labels), seed, self.test, self.validation, client, labels),
+                    splits=random_split(len(labels), seed, self.test, self.validation, client, labels, least=100),
                     positive=1,
                     notes=tuple(f"{client}: {note}" for note in notes),
                 )

@@ -84,6 +84,9 @@ def test_real_rows_classes_and_features(real_lines: list[list[str]]) -> None:
 
 def test_real_values_stand_in_their_rows(real_lines: list[list[str]]) -> None:
     derived = Covertype(clients=["poudre", "neota"]).tables(seed=0)
+    numbers = Covertype(clients=["poudre", "neota"], columns="numbers").tables(seed=0)
+    assert all(one.features.equals(two.features) for one, two in zip(derived, numbers, strict=True))
+    assert derived[0].categorical and not numbers[0].categorical
     raw = Covertype(clients=["poudre", "neota"], columns="raw").tables(seed=0)
     for table, full in zip(derived, raw, strict=True):
         assert full.features.shape[1] == 54
@@ -173,5 +176,5 @@ def test_arguments() -> None:
         Covertype(clients=["comanch"])
     with pytest.raises(ConfigError, match="'neota' is named 2 times"):
         Covertype(clients=["neota", "neota"])
-    with pytest.raises(ConfigError, match="expected 'derived' or 'raw', found 'all'"):
+    with pytest.raises(ConfigError, match="expected 'derived', 'numbers' or 'raw', found 'all'"):
         Covertype(columns="all")  # type: ignore[arg-type]
