@@ -36,6 +36,7 @@ DRILLS = {
     "flipped": ("coordinator", 200),
     "connections": ("connections", 1),
     "lies": ("lies", 1),
+    "memory": ("memory", 4),
 }
 """Drill → its module in ``drill/``, and how often it tries."""
 

@@ -47,7 +47,7 @@ def hostile(folder: Path, tries: int) -> Rows:
             words = [word.replace("RUN", str(copied)) for word in command]
             log = place.with_suffix(".log")
             log.unlink(missing_ok=True)
-            process = start(lambda words=words: _command(words, place), log, XDG_CONFIG_HOME=str(folder / "me"))
+            process = start(lambda words=words: _command(words, place), log)
             code = ended(process, PATIENCE)
             said = told(log, 100_000)
             wrong = _wrong(code, said) or wanted(code or 0, said)
@@ -85,14 +85,6 @@ def hostile(folder: Path, tries: int) -> Rows:
         case: opened("refused", number, ways[number % 3], _refused, changed(*change))
         for number, (case, change) in enumerate(corpus.REFUSED.items())
     })  # fmt: skip
-    drill("instructions of a copied run", {
-        case: opened("left-out", number, [test], _listed, changed(*change))
-        for number, (case, change) in enumerate(corpus.LEFT_OUT.items())
-    })  # fmt: skip
-    drill("tables of a copied run", {
-        case: opened("withheld", number, [test], _refused, changed(*change))
-        for number, (case, change) in enumerate(corpus.WITHHELD.items())
-    })  # fmt: skip
     drill("files that are no configuration", {
         case: opened("text", number, [test, predict], _refused,
                      lambda copied, make=make: (copied / "config.yaml").write_bytes(make(text)) and None)
@@ -111,7 +103,7 @@ def _trained(folder: Path) -> Path:
     """A run of somebody else's, by its folder."""
     folder.mkdir()
     typed = ["fit", "--config", "quickstart", "--trainer.max_epochs=1", "--board.curves=false"]
-    code = ended(start(lambda: _command(typed, folder), folder / "log", XDG_CONFIG_HOME=str(folder / "them")), 300)
+    code = ended(start(lambda: _command(typed, folder), folder / "log"), 300)
     if code != 0:
         raise SystemExit(told(folder / "log"))
     return folder / "lightning_logs" / "quickstart" / "version_0"
@@ -122,7 +114,6 @@ def _command(words: list[str], folder: Path) -> int:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.chdir(folder)
-    os.environ.pop("FEDLIT_KEY_OF_THIS_PROCESS", None)
     return main(words)
 
 
@@ -148,7 +139,3 @@ def _refused(code: int, said: str) -> str:
     if code == 0:
         return "exit status 0"
     return "" if "fedlit: error:" in said and "expected" in said else "no message of fedlit's"
-
-
-def _listed(code: int, said: str) -> str:
-    return f"exit status {code}" if code else "" if "left out: " in said else "not said"

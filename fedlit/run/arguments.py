@@ -123,7 +123,7 @@ def read(
     )
     pairs, configs, args = _collected(typed, source, helping=helping)
     foreign = [path for path in configs if of_run or is_of_run(path)]
-    own = [*(path for path in configs if path not in foreign), *trusted, *typed]
+    own: list[Path | str] = [*(path for path in configs if path not in foreign), *trusted, *typed]
     for path in foreign:
         check_no_links(path.parent)
         check_allowed(path, own)
