@@ -20,6 +20,7 @@ from fedlit.run.config import flatten, read_yaml
 from fedlit.run.diagnose import diagnose
 from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.loggers import RunTrainer
+from fedlit.run.optimizers import own_defaults
 from fedlit.run.refused import in_one_line, why_not_made
 from fedlit.run.run import Run
 from fedlit.show.text import terminal_width
@@ -99,6 +100,7 @@ class FedlitCLI(LightningCLI):
             raise SystemExit(0)
         try:
             self.config = parser.parse_args(args)
+            own_defaults(self.config, self.asked.args)
         except Exception as error:
             try:
                 reason = diagnose(parser, self.asked.args)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.schedule import cohort_size
@@ -14,7 +16,7 @@ from fedlit.show.text import MOST_ROWS, more, shorten
 if TYPE_CHECKING:
     from fedlit.exchange.exchange import Exchange
     from fedlit.sharing import Sharing
-    from fedlit.train.federation import Federation
+    from fedlit.train.federation import Federation, Training
 
 __all__ = ["Plan", "make_plan"]
 
@@ -33,6 +35,7 @@ class Plan(Shown):
         exchange: what is federated, when, by which rule.
         before: what clients tell each other once, before the first step (see
             :meth:`fedlit.data.agree.Agreement.told`).
+        optimizer: its class, and the numbers that it starts with; empty where it cannot be made of one parameter.
         notes: what a person should know about the tables.
     """
 
@@ -40,6 +43,7 @@ class Plan(Shown):
     exchange: dict[str, Any]
     notes: tuple[str, ...] = ()
     before: tuple[dict[str, Any], ...] = ()
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``fedlit describe --format json`` prints it."""
@@ -47,6 +51,7 @@ class Plan(Shown):
             "clients": self.clients,
             "before": list(self.before),
             "exchange": self.exchange,
+            "optimizer": dict(self.optimizer),
             "notes": list(self.notes),
         }
 
@@ -122,6 +127,8 @@ class Plan(Shown):
         rows = self._rows()
         parts: list[str | Grid] = [Grid(self._HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self._told()]
         parts += [self._sentence(), *([f"Federated: {names}"] if names else [])]
+        if self.optimizer:
+            parts.append("Optimizer: " + ", ".join(f"{key} {own}" for key, own in self.optimizer.items()) + ".")
         return [*parts, *(f"Note: {note}" for note in self.notes[:MOST_ROWS]), *more(self.notes, "notes")]
 
     def markdown(self) -> str:
@@ -219,7 +226,19 @@ def make_plan(federation: Federation) -> Plan:
             *federation.data.notes,
         ),
         tuple(federation.data.told_before),
+        _optimizer(federation.training),
     )
+
+
+def _optimizer(training: Training) -> dict[str, Any]:
+    """The class of an optimizer, its rate, momentum and decay."""
+    try:
+        made = training.optimizer([torch.nn.Parameter(torch.zeros(1))])
+    except Exception:  # it needs to know more of a client
+        return {}
+    shown = ("lr", "momentum", "betas", "weight_decay")
+    numbers = {key: made.defaults[key] for key in shown if key in made.defaults}
+    return {"class": type(made).__name__, **numbers}
 
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,87 @@
+"""An optimizer trains with what is written for it, and with its own defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedlit
+
+BASE = """
+data: {source: {class_path: fedlit.Bundled}}
+model:
+  client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}
+"""
+SGD = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}"
+
+
+def made(*args: str, config: str = "quickstart.yaml") -> torch.optim.Optimizer:
+    run = fedlit.load(config, *args)
+    return run.loop.federation.training.optimizer([torch.nn.Parameter(torch.ones(1))])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--model.optimizer=torch.optim.SGD", "--model.optimizer.lr=0.1"],
+        ["--model.optimizer=SGD", "--model.optimizer.init_args.lr=0.1"],
+        [f"--model.optimizer={SGD}"],
+        ["--config", "own.yaml"],
+        ["--config", "own.yaml", "--model.optimizer.lr=0.1"],
+    ],
+)
+def test_another_class_starts_from_its_own_defaults(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(f"model: {{optimizer: {SGD}}}\n")
+    Path("alone.yaml").write_text(BASE + f"  optimizer: {SGD}\n")
+    expected = torch.optim.SGD([torch.ones(1)], lr=0.1).defaults
+    assert made(*args).defaults == expected
+    assert made(config="alone.yaml").defaults == expected
+
+
+def test_the_same_class_keeps_what_a_layer_below_says() -> None:
+    below = fedlit.load("quickstart.yaml").settings or {}
+    found = made("--model.optimizer=torch.optim.AdamW", "--model.optimizer.lr=0.3").defaults
+    assert found["lr"] == 0.3 and found["weight_decay"] == below["model.optimizer.init_args.weight_decay"] == 1e-4
+
+
+def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Path) -> None:
+    below = tmp_path / "below.yaml"
+    below.write_text("model: {scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, "
+                     "gamma: 0.5}}}\n")  # fmt: skip
+    found = fedlit.load(
+        "quickstart.yaml", f"--config={below}", "--model.scheduler=torch.optim.lr_scheduler.ExponentialLR",
+        "--model.scheduler.gamma=0.9",
+    )  # fmt: skip
+    assert (found.settings or {})["model.scheduler.init_args.gamma"] == 0.9
+
+
+def test_the_plan_names_what_trains() -> None:
+    plan = fedlit.load("quickstart.yaml", f"--model.optimizer={SGD}").describe()
+    assert plan.to_dict()["optimizer"] == {"class": "SGD", "lr": 0.1, "momentum": 0, "weight_decay": 0}
+    assert "Optimizer: class SGD, lr 0.1, momentum 0, weight_decay 0." in str(plan)
+
+
+def test_the_weights_are_those_of_plain_sgd(tmp_path: Path) -> None:
+    """One client, one step: w - lr * gradient, to the bit."""
+    args = ("--data.source.init_args.clients=[wine]", "--data.batches=1", "--exchange.federated=[]")
+    run = fedlit.load("quickstart.yaml", f"--model.optimizer={SGD}", *args, "--model.engine=plain",
+                      "--trainer.max_epochs=1", f"--trainer.default_root_dir={tmp_path}")  # fmt: skip
+    steps: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
+    plain = torch.optim.SGD.step
+
+    def step(self: torch.optim.SGD, *given: object) -> object:
+        own = [(value, value.detach().clone(), value.grad.clone()) for value in self.param_groups[0]["params"]]
+        done = plain(self, *given)
+        steps.append(all(torch.equal(value, before - 0.1 * grad) or torch.equal(value, before.add(grad, alpha=-0.1))
+                         for value, before, grad in own))  # fmt: skip
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.SGD, "step", step)
+        run.fit(quiet=True)
+    assert steps and all(steps)
