@@ -152,8 +152,8 @@ def coordinate(
     }
     _write(state / "result.json", result)
     _report(progress, own, "finished")
-    for found in words(guarded):
-        _log.warning("since this coordinator was started: %s", found)
+    for warning in words(guarded):
+        _log.warning("since this coordinator was started: %s", warning)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
     return result
 
