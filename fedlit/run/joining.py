@@ -244,5 +244,6 @@ def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], fi
                 path = Path(place, f"{number}.yaml")
                 path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
                 args += ["--config", str(path)]
-        told = [*typed, *(str(value) for _, value in flatten(own))]
+        source = whole["data"]["source"]  # the newcomer's own, or checked with the run
+        told = [*typed, *(str(value) for content in (own, source) for _, value in flatten(content))]
         return parse(Asked("fit", told, [*args, *typed], files, name, False, tuple(files[:1])))[0]

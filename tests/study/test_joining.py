@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import yaml
 from torch import Tensor
 
 from fedlit.errors import ConfigError
+from fedlit.run.allowed import trusting
 from fedlit.run.export import export
 from fedlit.run.joining import prepare
 from fedlit.run.load import load
@@ -41,6 +43,13 @@ SMALL: dict[str, Any] = {
     "trainer": {"max_epochs": 2, "enable_progress_bar": False},
 }
 CEDAR = {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": ["cedar"]}}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_classes() -> Iterator[None]:
+    """The runs here name classes of the tests' own."""
+    with trusting("federations"):
+        yield
 
 
 def write(name: str, content: Any) -> Path:
