@@ -107,6 +107,8 @@ def accuracies(folder: Path) -> tuple[pd.DataFrame, dict[str, Any], float]:
     means = own.groupby(["seed", "method"])["value"].mean().unstack()
     for done in sorted(folder.glob("runs/chfl@*/seed_*/DONE")):
         record = json.loads(done.read_text(encoding="utf-8"))
+        if record["seed"] not in means.index:  # of a part of the study that is still being run
+            continue
         scores = read_records(done.parent / "scores.csv")
         scores = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
         (mu,) = record["settings"].values()
