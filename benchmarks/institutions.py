@@ -134,7 +134,7 @@ class Federation:
         while time.monotonic() < until:
             codes = {name: process.poll() for name, process in self.processes.items()}
             for name in [name for name in self.sources if codes[name] == 2]:
-                asked = re.findall(r"--accept ([0-9a-f]{16})", (self.folder / f"{name}.log").read_text())
+                asked = re.findall(r"--accept ([0-9a-f]{64})", (self.folder / f"{name}.log").read_text())
                 if asked and asked[-1] not in self.hashes[name]:
                     self.hashes[name].append(asked[-1])
                     self.start(name)
