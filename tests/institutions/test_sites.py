@@ -14,6 +14,7 @@ from lines import Killed, MemoryLine, federate
 
 import fedlit
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.schedule import cohort
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.site import Site
@@ -320,6 +321,20 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
     assert not errors, errors
     assert any("ε = " in own for own in Site(sites["wine"].settings).terms().protection)
+
+
+def test_masked_sums_over_the_sites_that_the_seed_draws(tmp_path: Path) -> None:
+    four = {**SOURCES, "iris": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["iris"]}}}
+    changes = {"exchange": {"participation": 0.75}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
+    federation = written(
+        tmp_path, federation={**IDENTITY, "sites": sorted(four)}, privacy={"masked": {}}, **changes
+    )  # fmt: skip
+    _, sites, errors = federate(tmp_path, federation, four)
+    assert not errors, errors
+    for name, site in sites.items():
+        for own in Memory(site.settings.folder / "privacy", IDENTITY["id"]).entries:
+            drawn = cohort(0.75, sorted(four), 8, own["round"])
+            assert drawn is not None and name in drawn and own["over"]["sites"] == sorted(drawn)
 
 
 def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
