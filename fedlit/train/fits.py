@@ -6,15 +6,17 @@ that were made in Python, whose classes are not known by name.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import settings_of
 
-__all__ = ["check_optimizers", "check_rule", "check_tensors"]
+__all__ = ["check_optimizers", "check_rule", "check_state", "check_tensors"]
 
 _EITHER_WAY = ("fused", "foreach", "capturable", "initial_lr", "params")
 """Of an optimizer's settings: those by which no two kinds differ, and which an engine may change."""
@@ -101,3 +103,34 @@ def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
             f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule as it was, or start a "
             "new run"
         )
+
+
+_PLAIN = (type(None), bool, int, float, str, bytes, Tensor, torch.nn.Parameter)
+
+
+def check_state(client: str, state: Mapping[str, Any]) -> None:
+    """Refuse what a checkpoint could be written with, but not read back.
+
+    Raises:
+        ConfigError: a value is of a class that torch does not load from an untrusted file; names its key.
+    """
+    for key, value in state.items():
+        if _is_plain(value):
+            continue
+        file = io.BytesIO()
+        try:
+            torch.save(value, file)
+            file.seek(0)
+            torch.load(file, weights_only=True)
+        except Exception as error:
+            raise ConfigError(
+                f"client {client!r}: state[{key!r}]: expected tensors, numbers, strings, and lists, tuples, sets or "
+                f"mappings of them, found {type(value).__name__}, which cannot be read back from a checkpoint; "
+                "convert it, for instance by float(value) or torch.as_tensor(value)"
+            ) from error
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) in _PLAIN and _is_plain(own) for key, own in value.items())
+    return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _PLAIN

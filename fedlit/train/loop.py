@@ -24,7 +24,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
-from fedlit.train.fits import check_optimizers, check_tensors
+from fedlit.train.fits import check_optimizers, check_state, check_tensors
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest
@@ -377,6 +377,7 @@ class FederatedLoop(LightningModule):
         """Save what is not in the parameters: each client's ``state``, and what a resumed run must not change."""
         own: dict[str, Any] = {}
         for name, client in self.federation.items():
+            check_state(name, client.state)
             own[name] = {"state": client.state, "steps_taken": client.steps_taken}
             call_hook(client, "on_save_checkpoint", own[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None

@@ -79,6 +79,11 @@ class FedNova(Mean):
         """Where steps are not as long as the rule believes."""
         if not isinstance(optimizer, SGD):
             return [f"FedNova counts steps of SGD; how long those of {type(optimizer).__name__} are it does not know"]
+        if optimizer.param_groups[0]["nesterov"]:
+            raise ConfigError(
+                "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is that of plain momentum, "
+                "found nesterov=True; set nesterov: false"
+            )
         found = float(optimizer.param_groups[0]["momentum"])
         if found != self.momentum:
             return [f"FedNova believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"]
