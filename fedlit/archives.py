@@ -27,7 +27,10 @@ def read_archive(path: Path) -> Any:
     import torch
 
     check_archive(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the archive's own bytes, which have no checksum
+        raise ConfigError(f"{path}: expected a file that fedlit wrote, found a damaged one; use another one") from error
 
 
 def check_archive(path: Path) -> None:

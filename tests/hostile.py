@@ -52,6 +52,10 @@ REFUSED: dict[str, tuple[str, Any]] = {
         "data.source", {"class_path": "fedlit.Partition", "init_args": {"source": {"class_path": "fedlit.Bundled"},
                                                                        "clients": "os.system"}}
     ),
+    "a callback by a key that adds": ("trainer", {"callbacks+": "ModelCheckpoint"}),
+    "a callback by a key with dots": ("trainer", {"callbacks.class_path": "ModelCheckpoint"}),
+    "a callback by its short name": ("trainer.callbacks", ["ModelCheckpoint"]),
+    "a network by a key with dots": ("model.client.init_args", {"network.class_path": "Net"}),
     "a process as a callback": ("trainer.callbacks", [POPEN]),
     "a callback that writes": (
         "trainer.callbacks", [{"class_path": "lightning.pytorch.callbacks.ModelCheckpoint",

@@ -95,7 +95,7 @@ def question_from(message: Mapping[str, Any]) -> Question:
     Raises:
         RunError: there is no such question.
     """
-    own = dict(message)
+    own = dict(message) if isinstance(message, Mapping) else {}
     name = own.pop("question", None)
     if name not in QUESTIONS:
         raise RunError(f"expected a question among {', '.join(QUESTIONS)}, found {name!r}; update fedlit")

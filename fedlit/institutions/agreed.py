@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -117,7 +118,7 @@ def check_update(
         RunError: another client's update, tensors that nobody planned, or too few.
     """
     updates, flags = message.get("updates"), message.get("flags", {})
-    if not isinstance(flags, dict) or not all(isinstance(proof, str) for proof in flags.values()):
+    if not isinstance(flags, dict) or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in flags.values()):
         raise RunError("expected a proof for each other site of whether the update is fit, found something else")
     if not isinstance(updates, dict) or not set(updates) <= {site}:
         raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")

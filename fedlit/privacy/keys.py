@@ -215,11 +215,8 @@ class Pairs:
             )
         for peer, said in flags.items():
             proper = isinstance(said, list | tuple) and len(said) == 2 and isinstance(said[0], bool)
-            if peer != self.name and not (
-                proper and compare_digest(str(said[1]), self.key(peer, "fit", number, peer, said[0]).hex())
-            ):
-                raise RunError(
-                    f"masked sums, round {number + 1}: expected what {peer} itself has said of its update, found "
-                    "another word; nothing was sent"
-                )
+            proof = self.key(peer, "fit", number, peer, said[0]).hex() if proper and peer != self.name else ""
+            if not proper or (peer != self.name and not compare_digest(str(said[1]).encode(), proof.encode())):
+                found = f"masked sums, round {number + 1}: expected what {peer} itself has said of its update"
+                raise RunError(f"{found}, found another word; nothing was sent")
         return [site for site in cohort if flags[site][0]]

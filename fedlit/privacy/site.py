@@ -192,19 +192,22 @@ class Shield:
     ) -> dict[str, Tensor]:
         """Words under masks, made once; for a rule's questions over the same sites all along."""
         over = {"sites": layout.sites, "layout": layout.digest, "received": digest_of(received, received)}
+        shared = {site: list(names) for site, names in self._sharing.names.items()}
         for entry in self.memory.entries:
-            mine = (entry["federation"], entry["kind"]) == (self.federation, "masked")
-            if mine and None not in (question, entry["question"]) and entry["over"]["sites"] != layout.sites:
+            if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
+                continue
+            if any(entry["shared"].get(site, names) != names for site, names in shared.items()):
+                raise RunError("masked sums: expected each site to federate what it did before, found other tensors")
+            if None not in (question, entry["question"]) and entry["over"]["sites"] != layout.sites:
                 raise RunError(
-                    f"masked sums, round {number + 1}: expected the sites whose answers were summed before, "
-                    f"{', '.join(entry['over']['sites'])}, found {', '.join(layout.sites)}; a question can be put "
-                    "twice, and the difference would be the answer of one site. Wait for all of them, or begin anew"
+                    f"masked sums, round {number + 1}: expected answers of {', '.join(entry['over']['sites'])}, as "
+                    f"before, found {', '.join(layout.sites)}; the difference would be the answer of one site"
                 )
 
         def mask() -> State:
             return self._masker.mask(number, layout, state, rows, question, received)
 
-        return self.memory.once("masked", number, question, mask, over)
+        return self.memory.once("masked", number, question, mask, over, shared=shared)
 
     @property
     def _least(self) -> int:

@@ -94,9 +94,13 @@ def check_allowed(path: Path, own: Collection[Path | str] = (), *, shared: bool 
     _check(content, "", shown(path), words)
 
 
-def _check(tree: Any, key: str, where: str, own: Collection[str]) -> None:
+def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
     group = key.partition(".")[0]
     if isinstance(tree, Mapping):
+        if plain or "class_path" in tree:
+            for name in tree:
+                if not str(name).isidentifier():  # "callbacks+" and "callbacks.init_args" would mean what stands inside
+                    _refuse(key or str(name), name, where, "plain keys, each in its own mapping")
         if key == "trainer":
             _check_trainer(tree, where)
         for name, value in tree.items():
@@ -104,10 +108,11 @@ def _check(tree: Any, key: str, where: str, own: Collection[str]) -> None:
                 if not allowed(value, group) and str(value) not in own:
                     _refuse(key, value, where)
             else:
-                _check(value, f"{key}.{name}".strip(".").replace(".init_args", ""), where, own)
+                inside = f"{key}.{name}".strip(".").replace(".init_args", "")
+                _check(value, inside, where, own, plain=not key or name == "init_args")
     elif isinstance(tree, list) and key not in _NAMES:
         for item in tree:
-            _check(item, key, where, own)
+            _check(item, key, where, own, plain=False)
     elif isinstance(tree, str) and key not in _NAMES and tree not in own:
         _check_text(tree, key, where)
 
@@ -251,7 +256,7 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
         set_parsing_settings(
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
             import_path_allowlist=[
-                "fedlit", "torch.nn", "torch.optim", "lightning.pytorch.callbacks",
+                "fedlit", "torch.nn", "torch.optim",
                 *(name for names in _list().values() for name in names), *mine,
             ],
         )  # fmt: skip
