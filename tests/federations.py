@@ -397,7 +397,7 @@ CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": {
         "exchange": {
             "federated": ["core"],
-            "rule": partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", settle=True),
+            "rule": partial(FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers"),
         }
     },
     "cfl": {"exchange": {"federated": ["core"], "rule": partial(CFL, 9.0, 1e-6), "every": "step"}},

@@ -22,7 +22,7 @@ RULES: dict[str, Any] = {
     "agglomerative": lambda: Agglomerative(1, clusters=2),
     "ifca": lambda: IFCA(3),
     "ifca, drawn": lambda: IFCA(3, "drawn"),
-    "fedgmcc": lambda: FedGMCC(8, 3, grid=4, inputs="range", threshold="gap"),
+    "fedgmcc": lambda: FedGMCC(8, 3, grid=4, inputs="range", outputs="raw", epsilon="barriers"),
 }
 
 

@@ -31,12 +31,6 @@ def of_version_0_1() -> dict[str, type[Rule]]:
             received = super().__call__(sent, to)  # type: ignore[call-arg]
             return {client: {name: 0.5 * v for name, v in state.items()} for client, state in received.items()}
 
-    class Curves(FedGMCC):
-        """Its parent draws numbers, asks clients and looks at their network."""
-
-        def __call__(self, updates: Any, receivers: Any) -> Any:  # type: ignore[override]
-            return super().__call__(updates, receivers)  # type: ignore[call-arg]
-
     class Picks(IFCA):
         def begin(self, updates: Any) -> Any:
             return super().begin(updates)
@@ -48,7 +42,7 @@ def of_version_0_1() -> dict[str, type[Rule]]:
                 self.mean_of(updates, [name for name in own if name in updates]) for own in clusters
             ]
 
-    return {own.__name__: own for own in (Plain, Halves, Curves, Picks, Pairs)}
+    return {own.__name__: own for own in (Plain, Halves, Picks, Pairs)}
 
 
 def of_today() -> dict[str, type[Rule]]:
@@ -70,7 +64,7 @@ def of_today() -> dict[str, type[Rule]]:
                 self.mean_of(round.updates, [name for name in own if name in round.updates]) for own in clusters
             ]
 
-    return {"Plain": Mean, "Halves": Halves, "Curves": FedGMCC, "Picks": IFCA, "Pairs": Pairs}
+    return {"Plain": Mean, "Halves": Halves, "Picks": IFCA, "Pairs": Pairs}
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

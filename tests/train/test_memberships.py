@@ -95,7 +95,12 @@ def federation(folder: Path, rule: Any, concepts: int, epochs: int) -> Run:
 
 
 def test_planted_concepts_are_found_and_everything_is_told(tmp_path: Path) -> None:
-    run = federation(tmp_path, FedGMCC(samples=32, steps=5, grid=4, settle=True), concepts=2, epochs=12)
+    run = federation(
+        tmp_path,
+        FedGMCC(samples=32, steps=5, grid=4, outputs="raw", lr=0.001, epsilon="barriers"),
+        concepts=2,
+        epochs=12,
+    )
     run.fit(quiet=True)
     assert run.folder is not None
     found = read_clusters(run.folder / "clusters.csv")
@@ -123,7 +128,7 @@ def test_the_plan_says_what_the_rule_asks_and_counts_it(tmp_path: Path) -> None:
     one = sum(value.numel() * 4 for value in run.loop.federation["c01"].federated.values())
     # two rounds, and the beginning; the model that a client gets is one of the three
     assert run.exchange.bytes == 3 * 6 * (one + 3 * (one + 4))
-    ranged = federation(tmp_path, FedGMCC(inputs="range"), concepts=1, epochs=2)
+    ranged = federation(tmp_path, FedGMCC(inputs="range", outputs="raw"), concepts=1, epochs=2)
     assert "asks each client for least and largest value" in str(ranged.describe())
 
 
@@ -132,7 +137,7 @@ def test_a_method_whose_federated_part_is_no_function_is_refused(tmp_path: Path)
         tmp_path,
         loop={"client": partial(CHFL, hidden=[8, 6])},
         data={"common": "all", "scaling": "pooled"},
-        exchange={"federated": ["common", "!common.*.head"], "rule": FedGMCC()},
+        exchange={"federated": ["common", "!common.*.head"], "rule": FedGMCC(outputs="raw")},
     )
     with pytest.raises(ConfigError, match="expected it within encoder, core and head, found common"):
         run.describe()
@@ -166,7 +171,10 @@ def test_global_layers_are_compared_by_their_core(tmp_path: Path) -> None:
     run = make_run(
         tmp_path,
         loop={"client": partial(FederatedClient, network=network)},
-        exchange={"federated": ["core"], "rule": FedGMCC(samples=16, steps=2, grid=2, inputs="range")},
+        exchange={
+            "federated": ["core"],
+            "rule": FedGMCC(16, 2, grid=2, inputs="range", outputs="raw", epsilon="barriers"),
+        },
         epochs=2,
     )
     run.fit(quiet=True)

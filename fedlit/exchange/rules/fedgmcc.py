@@ -110,9 +110,9 @@ class Curves:
         """L at the middles of ``grid`` equal pieces of [0, 1], (grid, pairs)."""
         return torch.stack([self.losses(self.at((step + 0.5) / grid, bend)) for step in range(grid)])
 
-    def steepest(self, grid: int) -> Tensor:
-        """Max over the grid of ∂L/∂u of each pair, (pairs,): u at the middles of ``grid`` equal pieces of [0, 1],
-        none of which is the bend, where there is no derivative, if ``grid`` is even.
+    def slopes(self, grid: int) -> Tensor:
+        """∂L/∂u of each pair, (grid, pairs): u at the middles of ``grid`` equal pieces of [0, 1], none of which is the
+        bend, where there is no derivative, if ``grid`` is even.
         """
         slopes = []
         for step in range(grid):
@@ -130,7 +130,7 @@ class Curves:
                 for name, gradient in zip(here, gradients, strict=True)
             ]
             slopes.append(2 * torch.stack(terms).sum(0))
-        return torch.stack(slopes).amax(0)
+        return torch.stack(slopes)
 
 
 class Joined(NamedTuple):
@@ -149,11 +149,11 @@ class FedGMCC(Clustered):
 
     After each round, for each two clients k and l, in the order of their names: a curve with one bend θ leads from the
     federated parameters w_k to w_l. θ is trained on L(u) = E_x‖f(x, w_l) − f(x, γ_θ(u))‖² at random u (Eq. 4), on
-    inputs x that are drawn uniformly: no row of any client is needed. Two clients are connected if the steepest rise of
-    L along the curve, max ∂L/∂u, is at most ε (Eq. 5). A pair that earlier pairs have already joined is skipped
-    (Algorithm 1, line 6). Clusters are the disjoint sets that come of it. Each client of a cluster receives the mean
-    over the cluster's curves of E_u γ_θ(u) = (w_k + 2θ + w_l)/4 (Eq. 6); a client that is connected to nobody keeps its
-    own. The order of clients changes no bit, their names do.
+    inputs x that are drawn uniformly: no row of any client is needed. Two clients are connected if the *barrier*
+    between them, max ∂L/∂u along the curve, is at most ε (Eq. 5). A pair that earlier pairs have already joined is
+    skipped (Algorithm 1, line 6). Clusters are the disjoint sets that come of it. Each client of a cluster receives the
+    mean over the cluster's curves of E_u γ_θ(u) = (w_k + 2θ + w_l)/4 (Eq. 6); a client that is connected to nobody
+    keeps its own. The order of clients changes no bit; their names do.
 
     ε is a percentile of the training losses E_u L(u) of all pairs in the first round: the median there. After each
     round it moves by ``move`` percentiles: up where there is more than one cluster, down otherwise.
@@ -170,6 +170,12 @@ class FedGMCC(Clustered):
     - NOTE[DIFF]: the maximum of ∂L/∂u is taken over a grid.
     - NOTE[DIFF]: θ starts halfway between w_k and w_l; Algorithm 1 starts at their sum, which lies outside of the two.
     - NOTE[DIFF]: where training makes a curve worse than the straight line, θ stays halfway.
+    - NOTE[DIFF]: a client that takes no part in a round stays with those of its last cluster, or is by itself where
+      they take no part either; one that never took part is with the largest cluster.
+    - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it hardly rises anywhere,
+      and the rule as it is written connects nearly all clients. Here the barrier is max |∂L/∂u|, ε is a percentile of
+      the round's own barriers, and it stops when, for the third time in succession, it has come down from a single
+      cluster to the same several: as the paper moves it, one cluster and two would alternate.
 
     Args:
         samples: inputs, n.
@@ -179,6 +185,7 @@ class FedGMCC(Clustered):
         inputs: drawn from [0, 1] (``unit``), or from the range that clients tell of what enters their federated part
             (``range``).
         outputs: what is compared: ``probabilities``, for a part with the head, or ``raw`` outputs.
+        epsilon: of what ε is a percentile: the first round's ``losses``, as in the paper, or ``barriers``, see above.
         move: percentiles by which ε moves.
 
     Raises:
@@ -193,6 +200,7 @@ class FedGMCC(Clustered):
         grid: int = 20,
         inputs: Literal["unit", "range"] = "unit",
         outputs: Literal["probabilities", "raw"] = "probabilities",
+        epsilon: Literal["losses", "barriers"] = "losses",
         move: float = 5.0,
     ) -> None:
         super().__init__()
@@ -206,9 +214,12 @@ class FedGMCC(Clustered):
         self.samples, self.steps, self.lr, self.grid, self.move = samples, steps, lr, grid, move
         self.inputs: Literal["unit", "range"] = inputs
         self.outputs: Literal["probabilities", "raw"] = outputs
+        self.epsilon: Literal["losses", "barriers"] = epsilon
         self._percentile = 50.0
         self._losses: list[float] = []
         self._companions: dict[str, list[str]] = {}
+        self._last: Clusters = ()
+        self._down: list[Clusters] = []
 
     @property
     def asks(self) -> str:
@@ -237,34 +248,34 @@ class FedGMCC(Clustered):
             )
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """See the class; a client that takes no part stays with those of its last cluster, most of them where they are
-        parted, or by itself; one that never did is with the largest cluster.
-        """
+        """See the class."""
         updates = {client: round.updates[client] for client in sorted(round.updates)}
-        inputs = self._draw(round, updates) if len(updates) > 1 else None
-        known: dict[tuple[str, str], Joined] = {}
-        if not self._losses:
-            known |= self._join(round, list(combinations(updates, 2)), inputs)
-            self._losses = sorted(own.loss for own in known.values())
-        epsilon = float(np.percentile(self._losses, self._percentile)) if self._losses else float("inf")
-        of = {client: {client} for client in updates}
+        pairs = list(combinations(updates, 2))
+        inputs = self._draw(round, updates) if pairs else None
+        known = self._join(round, pairs, inputs) if self.epsilon == "barriers" or not self._losses else {}
+        self._losses = self._losses or sorted(own.loss for own in known.values())
+        levels = [own.barrier for own in known.values()] if self.epsilon == "barriers" else self._losses
+        # an infinite barrier connects nobody, whatever the percentile
+        finite = np.minimum(levels, np.finfo(np.float32).max)
+        epsilon = float(np.percentile(finite, self._percentile)) if levels else 0.0
+        of = {client: (client,) for client in updates}
         curves: list[tuple[str, State]] = []
         for k in updates:
             row = [(k, other) for other in updates if other > k and other not in of[k]]
             known |= self._join(round, [pair for pair in row if pair not in known], inputs)
             for pair in row:
                 if pair[1] not in of[k] and known[pair].barrier <= epsilon:
-                    joint = of[k] | of[pair[1]]
+                    joint = (*of[k], *of[pair[1]])
                     of |= dict.fromkeys(joint, joint)
                     curves.append((k, known[pair].mean))
-        found = sort_clusters({id(cluster): cluster for cluster in of.values()}.values())
+        found = sort_clusters(set(of.values()))
         states: list[State] = []
         for cluster in found:
             own = [mean for client, mean in curves if client in cluster]
-            joint_mean = {name: torch.stack([mean[name] for mean in own]).mean(0) for name in own[0]} if own else {}
+            joined = {name: torch.stack([mean[name] for mean in own]).mean(0) for name in own[0]} if own else {}
             # what the function does not depend on has no curve: buffers, an optimizer's state
-            states.append({**self.mean_of(updates, cluster), **joint_mean})
-        scalars = {"epsilon": epsilon, "percentile": self._percentile} if known else {}
+            states.append({**self.mean_of(updates, cluster), **joined})
+        scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
         self._advance(found)
         clusters, states = self._everybody(round.receivers, found, states)
         return Clustering(clusters, {pair: own.barrier for pair, own in known.items()}, "barrier", scalars), states
@@ -326,7 +337,9 @@ class FedGMCC(Clustered):
             curves = Curves(part, *ends, x.to(device), self.outputs == "probabilities")
             curves.train(u, self.lr)
             finite = torch.finfo(torch.float32).max
-            barriers = curves.steepest(self.grid).nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+            slopes = curves.slopes(self.grid)
+            steepest = (slopes.abs() if self.epsilon == "barriers" else slopes).amax(0)
+            barriers = steepest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
             losses = curves.along(self.grid, curves.bend).mean(0).nan_to_num(nan=finite, posinf=finite)
             means = {name: mean_of_curve(ends[0][name], own, ends[1][name]) for name, own in curves.bend.items()}
             for at, pair in enumerate(some):
@@ -335,17 +348,19 @@ class FedGMCC(Clustered):
         return found
 
     def _advance(self, clusters: Clusters) -> None:
+        if len(self._last) == 1 < len(clusters):  # ε has come down to them
+            self._down = [*self._down, clusters][-3:]
+        self._last = clusters
+        if self.epsilon == "barriers" and len(self._down) == 3 and len({*self._down}) == 1:
+            return
         up = self.move if len(clusters) > 1 else -self.move
         self._percentile = min(100.0, max(0.0, self._percentile + up))
 
     def state_dict(self) -> dict[str, Any]:
         """Where ε is, and who was with whom."""
-        return {"percentile": self._percentile, "losses": self._losses, "companions": self._companions}
+        return {name: getattr(self, f"_{name}") for name in ("percentile", "losses", "companions", "last", "down")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        self._percentile, self._losses, self._companions = (
-            state["percentile"],
-            [*state["losses"]],
-            dict(state["companions"]),
-        )
+        self._percentile, self._losses, self._companions = state["percentile"], state["losses"], state["companions"]
+        self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]

@@ -5,6 +5,7 @@ and what clients receive.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -43,10 +44,10 @@ def drawn(seed: int, scale: float = 1.0, around: State | None = None) -> dict[st
     return own if around is None else {name: value + around[name] for name, value in own.items()}
 
 
-def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction) -> Mapping[str, State]:
+def receive(rule: FedGMCC, states: Mapping[str, State], part: FederatedFunction, seed: int = 5) -> Mapping[str, State]:
     updates = {name: Update(state, 10, parameters=part.parameters) for name, state in states.items()}
     receivers = {name: tuple(state) for name, state in states.items()}
-    return rule(Round(0, 5, updates, receivers, model=Known(part)))  # type: ignore[arg-type]
+    return rule(Round(0, seed, updates, receivers, model=Known(part)))  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ closed forms
@@ -60,14 +61,14 @@ def test_the_mean_of_a_curve_is_its_integral() -> None:
 
 def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
     part, first, last = small(), [drawn(seed) for seed in (1, 2)], [drawn(seed) for seed in (3, 4)]
-    x = torch.rand(2, 7, 3)
+    x = torch.rand(7, 3)
     stacked = [{name: torch.stack([state[name] for state in states]) for name in NAMES} for states in (first, last)]
     curves = Curves(part, *stacked, x)
     curves.bend = {name: value + 0.3 for name, value in curves.bend.items()}
     for u in (0.0, 0.2, 0.5, 0.9, 1.0):
-        here = curves.at(torch.tensor([u, 0.4]), curves.bend)
-        for pair, own in ((0, u), (1, 0.4)):
-            chain = {name: bent(first[pair][name], curves.bend[name][pair], last[pair][name], own) for name in NAMES}
+        here = curves.at(u, curves.bend)
+        for pair in (0, 1):
+            chain = {name: bent(first[pair][name], curves.bend[name][pair], last[pair][name], u) for name in NAMES}
             for name in NAMES:
                 torch.testing.assert_close(here[name][pair], chain[name])
             w = {name.removeprefix("core."): value for name, value in chain.items()}
@@ -76,7 +77,7 @@ def test_curves_are_bent_chains_and_losses_mean_squared_distances() -> None:
             def f(p: dict[str, Tensor], rows: Tensor) -> Tensor:
                 return torch.tanh(rows @ p["0.weight"].T + p["0.bias"]) @ p["2.weight"].T + p["2.bias"]
 
-            expected = ((f(v, x[pair]) - f(w, x[pair])) ** 2).sum(1).mean()
+            expected = ((f(v, x) - f(w, x)) ** 2).sum(1).mean()
             torch.testing.assert_close(curves.losses(here)[pair], expected)
 
 
@@ -85,35 +86,35 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
     part = FederatedFunction({"head": nn.Linear(2, classes)}, ["head.weight", "head.bias"], (2,))
     assert part.ends_in_head and not small().ends_in_head
     ends = [{"head.weight": 50 * torch.randn(1, classes, 2), "head.bias": torch.zeros(1, classes)} for _ in range(2)]
-    curves = Curves(part, *ends, torch.rand(1, 30, 2), probabilities=True)
+    curves = Curves(part, *ends, torch.rand(30, 2), probabilities=True)
     logits = [curves.x[0] @ end["head.weight"][0].T for end in ends]
     p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
     expected = ((p[0] - p[1]) ** 2).sum(1).mean()
     torch.testing.assert_close(curves.losses(ends[0])[0], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_steepest_change_is_that_of_finite_differences() -> None:
+def test_slopes_are_those_of_finite_differences() -> None:
     part, grid, step = small(), 10, 1e-3
     stacked = [{name: torch.stack([drawn(seed)[name], drawn(seed + 1)[name]]) for name in NAMES} for seed in (1, 6)]
-    curves = Curves(part, *stacked, torch.rand(2, 50, 3))
+    curves = Curves(part, *stacked, torch.rand(50, 3))
     curves.bend = {name: value + 0.5 for name, value in curves.bend.items()}
     slopes = []
     for place in range(grid):
         u = (place + 0.5) / grid
-        near = [curves.losses(curves.at(torch.full((2,), u + off), curves.bend)) for off in (-step, step)]
-        slopes.append(((near[1] - near[0]) / (2 * step)).abs())
-    torch.testing.assert_close(curves.steepest(grid), torch.stack(slopes).amax(0), rtol=1e-2, atol=1e-3)
+        near = [curves.losses(curves.at(u + off, curves.bend)) for off in (-step, step)]
+        slopes.append((near[1] - near[0]) / (2 * step))
+    torch.testing.assert_close(curves.slopes(grid), torch.stack(slopes), rtol=1e-2, atol=5e-3)
 
 
 def test_a_step_of_a_bend_is_gradient_descent() -> None:
     part, u = small(), 0.45
-    first, last, x = drawn(1), drawn(2), torch.rand(1, 40, 3)
+    first, last, x = drawn(1), drawn(2), torch.rand(40, 3)
     curves = Curves(part, {n: v[None] for n, v in first.items()}, {n: v[None] for n, v in last.items()}, x)
     bend = {name: ((first[name] + last[name]) / 2).requires_grad_() for name in NAMES}
     w = {name: bent(first[name], bend[name], last[name], u) for name in NAMES}
-    loss = (part(last, x[0]) - part(w, x[0])).square().sum(1).mean()
+    loss = (part(last, x) - part(w, x)).square().sum(1).mean()
     gradients = torch.autograd.grad(loss, list(bend.values()))
-    curves.train(torch.full((1, 1), u), lr=0.001)
+    curves.train([u], lr=0.001)
     for (name, value), gradient in zip(bend.items(), gradients, strict=True):
         torch.testing.assert_close(curves.bend[name][0], value.detach() - 0.001 * gradient)
 
@@ -135,45 +136,24 @@ class Hill(nn.Module):
 def test_a_straight_line_crosses_the_hill_and_the_bent_curve_walks_around_it() -> None:
     part = FederatedFunction({"core": Hill()}, ["core.w"], (1,))
     ends = [{"core.w": torch.tensor([[side, 0.1]])} for side in (-1.0, 1.0)]
-    curves = Curves(part, *ends, torch.rand(1, 4, 1))
-    u = torch.linspace(0, 1, 101)
+    curves = Curves(part, *ends, torch.rand(4, 1))
 
     def top() -> float:
-        return max(float(curves.losses(curves.at(own.view(1), curves.bend))) for own in u)
+        return float(curves.along(101, curves.bend).amax())
 
-    straight, steep = top(), float(curves.steepest(100))
-    curves.train(torch.rand(400, 1, generator=torch.Generator().manual_seed(0)), lr=0.01)
+    straight, steep = top(), float(curves.slopes(100).amax())
+    curves.train(torch.rand(400, generator=torch.Generator().manual_seed(0)).tolist(), lr=0.01)
     assert straight > 8 and top() < 0.1 * straight  # 9 · exp(…), at the top of the hill
-    assert float(curves.steepest(100)) < 0.2 * steep
+    assert float(curves.slopes(100).amax()) < 0.2 * steep
     assert abs(float(curves.bend["core.w"][0, 1])) > 0.8  # it went around
 
 
 def test_a_bend_that_runs_away_is_left_straight() -> None:
     stacked = [{name: value[None] for name, value in drawn(seed).items()} for seed in (1, 2)]
-    curves = Curves(small(), *stacked, torch.rand(1, 20, 3))
+    curves = Curves(small(), *stacked, torch.rand(20, 3))
     halfway = dict(curves.bend)
-    curves.train(torch.rand(50, 1), lr=1e6)
+    curves.train(torch.rand(50).tolist(), lr=1e6)
     assert all(torch.equal(curves.bend[name], halfway[name]) for name in NAMES)
-
-
-def test_at_the_default_rate_bends_stay_near_and_at_the_papers_they_are_thrown_far() -> None:
-    pairs = [(drawn(first, 3.0), drawn(last, 3.0)) for first, last in ((1, 4), (2, 5), (3, 6))]  # far apart
-    first, last = ({name: torch.stack([pair[end][name] for pair in pairs]) for name in NAMES} for end in (0, 1))
-    generator = torch.Generator().manual_seed(0)
-    x, u = torch.rand(3, 512, 3, generator=generator), torch.rand(50, 3, generator=generator)
-
-    def moved(lr: float) -> Tensor:
-        """How far from halfway, over the pair's distance."""
-        curves = Curves(small(), first, last, x)
-        halfway = dict(curves.bend)
-        curves.train(u, lr)
-        far = [(curves.bend[name] - halfway[name]).square().flatten(1).sum(1) for name in NAMES]
-        apart = [(last[name] - first[name]).square().flatten(1).sum(1) for name in NAMES]
-        return (sum(far, torch.zeros(3)) / sum(apart, torch.zeros(3))).sqrt()
-
-    near, thrown = moved(FedGMCC().lr), moved(0.1)
-    assert near.min() > 0 and near.max() < 0.1  # trained, and of use to those who receive it
-    assert thrown.min() > 0.25  # half is as far as the two ends are
 
 
 # ------------------------------------------------------------------ clusters
@@ -186,62 +166,114 @@ def federation(spread: float = 0.05, apart: float = 1.0) -> dict[str, dict[str, 
     return {name: drawn(seed, spread, centres[group]) for seed, (name, group) in enumerate(groups.items())}
 
 
-def test_clients_of_a_group_receive_the_mean_of_its_curves_and_one_alone_keeps_its_own() -> None:
-    states, part = federation(), small()
-    rule = FedGMCC(samples=32, steps=0, grid=6, threshold="gap")
-    received = receive(rule, states, part)
-    assert rule.clustering is not None
-    assert rule.clustering.clusters == (("ash", "cedar", "elm"), ("birch", "fir"), ("oak",))
-    for cluster in rule.clustering.clusters:
-        for name in NAMES:
-            # an untrained bend is halfway, (w_k + 2 θ + w_l) / 4 = (w_k + w_l) / 2, and all pairs are connected
-            expected = torch.stack([states[client][name] for client in cluster]).mean(0)
-            for client in cluster:
-                torch.testing.assert_close(received[client][name], expected)
-    assert all(torch.equal(received["oak"][name], states["oak"][name]) for name in NAMES)
+def written_by_hand(
+    rule: FedGMCC, part: FederatedFunction, states: Mapping[str, State], seed: int, levels: list[float] | None
+) -> tuple[list[set[str]], dict[str, dict[str, Tensor]], list[float]]:
+    """Algorithm 1, pair by pair, in float64: the clusters, what clients receive, the training losses of all pairs."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(rule.samples, 3, generator=generator).double()
+    steps = torch.rand(rule.steps, generator=generator).tolist()
+    w = {client: {name: value.double() for name, value in own.items()} for client, own in states.items()}
+
+    def f(p: State) -> Tensor:
+        hidden = torch.tanh(x @ p["core.0.weight"].T + p["core.0.bias"])
+        return hidden @ p["core.2.weight"].T + p["core.2.bias"]
+
+    def find(k: str, other: str) -> tuple[dict[str, Tensor], float, float]:
+        theta = {name: ((w[k][name] + w[other][name]) / 2).requires_grad_() for name in NAMES}
+
+        def loss(u: Tensor) -> Tensor:
+            near, far = (1 - 2 * u).clamp(min=0), (2 * u - 1).clamp(min=0)
+            here = {n: near * w[k][n] + (1 - near - far) * theta[n] + far * w[other][n] for n in NAMES}
+            return (f(w[other]) - f(here)).square().sum(1).mean()
+
+        for u in steps:
+            gradients = torch.autograd.grad(loss(torch.tensor(u).double()), list(theta.values()))
+            theta = {
+                n: (theta[n] - rule.lr * g).detach().requires_grad_() for n, g in zip(theta, gradients, strict=True)
+            }
+        grid = ((torch.arange(rule.grid) + 0.5) / rule.grid).double().requires_grad_()
+        slopes = torch.stack([torch.autograd.grad(loss(u), u)[0] for u in grid])
+        mean = {n: ((w[k][n] + 2 * theta[n] + w[other][n]) / 4).detach() for n in NAMES}
+        return mean, float(slopes.max()), float(torch.stack([loss(u).detach() for u in grid]).mean())
+
+    names = sorted(w)
+    found = {(k, other): find(k, other) for k in names for other in names if k < other}
+    levels = levels or [own[2] for own in found.values()]
+    epsilon = np.percentile(levels, rule._percentile)
+    clusters, curves = [{name} for name in names], []
+    for (k, other), (mean, barrier, _) in found.items():
+        own, theirs = (next(cluster for cluster in clusters if name in cluster) for name in (k, other))
+        if own is not theirs and barrier <= epsilon:
+            own |= theirs
+            clusters.remove(theirs)
+            curves.append((k, mean))
+    received = {}
+    for cluster in clusters:
+        means = [mean for k, mean in curves if k in cluster]
+        for client in cluster:
+            received[client] = {n: torch.stack([m[n] for m in means]).mean(0) for n in NAMES} if means else w[client]
+    return clusters, received, levels
 
 
-def test_a_cluster_of_two_receives_the_closed_form_of_both_directions() -> None:
-    states = {name: state for name, state in federation().items() if name in ("birch", "fir")}
-    part, rule = small(), FedGMCC(samples=16, steps=9, grid=4, lr=0.05)
-    received = receive(rule, states, part)
-    x, u = rule._draw(part, ("birch", "fir"), {}, seed=5)
-    means, barriers = [], []
-    for way, (k, last) in enumerate((("birch", "fir"), ("fir", "birch"))):
-        ends = [{name: value[None] for name, value in states[client].items()} for client in (k, last)]
-        curves = Curves(part, *ends, x[None])
-        curves.train(u[way][:, None], 0.05)
-        barriers.append(float(curves.steepest(4)))
-        means.append({n: (ends[0][n] + 2 * curves.bend[n] + ends[1][n])[0] / 4 for n in NAMES})
-    for name in NAMES:
-        torch.testing.assert_close(received["fir"][name], (means[0][name] + means[1][name]) / 2)
-    assert rule.clustering is not None
-    assert rule.clustering.pairs["birch", "fir"] == pytest.approx(sum(barriers) / 2, rel=1e-4)
+def test_rounds_are_algorithm_1_as_written_by_hand() -> None:
+    part, rule, states = small(), FedGMCC(samples=32, steps=9, grid=6, lr=0.005, outputs="raw"), federation()
+    levels: list[float] | None = None
+    counts = []
+    for round in range(3):
+        percentile = rule._percentile
+        clusters, expected, levels = written_by_hand(rule, part, states, seed=5 + round, levels=levels)
+        received = receive(rule, states, part, seed=5 + round)
+        assert rule.clustering is not None
+        assert {*map(frozenset, clusters)} == {*map(frozenset, rule.clustering.clusters)}
+        for client, state in expected.items():
+            for name in NAMES:
+                torch.testing.assert_close(received[client][name].double(), state[name], rtol=1e-4, atol=1e-5)
+        assert rule.clustering.scalars["epsilon"] == pytest.approx(np.percentile(levels, percentile), rel=1e-4)
+        assert rule._percentile == percentile + (5 if len(clusters) > 1 else -5)
+        counts.append(len(clusters))
+        # later rounds with an ε that parts them: along trained curves L hardly rises
+        rule._losses = levels = sorted(rule.clustering.pairs.values())[:8] if round == 0 else levels
+        states = {client: drawn(seed, 0.05, state) for seed, (client, state) in enumerate(states.items(), start=50)}
+    assert counts[0] == 1 and counts[1] == 6 and 1 < counts[2] < 6
 
 
-def test_of_a_chain_the_connected_pairs_count() -> None:
-    """a and b are connected, b and c, but not a and c: all receive the mean of two curves."""
-    centre, step = drawn(1), {name: torch.full_like(value, 0.2) for name, value in drawn(1).items()}
-    states = {who: {name: centre[name] + k * step[name] for name in NAMES} for k, who in enumerate("abc")}
-    states["d"] = {name: value + 50 for name, value in centre.items()}
-    rule = FedGMCC(samples=64, steps=0, grid=8)
-    rule._percentile = 30  # of six barriers the two least
+def test_one_alone_keeps_its_own_bits() -> None:
+    states, rule = federation(), FedGMCC(samples=32, steps=5, grid=6, outputs="raw")
+    rule._losses = [-1e9]  # less than any barrier
     received = receive(rule, states, small())
-    assert rule.clustering is not None and rule.clustering.clusters == (("a", "b", "c"), ("d",))
-    epsilon = rule.clustering.scalars["epsilon"]
-    assert [pair for pair, own in rule.clustering.pairs.items() if own <= epsilon] == [("a", "b"), ("b", "c")]
-    for name in NAMES:
-        mean = (states["a"][name] + 2 * states["b"][name] + states["c"][name]) / 4
-        torch.testing.assert_close(received["c"][name], mean)
+    assert rule.clustering is not None and len(rule.clustering.clusters) == 6
+    assert all(torch.equal(received[who][name], states[who][name]) for who in states for name in NAMES)
 
 
-def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold() -> None:
+def test_a_pair_that_is_joined_already_is_skipped() -> None:
+    """All are alike: a's curves to the others join everybody. The others' pairs are not looked at again."""
+    states, part, rule = {who: drawn(1) for who in "abcd"}, small(), FedGMCC(8, 2, grid=2, outputs="raw")
+    rule._losses = [1.0]  # a later round
+    receive(rule, states, part)
+    assert rule.clustering is not None and set(rule.clustering.pairs) == {("a", "b"), ("a", "c"), ("a", "d")}
+
+
+@pytest.mark.parametrize("epsilon", ["losses", "barriers"])
+def test_the_order_of_clients_changes_no_bit(epsilon: Literal["losses", "barriers"]) -> None:
+    states, part = federation(), small()
+    rules = [FedGMCC(16, 3, grid=4, outputs="raw", epsilon=epsilon) for _ in range(2)]
+    first, second = (
+        receive(rule, dict(order), part)
+        for rule, order in zip(rules, (states.items(), reversed(states.items())), strict=True)
+    )
+    assert rules[0].clustering == rules[1].clustering
+    for client in states:
+        assert all(torch.equal(first[client][name], second[client][name]) for name in NAMES)
+
+
+@pytest.mark.parametrize("epsilon", ["losses", "barriers"])
+def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold(epsilon: Literal["losses", "barriers"]) -> None:
     states = {who: dict(drawn(1)) for who in "ab"} | {"c": {name: 1e25 * value for name, value in drawn(1).items()}}
-    for threshold in ("gap", "percentile"):
-        rule = FedGMCC(samples=8, steps=2, grid=2, threshold=threshold)  # type: ignore[arg-type]
-        receive(rule, states, small())
-        assert rule.clustering is not None and rule.clustering.clusters == (("a", "b"), ("c",))
-        assert rule.clustering.pairs["a", "c"] == float("inf")
+    rule = FedGMCC(samples=8, steps=2, grid=2, outputs="raw", epsilon=epsilon)
+    receive(rule, states, small())
+    assert rule.clustering is not None and rule.clustering.clusters == (("a", "b"), ("c",))
+    assert rule.clustering.pairs["a", "c"] == float("inf")
 
 
 def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
@@ -257,13 +289,15 @@ def test_a_parameter_that_the_function_does_not_use_is_no_obstacle() -> None:
     states = {
         who: {"core.used": torch.tensor([k]), "core.idle": torch.tensor([k])} for who, k in (("a", 1.0), ("b", 3.0))
     }
-    assert receive(FedGMCC(samples=8, steps=1, grid=2), states, part)["a"]["core.idle"].tolist() == [2]
+    assert receive(FedGMCC(samples=8, steps=1, grid=2, outputs="raw", epsilon="barriers"), states, part)["a"][
+        "core.idle"
+    ].tolist() == [2]
 
 
 def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
     part, rule = small(), FedGMCC()
-    first = rule._draw(part, ("a", "b"), {}, seed=1)[0]
-    assert not torch.equal(rule._draw(part, ("a", "b"), {}, seed=2)[0], first)
+    draws = [rule._draw(Round(0, seed, {}, {}, model=Known(part)), "ab")[0] for seed in (1, 2)]  # type: ignore[arg-type]
+    assert not torch.equal(*draws) and draws[0].min() >= 0 and draws[0].max() <= 1
     for _ in range(30):
         rule._advance((("a", "b"),))
     assert rule._percentile == 0
@@ -272,25 +306,9 @@ def test_rounds_draw_other_inputs_and_the_percentile_stays_one() -> None:
     assert rule._percentile == 100
 
 
-def test_permuting_clients_permutes_the_result() -> None:
-    states, part = federation(), small()
-    one = FedGMCC(16, 3, grid=4, threshold="gap")
-    first = receive(one, states, part)
-    names = list(states)
-    moved = dict(zip(names, [*names[2:], *names[:2]], strict=True))  # name → whose state it has now
-    permuted = FedGMCC(16, 3, grid=4, threshold="gap")
-    third = receive(permuted, {name: states[of] for name, of in moved.items()}, part)
-    assert one.clustering is not None and permuted.clustering is not None
-    back = {tuple(sorted(moved[client] for client in cluster)) for cluster in permuted.clustering.clusters}
-    assert back == set(one.clustering.clusters)
-    for client, of in moved.items():  # other inputs are drawn for other names of pairs: the same up to these
-        for name in NAMES:
-            torch.testing.assert_close(third[client][name], first[of][name], atol=0.02, rtol=0.02)
-
-
 def test_pairs_in_one_batch_are_pairs_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     states, part = federation(), small()
-    together, alone = FedGMCC(16, 5, grid=4), FedGMCC(16, 5, grid=4)
+    together, alone = (FedGMCC(16, 5, grid=4, outputs="raw") for _ in range(2))
     first = receive(together, states, part)
     monkeypatch.setitem(fedgmcc.MEMORY, "cpu", 1)
     second = receive(alone, states, part)
@@ -309,61 +327,48 @@ def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -
         name: {**state, "norm.running_mean": torch.full((2,), float(number))}
         for number, (name, state) in enumerate(federation().items())
     }
-    received = receive(FedGMCC(16, 1, grid=4, threshold="gap"), states, part)
+    rule = FedGMCC(16, 1, grid=4, lr=0.001, outputs="raw", epsilon="barriers")
+    rule._percentile = 15.0  # of 15 pairs 4 are within a group
+    received = receive(rule, states, part)
     assert received["ash"]["norm.running_mean"].tolist() == pytest.approx([5 / 3, 5 / 3])  # of 0, 2 and 3
     assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
 
 
-def test_epsilon_falls_while_there_is_one_cluster_and_rises_otherwise() -> None:
-    clients = "abcd"
+def test_the_percentile_falls_while_there_is_one_cluster_and_rises_otherwise() -> None:
+    one, two = (("a", "b", "c"),), (("a", "b"), ("c",))
     rule = FedGMCC()
-    barriers = np.array([1.0, 2.0, 5.0, 6.0, 7.0, 9.0])
-    epsilon, scalars = rule._epsilon(barriers)
-    assert epsilon == 5.5 and scalars == {"percentile": 50.0}
-    for clusters, percentile in ((1, 45), (1, 40), (2, 45), (3, 50), (2, 55), (1, 50)):
-        rule._advance((*((client,) for client in clients[: clusters - 1]), tuple(clients[clusters - 1 :])))
-        assert rule._epsilon(barriers)[1] == {"percentile": percentile}
-        assert rule._epsilon(barriers)[0] == np.percentile(barriers, percentile)
+    for clusters, percentile in ((one, 45), (one, 40), (two, 45), (two, 50), (two, 55), (one, 50)):
+        rule._advance(clusters)
+        assert rule._percentile == percentile
 
 
-def test_epsilon_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> None:
+def test_epsilon_of_barriers_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> None:
     one, two, other = (("a", "b", "c"),), (("a", "b"), ("c",)), (("a",), ("b", "c"))
-    rule = FedGMCC(settle=True)
+    rule, never = FedGMCC(epsilon="barriers"), FedGMCC()
     # going up through the same clusters is no repetition, nor is finding them beside others
     for clusters in (two, two, two, one, one, two, two, one, other, two, one, two, one, two, one):
         rule._advance(clusters)
-    assert not rule._settled
+        never._advance(clusters)
+    assert rule._percentile == never._percentile
     before = rule._percentile
-    again = FedGMCC(settle=True)
+    again = FedGMCC(epsilon="barriers")
     again.load_state_dict(rule.state_dict())
     for own in (rule, again):
         own._advance(two)
-        assert own._settled and own._percentile == before
-        for clusters in (one, one, other):
-            own._advance(clusters)
         assert own._percentile == before
+    never._advance(two)
+    assert never._percentile == before + 5
 
 
-@pytest.mark.parametrize(
-    ("barriers", "expected"), [([1, 1.5, 2, 9, 12, 13], 3), ([1, 1.5, 2, 2.5, 3, 4], 6), ([1, 1.9, 3, float("inf")], 3)]
-)
-def test_a_gap_tells_apart_only_if_it_is_wide(barriers: list[float], expected: int) -> None:
-    epsilon, _ = FedGMCC(threshold="gap", gap=2.0)._epsilon(np.array(barriers))
-    assert sum(value <= epsilon for value in barriers) == expected
-
-
-def test_inputs_are_drawn_from_the_range_of_both_clients() -> None:
+def test_inputs_are_drawn_from_the_range_of_all_clients() -> None:
     part, rule = small(), FedGMCC(samples=4000, inputs="range")
     ranges = {"a": torch.tensor([[-2.0] * 3, [1.0] * 3]), "b": torch.tensor([[0.0] * 3, [5.0] * 3])}
-    x, _ = rule._draw(part, ("a", "b"), ranges, seed=0)
+    x, _ = rule._draw(Round(0, 1, {}, {}, model=Known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)
-    assert torch.equal(rule._draw(part, ("a", "b"), ranges, seed=0)[0], x)
-    assert not torch.equal(rule._draw(part, ("a", "c"), {**ranges, "c": ranges["b"]}, seed=0)[0], x)
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="an even grid of at least 2, found 512, 50 and 3"):
-        FedGMCC(grid=3)
-    with pytest.raises(ConfigError, match="lr above 0"):
-        FedGMCC(lr=0)
+    for wrong in ({"grid": 3}, {"lr": 0}, {"move": 60}):
+        with pytest.raises(ConfigError):
+            FedGMCC(**wrong)  # type: ignore[arg-type]
