@@ -1,19 +1,17 @@
-"""Who belongs together: tables and a picture of the study `clusters`, and what comparing pairs costs.
+"""Who belongs together: tables and a picture of the study `clusters`.
 
     fedlit compare clusters --jobs 2
     python benchmarks/clusters.py table FOLDER
     python benchmarks/clusters.py figure FOLDER FILE.png
-    python benchmarks/clusters.py cost
 
 `table` prints, for each scenario of the study's folder, accuracy, clusters and cost by method; `figure` draws accuracy
-over the earth mover's distance; `cost` times FedGMCC's rule alone with 3 and with 10 clients, on one thread.
+over the earth mover's distance.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,8 +29,8 @@ LABELS = {
 }
 COLOURS = {
     "local": "#111111", "fedavg": "#D55E00", "fedprox": "#E69F00", "cfl": "#009E73", "ifca": "#56B4E9",
-    "agglomerative": "#CC79A7", "fedgmcc": "#0072B2", "fedgmcc_moving": "#8B5CF6", "fedgmcc_probabilities": "#882255",
-    "fedgmcc_steep": "#999933",
+    "agglomerative": "#CC79A7", "fedgmcc": "#0072B2", "fedgmcc_raw": "#8B5CF6", "fedgmcc_unit": "#882255",
+    "fedgmcc_barriers": "#999933", "centralized": "#777777",
 }  # fmt: skip
 
 
@@ -142,12 +140,11 @@ def figure(folder: Path, file: Path) -> None:
             x = float(np.mean([distance(config, emd, seed) for seed in sorted(runs["seed"].unique())]))
             for method, own in runs.groupby("method"):
                 lines.setdefault(str(method), []).append((x, 100 * own["mean"].mean()))
-        for method in found[next(iter(found))].methods:
+        for method in [own for own in found[next(iter(found))].methods if own in lines]:
             x, y = map(np.array, zip(*sorted(lines[method]), strict=True))
             label = load_study("clusters").methods[method].label
-            style = {"local": ":", "fedgmcc_steep": "--", "fedgmcc_moving": "--", "fedgmcc_probabilities": "-."}.get(
-                method, "-"
-            )
+            styles = {"local": ":", "centralized": ":", "fedgmcc_raw": "--", "fedgmcc_unit": "-."}
+            style = styles.get(method, "-")
             axis.plot(x, y, style, color=COLOURS[method], marker="o", ms=4, lw=1.6, label=label)
         axis.set_title(LABELS[key], fontsize=10)
         axis.set_xlabel("earth mover's distance of clients to the whole")
@@ -159,63 +156,13 @@ def figure(folder: Path, file: Path) -> None:
     pictures.savefig(file, dpi=160)
 
 
-class Known:
-    """A client whose federated part is given."""
-
-    def __init__(self, part: Any) -> None:
-        self.own = part
-
-    def part(self) -> Any:
-        """See :class:`fedlit.Party`."""
-        return self.own
-
-
-def cost() -> None:
-    import torch
-
-    from fedlit.exchange.function import part_of
-    from fedlit.exchange.rules import FedGMCC, Update
-    from fedlit.nn import CNN, MLP, GlobalLayers
-
-    torch.set_num_threads(1)
-    for name, network, inputs, samples in (
-        ("MLP, 54 columns, the defaults", MLP, 54, 512),
-        ("MLP, 54 columns, 32 samples, 20 steps, grid 10", MLP, 54, 32),
-        ("CNN, 8 × 8 pixels, 32 samples, 20 steps, grid 10", CNN, 64, 32),
-        ("Global Layers' core, 32 samples, 20 steps, grid 10", GlobalLayers, 11, 32),
-    ):
-        updates = {}
-        for number in range(10):
-            torch.manual_seed(number)
-            made = network(inputs, 7)
-            federated = [
-                key for key, _ in made.named_parameters() if network is not GlobalLayers or key.startswith("core")
-            ]
-            state = {key: value.detach() for key, value in made.named_parameters() if key in federated}
-            part = part_of(made, inputs, federated)
-            updates[f"c{number:02d}"] = Update(state, 1, parameters=tuple(federated), party=Known(part))  # type: ignore[arg-type]
-        rule = FedGMCC() if samples == 512 else FedGMCC(samples=samples, steps=20, grid=10)
-        took = {}
-        for clients in (3, 10):
-            some = dict(list(updates.items())[:clients])
-            times = []
-            for _ in range(3):
-                begun = time.perf_counter()
-                rule.group(some)
-                times.append(time.perf_counter() - begun)
-            took[clients] = min(times)
-        print(f"{name}: 3 pairs {took[3]:.2f} s, 45 pairs {took[10]:.2f} s, ratio {took[10] / took[3]:.1f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["table", "figure", "cost"])
+    parser.add_argument("command", choices=["table", "figure"])
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("file", nargs="?", type=Path)
     arguments = parser.parse_args()
-    if arguments.command == "cost":
-        cost()
-    elif arguments.command == "table":
+    if arguments.command == "table":
         print(table(arguments.folder))
     else:
         figure(arguments.folder, arguments.file)

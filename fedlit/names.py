@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,14 @@ class Clustering:
         pairs: (client, client), the first before the second by name → what the rule compares them by.
         measure: what that is, in words.
         scalars: further numbers to log, by tag.
+        paths: (client, client) → losses along paths between their models, at the middles of equal pieces, by path.
     """
 
     clusters: Clusters
     pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
     measure: str = ""
     scalars: Mapping[str, float] = field(default_factory=dict)
+    paths: Mapping[tuple[str, str], Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
 
 def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedlit.cli.parser import Parser
-from fedlit.explain import CORRECTIONS
+from fedlit.explain import CORRECTIONS, PATHS
 from fedlit.run.folders import find_run
 
 __all__ = ["main"]
@@ -16,7 +16,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="fedlit explain",
         description="Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words. "
-        "Needs no data; with --client also that client's own columns by class, from its own table.",
+        "Needs no data; with --client also that client's own columns by class, from its own table. Of FedGMCC: the "
+        "loss along paths between clients' models.",
     )
     parser.add_run()
     parser.add_argument("--client", help="draw this client's marked columns by class, from its own table")
@@ -31,11 +32,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--threshold", type=float, default=2.0, help="standard deviations of a mark (default: 2)")
     parser.add_argument("--out", help="where to write (default: explain/ in the run's folder)")
     arguments = {key: value for key, value in vars(parser.parse_args(argv)).items() if key != "trust"}
-    arguments["run"] = find_run(arguments["run"], lambda folder: (folder / CORRECTIONS).is_file())
-    from fedlit.run.explanation import explain
+    arguments["run"] = find_run(
+        arguments["run"], lambda folder: any((folder / name).is_file() for name in (CORRECTIONS, PATHS))
+    )
+    from fedlit.run.explanation import explain, explain_paths
     from fedlit.show.shown import for_terminal
 
-    found = explain(**arguments)
+    by_paths = not (arguments["run"] / CORRECTIONS).is_file() and (arguments["run"] / PATHS).is_file()
+    found = explain_paths(arguments["run"], out=arguments["out"]) if by_paths else explain(**arguments)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
     return 0

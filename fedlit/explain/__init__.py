@@ -2,3 +2,6 @@
 
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, epoch by epoch."""
+
+PATHS = "paths.csv"
+"""Of a run's folder: round, first, second, path, u, loss along paths between clients' models, of the last exchange."""

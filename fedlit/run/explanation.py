@@ -8,15 +8,17 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.explain import PATHS
 from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
 from fedlit.explain.words import ABOUT
 from fedlit.files import write_frames, write_text
 from fedlit.show.canvas import save_figure
+from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 
-__all__ = ["Explanation", "explain", "read_corrections"]
+__all__ = ["Explanation", "Paths", "explain", "explain_paths", "read_corrections"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +50,55 @@ class Explanation(Shown):
         note = ["", f"Note: {self.note}"] if self.note else []
         read = "An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."
         return [ABOUT, "", f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, read, *note]
+
+
+@dataclass(frozen=True, repr=False)
+class Paths(Shown):
+    """The loss along paths between two clients' models.
+
+    Attributes:
+        losses: means over pairs: u as index, a column for each path.
+        pairs: how many pairs of clients there were.
+        round: of the exchange.
+        files: what was written.
+    """
+
+    losses: pd.DataFrame
+    pairs: int
+    round: int
+    files: list[Path]
+
+    def parts(self) -> list[str | Grid]:
+        """What was measured, and a row for each point of the path."""
+        about = (
+            f"Round {self.round}: the mean over {self.pairs} pairs of clients of the squared distance of outputs to "
+            "the second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
+        )
+        rows = [
+            [f"{u:.3f}", *(f"{value:.4g}" for value in own)]
+            for u, own in zip(self.losses.index, self.losses.to_numpy(), strict=True)
+        ]
+        return [about, "", Grid(["u", *self.losses.columns], rows)]
+
+
+def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Paths:
+    """Draw the loss along the straight and the bent path between two clients' models, as FedGMCC found it in its last
+    exchange (Lucchetti et al. 2022, Fig. 2), as PNG and SVG.
+
+    Args:
+        run: the folder of a trained run.
+        out: where to; ``explain`` in the run's folder if None.
+    """
+    found = pd.read_csv(
+        Path(run) / PATHS, dtype={"first": str, "second": str}, keep_default_na=False, na_values={"loss": ["", "nan"]}
+    )
+    target = Path(out) if out is not None else Path(run) / "explain"
+    number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
+    title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
+    target.mkdir(parents=True, exist_ok=True)
+    files = save_figure(paths_figure(found, title), target / "paths")
+    losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
+    return Paths(losses, pairs, number, files)
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["membership_figure", "pairs_figure"]
+__all__ = ["membership_figure", "pairs_figure", "paths_figure"]
 
 
 _BY_ITSELF, _NOTHING, _INFINITE = "#c4c8ce", (0.0, 0.0, 0.0, 0.0), "#000000"
@@ -102,6 +102,34 @@ def pairs_figure(pairs: pd.DataFrame, partition: Clusters | None = None, title: 
                 axes.axvline(cut - 0.5, color=INK, lw=1.4)
         if title:
             figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
+    """The loss along paths between two clients' models, mean and standard deviation over pairs (Lucchetti et al. 2022,
+    Fig. 2).
+
+    Args:
+        paths: of :data:`PATHS`.
+        title: above it.
+    """
+    with canvas(4.6, 3.2) as figure:
+        axes = figure.add_subplot()
+        for number, (path, own) in enumerate(paths.groupby("path", sort=False)):
+            loss = own.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
+            colour = CLUSTERS[number]
+            axes.plot(
+                loss.index, loss["mean"], color=colour, label=f"{path} path", ls="--" if path == "straight" else "-"
+            )
+            low = (loss["mean"] - loss["std"]).clip(lower=0)
+            axes.fill_between(loss.index, low, loss["mean"] + loss["std"], color=colour, alpha=0.15, lw=0)
+        axes.set_xlabel("u, from one client's model (0) to another's (1)", fontsize=_TEXT)
+        axes.set_ylabel("loss on random inputs", fontsize=_TEXT)
+        axes.tick_params(labelsize=_TEXT)
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=_TEXT, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(title, fontsize=10, loc="left")
     return figure
 
 

@@ -68,12 +68,11 @@ def of_today() -> dict[str, type[Rule]]:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "Curves": {"samples": 8, "steps": 3, "grid": 4, "inputs": "range"},
     "Picks": {"clusters": 2},
 }
 
 
-@pytest.mark.parametrize("name", ["Plain", "Halves", "Curves", "Picks", "Pairs"])
+@pytest.mark.parametrize("name", ["Plain", "Halves", "Picks", "Pairs"])
 def test_a_rule_of_version_0_1_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     with pytest.warns(FutureWarning):
         old = of_version_0_1()[name](**OPTIONS.get(name, {}))
@@ -99,14 +98,13 @@ def test_the_warning_says_what_to_write_and_where() -> None:
         ("Plain.__call__", "updates, receivers"),
         ("Halves.begin", "updates"),
         ("Halves.__call__", "sent, to"),
-        ("Curves.__call__", "updates, receivers"),
         ("Picks.begin", "updates"),
     ):
         assert (
             f"{name}: expected (self, round), found (self, {parameters}); take round.updates and round.receivers"
             in found
         )
-    assert "Pairs.group is called cluster now, and takes a round" in found and len(found) == 6
+    assert "Pairs.group is called cluster now, and takes a round" in found and len(found) == 5
     where = {str(own.message).partition(".")[0]: Path(own.filename).name for own in told}
     assert where["Plain"] == where["Halves"] == where["Pairs"] == "test_rule.py"
 

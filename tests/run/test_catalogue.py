@@ -53,7 +53,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.05}},
             "threads": 1,
         },
-        "exchange": {"federated": ["core"], "rule": {"class_path": "fedlit.FedGMCC", "init_args": {"samples": 9, "outputs": "raw"}}},
+        "exchange": {
+            "federated": ["core"],
+            "rule": {"class_path": "fedlit.FedGMCC", "init_args": {"samples": 9, "outputs": "raw"}},
+        },
         "trainer": {"max_epochs": 2, "enable_progress_bar": False},
     }
     path = folder / "base.yaml"

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from federations import CLUSTERED, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
@@ -22,9 +24,11 @@ from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import CFL, IFCA, FedGMCC
+from fedlit.explain import PATHS
 from fedlit.explain.clusters import adjusted_rand, concepts_of, judged, read_clusters, read_pairs
 from fedlit.methods import CHFL
 from fedlit.nn import MLP, GlobalLayers
+from fedlit.run.explanation import explain_paths
 from fedlit.run.run import Run
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.loop import FederatedLoop
@@ -181,3 +185,18 @@ def test_global_layers_are_compared_by_their_core(tmp_path: Path) -> None:
     assert run.folder is not None
     pairs = read_pairs(run.folder / "pairs.csv")
     assert len(pairs) == 6 and np.isfinite(pairs["value"]).all() and (pairs["value"] > 0).all()
+
+
+def test_the_loss_along_paths_between_clients_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = federation(tmp_path, FedGMCC(32, 5, grid=4, epsilon="barriers"), concepts=2, epochs=2)
+    run.fit(quiet=True)
+    assert run.folder is not None
+    written = pd.read_csv(run.folder / PATHS)
+    assert len(written) == 15 * 2 * 4 and set(written["round"]) == {2}  # six clients, of the last exchange alone
+    wide = written.pivot_table(index=["first", "second"], columns=["path", "u"], values="loss")
+    assert (wide["bent"].mean(axis=1) <= wide["straight"].mean(axis=1) + 1e-9).all()
+    assert main(["explain", "--run", str(run.folder)]) == 0
+    found = explain_paths(run.folder)
+    assert all(path.stat().st_size > 1000 for path in found.files) and found.pairs == 15
+    np.testing.assert_allclose(found.losses["bent"], wide["bent"].mean(axis=0))

@@ -80,7 +80,7 @@ class Curves:
         """L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""
         return (self.outputs(parameters) - self.target).square().flatten(2).sum(2).mean(1)
 
-    def train(self, u: Iterable[float], lr: float) -> None:
+    def train(self, u: Iterable[float], lr: float, grid: int) -> tuple[Tensor, Tensor]:
         """Gradient steps of the bends on L(u), one at each ``u`` in turn. Where L's mean along the curve becomes larger
         than on the straight line, or is not finite, the bend stays halfway (NOTE[DIFF]: the paper has no such
         precaution).
@@ -88,6 +88,10 @@ class Curves:
         Args:
             u: the points of the curves at which the steps are taken.
             lr: learning rate.
+            grid: points at which L is taken.
+
+        Returns:
+            L along the straight lines and along the curves, (grid, pairs) each.
         """
         straight = self.bend
         for own in u:
@@ -99,11 +103,13 @@ class Curves:
                 name: value.detach() - lr * gradient
                 for (name, value), gradient in zip(bend.items(), gradients, strict=True)
             }
-        better = self.along(4, self.bend).mean(0) <= self.along(4, straight).mean(0)  # false where it is not a number
+        on_line, on_curve = self.along(grid, straight), self.along(grid, self.bend)
+        better = on_curve.mean(0) <= on_line.mean(0)  # false where it is not a number
         self.bend = {
             name: torch.where(better.view(-1, *[1] * (own.dim() - 1)), own, straight[name])
             for name, own in self.bend.items()
         }
+        return on_line, torch.where(better, on_curve, on_line)
 
     @torch.no_grad()
     def along(self, grid: int, bend: State) -> Tensor:
@@ -138,10 +144,17 @@ class Joined(NamedTuple):
 
     barrier: float
     """The steepest rise of L along it."""
-    loss: float
-    """The training loss, L's mean along it."""
+    straight: list[float]
+    """L along the straight line."""
+    bent: list[float]
+    """L along the curve."""
     mean: State
     """Its mean."""
+
+    @property
+    def loss(self) -> float:
+        """The training loss, L's mean along the curve."""
+        return float(np.nan_to_num(np.mean(self.bent), nan=np.inf))
 
 
 class FedGMCC(Clustered):
@@ -258,7 +271,7 @@ class FedGMCC(Clustered):
         # an infinite barrier connects nobody, whatever the percentile
         finite = np.minimum(levels, np.finfo(np.float32).max)
         epsilon = float(np.percentile(finite, self._percentile)) if levels else 0.0
-        of = {client: (client,) for client in updates}
+        of: dict[str, tuple[str, ...]] = {client: (client,) for client in updates}
         curves: list[tuple[str, State]] = []
         for k in updates:
             row = [(k, other) for other in updates if other > k and other not in of[k]]
@@ -278,7 +291,9 @@ class FedGMCC(Clustered):
         scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
         self._advance(found)
         clusters, states = self._everybody(round.receivers, found, states)
-        return Clustering(clusters, {pair: own.barrier for pair, own in known.items()}, "barrier", scalars), states
+        barriers = {pair: own.barrier for pair, own in known.items()}
+        paths = {pair: {"straight": own.straight, "bent": own.bent} for pair, own in known.items()}
+        return Clustering(clusters, barriers, "barrier", scalars, paths), states
 
     def _everybody(
         self, receivers: Iterable[str], found: Clusters, states: list[State]
@@ -317,34 +332,32 @@ class FedGMCC(Clustered):
             return {}
         assert round.model is not None and inputs is not None
         updates, part, (x, u) = round.updates, round.model.function(), inputs
-        first = updates[pairs[0][0]]
-        device = first.state[part.parameters[0]].device
+        state = updates[pairs[0][0]].state
+        device = state[part.parameters[0]].device
         part = part.to(device)
-        size = sum(first.state[name].numel() for name in part.parameters)
+        size = sum(state[name].numel() for name in part.parameters)
         # a handful of copies of the parameters, and outputs of layers with their gradients
         each = 4 * (8 * size + 2 * self.samples * part.activations)
         at_once = max(1, MEMORY.get(device.type, ACCELERATOR_MEMORY) // each)
         found: dict[tuple[str, str], Joined] = {}
         for start in range(0, len(pairs), at_once):
             some = pairs[start : start + at_once]
-            ends = [
+            first, last = (
                 {
                     name: torch.stack([updates[client].state[name].detach().float() for client in clients])
                     for name in part.parameters
                 }
                 for clients in zip(*some, strict=True)
-            ]
-            curves = Curves(part, *ends, x.to(device), self.outputs == "probabilities")
-            curves.train(u, self.lr)
-            finite = torch.finfo(torch.float32).max
+            )
+            curves = Curves(part, first, last, x.to(device), self.outputs == "probabilities")
+            straight, along = (own.T.tolist() for own in curves.train(u, self.lr, self.grid))
             slopes = curves.slopes(self.grid)
             steepest = (slopes.abs() if self.epsilon == "barriers" else slopes).amax(0)
-            barriers = steepest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
-            losses = curves.along(self.grid, curves.bend).mean(0).nan_to_num(nan=finite, posinf=finite)
-            means = {name: mean_of_curve(ends[0][name], own, ends[1][name]) for name, own in curves.bend.items()}
+            barriers = steepest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf).tolist()
+            means = {name: mean_of_curve(first[name], own, last[name]) for name, own in curves.bend.items()}
             for at, pair in enumerate(some):
                 mean = {name: own[at] for name, own in means.items()}
-                found[pair] = Joined(float(barriers[at]), float(losses[at]), mean)
+                found[pair] = Joined(barriers[at], straight[at], along[at], mean)
         return found
 
     def _advance(self, clusters: Clusters) -> None:

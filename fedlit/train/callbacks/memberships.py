@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
+from fedlit.explain import PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
 from fedlit.files import write_text
 from fedlit.show.clusters import membership_figure, pairs_figure
@@ -25,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class Memberships(Callback):
-    """Writes ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second,
-    measure, value) into a run's folder, and at the end of training pictures of both to TensorBoard; nothing where the
-    exchange's rule has no clusters.
+    """Writes ``clusters.csv`` (round, epoch, client, cluster, concept), ``pairs.csv`` (round, first, second, measure,
+    value) and, of the last exchange, ``paths.csv`` (round, first, second, path, u, loss) into a run's folder, and at
+    the end of training pictures of the first two to TensorBoard; nothing where the exchange's rule has no clusters.
 
     Args:
         folder: of the run.
@@ -69,6 +70,17 @@ class Memberships(Callback):
             ("round", "first", "second", "measure", "value"),
             [(number, *pair, found.measure, value) for pair, value in found.pairs.items()],
         )
+
+        rows = [
+            (number, *pair, path, (place + 0.5) / len(losses), loss)
+            for pair, paths in found.paths.items()
+            for path, losses in paths.items()
+            for place, loss in enumerate(losses)
+        ]
+        if rows:
+            with spared(self.folder / PATHS, "who belongs together"):
+                frame = pd.DataFrame(rows, columns=["round", "first", "second", "path", "u", "loss"])
+                write_text(frame.to_csv(index=False), self.folder / PATHS)
 
     def _append(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         path = self.folder / name

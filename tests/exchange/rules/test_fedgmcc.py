@@ -114,7 +114,7 @@ def test_a_step_of_a_bend_is_gradient_descent() -> None:
     w = {name: bent(first[name], bend[name], last[name], u) for name in NAMES}
     loss = (part(last, x) - part(w, x)).square().sum(1).mean()
     gradients = torch.autograd.grad(loss, list(bend.values()))
-    curves.train([u], lr=0.001)
+    curves.train([u], lr=0.001, grid=8)
     for (name, value), gradient in zip(bend.items(), gradients, strict=True):
         torch.testing.assert_close(curves.bend[name][0], value.detach() - 0.001 * gradient)
 
@@ -142,7 +142,7 @@ def test_a_straight_line_crosses_the_hill_and_the_bent_curve_walks_around_it() -
         return float(curves.along(101, curves.bend).amax())
 
     straight, steep = top(), float(curves.slopes(100).amax())
-    curves.train(torch.rand(400, generator=torch.Generator().manual_seed(0)).tolist(), lr=0.01)
+    curves.train(torch.rand(400, generator=torch.Generator().manual_seed(0)).tolist(), lr=0.01, grid=8)
     assert straight > 8 and top() < 0.1 * straight  # 9 · exp(…), at the top of the hill
     assert float(curves.slopes(100).amax()) < 0.2 * steep
     assert abs(float(curves.bend["core.w"][0, 1])) > 0.8  # it went around
@@ -152,7 +152,7 @@ def test_a_bend_that_runs_away_is_left_straight() -> None:
     stacked = [{name: value[None] for name, value in drawn(seed).items()} for seed in (1, 2)]
     curves = Curves(small(), *stacked, torch.rand(20, 3))
     halfway = dict(curves.bend)
-    curves.train(torch.rand(50).tolist(), lr=1e6)
+    curves.train(torch.rand(50).tolist(), lr=1e6, grid=8)
     assert all(torch.equal(curves.bend[name], halfway[name]) for name in NAMES)
 
 
