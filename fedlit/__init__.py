@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.mutations import Mutation
     from fedlit.data.shaping.partition import Partition
     from fedlit.data.sources import (
+        EMNIST,
         Bundled,
         Covertype,
         Heart,
@@ -89,6 +90,7 @@ __all__ = [
     "CFL",
     "CHFL",
     "CNN",
+    "EMNIST",
     "IFCA",
     "MLP",
     "MOON",

@@ -56,6 +56,7 @@ HOMES = {
     "GlobalLayers": "fedlit.nn",
     "Grouping": "fedlit.names",
     "Heart": "fedlit.data.sources",
+    "EMNIST": "fedlit.data.sources",
     "HumanActivity": "fedlit.data.sources",
     "IFedAvg": "fedlit.methods",
     "Iid": "fedlit.data.shaping.dealing",

@@ -35,7 +35,8 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
-SMALL: dict[str, Any] = {"populations": 2, "clients": 2, "reads": 40, "length": 24, "reference": 2000, "region": 12.0}
+SMALL: dict[str, Any] = {"populations": 2, "clients": 2, "reads": 40, "length": 24, "reference": 2000, "region": 12.0,
+                         "labels": "regions"}  # fmt: skip
 
 
 LSTM = partial(BiLSTM, hidden=6, width=4, dropout=0.1)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
     from fedlit.data.sources.bundled import Bundled
     from fedlit.data.sources.covertype import Covertype
+    from fedlit.data.sources.emnist import EMNIST
     from fedlit.data.sources.heart import Heart
     from fedlit.data.sources.openml import OpenML
     from fedlit.data.sources.populations import Populations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fedlit.data.sources.vehicle import VehicleSensors
 
 __all__ = [
+    "EMNIST",
     "SOURCES",
     "Bundled",
     "Covertype",
@@ -39,6 +41,7 @@ SOURCES: dict[str, str] = {
     "activity": "fedlit.data.sources.activity.HumanActivity",
     "bundled": "fedlit.data.sources.bundled.Bundled",
     "covertype": "fedlit.data.sources.covertype.Covertype",
+    "emnist": "fedlit.data.sources.emnist.EMNIST",
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
     "populations": "fedlit.data.sources.populations.Populations",

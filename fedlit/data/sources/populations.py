@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -17,7 +18,7 @@ from fedlit.errors import ConfigError
 __all__ = ["KINDS", "Populations", "World"]
 
 KINDS = "bir"
-"""The labels: background, island, repeat."""
+"""The labels of regions: background, island, repeat."""
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
@@ -31,6 +32,8 @@ _NEXT = np.array(
     ]
 )
 _SHARE = np.array([0.5, 0.3, 0.2])  # of regions
+_HOT = 10.0  # times as often as others a C before a G, or that G, varies: cytosines there mutate most (Nachman 2000)
+_WORD = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,7 @@ class World:
         alternative: (S,) code of the other base.
         ancestral: (S,) its frequency in the population that all descend from.
         frequencies: (populations, S) its frequency in each population.
+        recurrent: (R,) whether the five bases around a position are among the most frequent words.
     """
 
     reference: np.ndarray
@@ -52,6 +56,7 @@ class World:
     alternative: np.ndarray
     ancestral: np.ndarray
     frequencies: np.ndarray
+    recurrent: np.ndarray
 
 
 class Populations(Source):
@@ -59,19 +64,24 @@ class Populations(Source):
 
     - A reference is drawn once: regions of three kinds (background ``b``, island ``i``, repeat ``r``; lengths are
       geometric with mean ``region``), each a Markov chain of order one over A, C, G, T.
-    - A share ``variants`` of its positions vary between two bases. The ancestral frequency p of the second is uniform
-      in [0.05, 0.95]; a population's is drawn from Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F = ``divergence``
-      (Balding and Nichols 1995): its mean is p, its variance F p (1 − p).
+    - A share ``variants`` of its positions vary between two bases; C and G of a pair CG do so ten times as often as
+      others (Nachman and Crowell 2000, doi:10.1093/genetics/156.1.297). The ancestral frequency p of the second is
+      uniform in [0.05, 0.95]; a population's is drawn from Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F =
+      ``divergence`` (Balding and Nichols 1995): its mean is p, its variance F p (1 − p).
     - A read begins anywhere. At each varying position it has the second base with its population's frequency. Then
       each base is read as one of the other three with probability ``errors``, and not at all (N) with probability
       ``uncalled``.
-    - A position's label is its region's kind; with probability ``unlabelled`` it has none.
+    - A position's label is ``1`` if a variant is reported there, that is if it varies in any population, else ``0``, as
+      in Lucchetti et al. (2022, arXiv:2204.11017, appendix B-B). With ``labels: regions`` it is its region's kind. With
+      probability ``unlabelled`` it has none.
+    - In the populations ``flipped`` the labels of the most recurrent words of five bases are exchanged: a shift of
+      concepts.
 
-    Clients are called ``pop1_1``, ``pop1_2``, ``pop2_1``, …: population and number. Put
-    :class:`fedlit.ConceptShift` around it to have labels mean other things in some populations.
+    Clients are called ``pop1_1``, ``pop1_2``, ``pop2_1``, …: population and number.
 
-    NOTE[DIFF]: Lucchetti et al. (2022, arXiv:2204.11017) take reads of the 1000 Genomes Project. What their labels are
-    was not to be had; these are made up, so that scores cannot be compared.
+    NOTE[DIFF]: the paper takes reads of the 1000 Genomes Project; these are made up, so that scores cannot be compared.
+    It flips "the label of the most recurrent genomic features" at random, and does not say how many; here all
+    positions of a share ``flip`` are. It encodes words of five bases by word2vec; here a position is its base.
 
     Args:
         populations: how many.
@@ -85,6 +95,9 @@ class Populations(Source):
         errors: probability that a base is read as another one.
         uncalled: probability that a base is read as N.
         unlabelled: probability that a position has no label.
+        labels: of positions: ``variants`` or ``regions``.
+        flipped: numbers, from 1, of the populations in which labels of variants are flipped.
+        flip: the share of positions at which they are, in [0, 1].
         test: the share of a client's reads that are test rows, in (0, 1).
         validation: the share of its other reads that are validation rows, in (0, 1).
 
@@ -99,7 +112,8 @@ class Populations(Source):
     layout: ClassVar[str] = (
         "Clients: pop1_1, pop1_2, pop2_1, ...: population and number.\n"
         "Columns: p001 to p150, a base each (A, C, G, N, T).\n"
-        "Target: labels, a text of one label for each position: b, i or r, the kind of region.\n"
+        "Target: labels, a text of one label for each position: 1 where a variant is reported, else 0\n"
+        "  (labels: regions: b, i or r, the kind of region).\n"
         "Splits: random by the run's seed, 20 % test, then 25 % of the rest validation."
     )
     licence: ClassVar[str] = "made by fedlit; no data of anybody."
@@ -121,6 +135,9 @@ class Populations(Source):
         errors: float = 0.005,
         uncalled: float = 0.001,
         unlabelled: float = 0.0,
+        labels: Literal["variants", "regions"] = "variants",
+        flipped: Sequence[int] = (),
+        flip: float = 0.2,
         test: float = 0.2,
         validation: float = 0.25,
     ) -> None:
@@ -136,10 +153,18 @@ class Populations(Source):
             raise ConfigError(f"{self.name}: region: expected a mean of at least 1 base, found {region}")
         if not 0 < divergence < 1:
             raise ConfigError(f"{self.name}: divergence: expected a number above 0 and below 1, found {divergence}")
-        shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled}
+        shares = {"variants": variants, "errors": errors, "uncalled": uncalled, "unlabelled": unlabelled, "flip": flip}
         for key, share in shares.items():
             if not 0 <= share <= 1:
                 raise ConfigError(f"{self.name}: {key}: expected a share in [0, 1], found {share}")
+        if labels not in ("variants", "regions"):
+            raise ConfigError(f"{self.name}: labels: expected variants or regions, found {labels!r}")
+        if not set(flipped) <= set(range(1, populations + 1)) or (flipped and labels == "regions"):
+            raise ConfigError(
+                f"{self.name}: flipped: expected numbers from 1 to {populations}, and labels: variants, found "
+                f"{list(flipped)} and {labels}; around labels: regions put fedlit.ConceptShift"
+            )
+        self.labels, self.flipped = labels, flipped
         self.populations, self.clients, self.reads, self.length = populations, clients, reads, length
         self.reference, self.region, self.divergence, self.shares = reference, region, divergence, shares
         self.test, self.validation = test, validation
@@ -155,11 +180,19 @@ class Populations(Source):
         chain = np.empty(self.reference, np.int64)
         for place, (kind, own) in enumerate(zip(kinds.tolist(), drawn.tolist(), strict=True)):
             chain[place] = base = min(int(np.searchsorted(steps[kind, base], own, "right")), 3)
-        sites = np.flatnonzero(rng.random(self.reference) < self.shares["variants"])
+        pairs = np.append((chain[:-1] == 1) & (chain[1:] == 2), False)  # a C before a G
+        rate = np.where(pairs | np.roll(pairs, 1), _HOT, 1.0)
+        sites = np.flatnonzero(rng.random(self.reference) < self.shares["variants"] * rate / rate.mean())
         other = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
         ancestral, scale = rng.uniform(0.05, 0.95, len(sites)), (1 - self.divergence) / self.divergence
         own = rng.beta(ancestral * scale, (1 - ancestral) * scale, (self.populations, len(sites)))
-        return World(_CALLED[chain], kinds, sites, _CALLED[other], ancestral, own)
+        words = np.lib.stride_tricks.sliding_window_view(np.pad(chain, _WORD // 2, "wrap"), _WORD) @ 4 ** np.arange(
+            _WORD
+        )
+        counts = np.bincount(words)
+        order = np.argsort(-counts, kind="stable")
+        most = order[counts[order].cumsum() <= self.shares["flip"] * self.reference]
+        return World(_CALLED[chain], kinds, sites, _CALLED[other], ancestral, own, np.isin(words, most))
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Draw all reads; ``seed`` draws everything."""
@@ -184,10 +217,15 @@ class Populations(Source):
         position = np.searchsorted(_CALLED, codes[wrong])
         codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
         codes[rng.random(codes.shape) < self.shares["uncalled"]] = _N
-        letters = np.array([*KINDS, NO_LABEL])
-        kinds = np.where(rng.random(codes.shape) < self.shares["unlabelled"], len(KINDS), world.kinds[places])
-        labels = ["".join(own) for own in letters[kinds].tolist()]
-        return table_of(client, codes, labels, seed, self.test, self.validation)
+        kinds = world.kinds
+        if self.labels == "variants":
+            kinds = np.isin(np.arange(self.reference), world.sites)
+            kinds = kinds ^ world.recurrent if population + 1 in self.flipped else kinds
+        letters = np.array([*(KINDS if self.labels == "regions" else "01"), NO_LABEL])
+        own = np.where(rng.random(codes.shape) < self.shares["unlabelled"], len(letters) - 1, kinds[places])
+        labels = ["".join(row) for row in letters[own].tolist()]
+        table = table_of(client, codes, labels, seed, self.test, self.validation)
+        return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
 
     def write(
         self, folder: str | Path, seed: int, format: Literal["fasta", "fastq", "csv"] = "fastq", packed: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,9 @@ def test_allele_frequencies_have_the_moments_of_balding_and_nichols() -> None:
 
 
 def test_reads_have_the_stated_rates() -> None:
-    source = Populations(1, 1, 2000, 40, 3000, variants=0.1, errors=0.05, uncalled=0.02, unlabelled=0.3)
+    source = Populations(
+        1, 1, 2000, 40, 3000, variants=0.1, errors=0.05, uncalled=0.02, unlabelled=0.3, labels="regions"
+    )
     (table,) = source.tables(1)
     world, (codes, labels) = source.world(1), arrays(table)
     total = codes.size
@@ -108,7 +111,7 @@ def test_what_is_written_is_read_back(format: str, packed: bool, tmp_path: Path)
 
 
 def test_a_shift_of_concepts_permutes_labels_position_by_position() -> None:
-    source = Populations(2, 1, 10, 50, 300, unlabelled=0.1)
+    source = Populations(2, 1, 10, 50, 300, unlabelled=0.1, labels="regions")
     shifted = ConceptShift(source, concepts=2, groups=[["pop1_*"], ["pop2_*"]]).tables(0)
     plain = source.tables(0)
     equal(plain[0], shifted[0])
@@ -117,6 +120,35 @@ def test_a_shift_of_concepts_permutes_labels_position_by_position() -> None:
     meanings = {(one, other) for one, other in zip(before.ravel(), after.ravel(), strict=True)}
     assert ("?", "?") in meanings and len(meanings) == 4
     assert all(one != other for one, other in meanings if one != "?")
+
+
+def test_a_position_is_a_reported_variant_or_not_and_the_shift_flips_recurrent_words() -> None:
+    source = Populations(2, 1, 40, 30, 5000, errors=0.0, uncalled=0.0, variants=0.03, flipped=[2], flip=0.3)
+    world = source.world(4)
+    words = [
+        "".join(BASES[code] for code in np.take(world.reference, range(k - 2, k + 3), mode="wrap")) for k in range(5000)
+    ]
+    counts = Counter(words)
+    share = world.recurrent.mean()
+    assert 0.25 < share <= 0.3
+    assert min(counts[words[k]] for k in np.flatnonzero(world.recurrent)) >= max(
+        counts[words[k]] for k in np.flatnonzero(~world.recurrent)
+    )
+    hot = [
+        k for k in range(4999) if world.reference[k] == BASES.index("C") and world.reference[k + 1] == BASES.index("G")
+    ]
+    varies = np.isin(np.arange(5000), world.sites)
+    pairs = np.isin(np.arange(5000), [*hot, *(k + 1 for k in hot)])
+    assert varies[pairs].mean() == pytest.approx(10 * varies[~pairs].mean(), rel=0.5)
+    windows = np.lib.stride_tricks.sliding_window_view(world.reference, 30)
+    for number, table in enumerate(source.tables(4)):
+        codes, labels = arrays(table)
+        differs = (windows[None] != codes[:, None]) & ~np.lib.stride_tricks.sliding_window_view(varies, 30)[None]
+        for row, own in enumerate(differs.sum(2)):
+            (places,) = np.nonzero(own == 0)  # a read fits where it differs at varying positions alone
+            expected = [varies[p : p + 30] ^ (world.recurrent[p : p + 30] & (number == 1)) for p in places]
+            assert any(np.array_equal(labels[row] == "1", one) for one in expected)
+    assert [table.concept for table in source.tables(4)] == ["1", "2"]
 
 
 def test_codes_of_bases_do_not_depend_on_a_clients_rows() -> None:
@@ -141,6 +173,7 @@ def test_codes_of_bases_do_not_depend_on_a_clients_rows() -> None:
         ({"divergence": 0.0}, "divergence: expected a number above 0"),
         ({"errors": 1.5}, r"errors: expected a share in \[0, 1\], found 1.5"),
         ({"region": 0.5}, "region: expected a mean of at least 1 base"),
+        ({"flipped": [5]}, "flipped: expected numbers from 1 to 4"),
     ],
 )
 def test_impossible_populations_are_refused(changes: dict[str, float], message: str) -> None:

@@ -1,0 +1,123 @@
+"""EMNIST by class: handwritten digits and letters, from the published IDX files."""
+
+from __future__ import annotations
+
+import gzip
+import string
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from fedlit.data.files import RemoteFile, locate
+from fedlit.data.sources.base import Source, check_fractions, check_tables
+from fedlit.data.table import ClientTable
+from fedlit.errors import DataError
+
+__all__ = ["CHARACTERS", "EMNIST"]
+
+CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+"""What the files' labels 0 to 61 stand for."""
+
+_PARTS = tuple(f"{split}-{kind}" for split in ("train", "test") for kind in ("images-idx3", "labels-idx1"))
+
+
+class EMNIST(Source):
+    """EMNIST by class: 814,255 images of 62 characters in 28 by 28 pixels, one client (Cohen et al. 2017).
+
+    Put :class:`fedlit.Partition` around it to deal the rows to clients. Rows keep the files' own training and test
+    split. The files hold each image transposed; columns are those of the upright image, row by row.
+
+    Args:
+        root: a folder in which the files are looked for first.
+        validation: the share of the training rows that are validation rows, in (0, 1), drawn by the run's seed.
+
+    Example::
+
+        (table,) = EMNIST().tables(seed=0)
+    """
+
+    name: ClassVar[str] = "emnist"
+    about: ClassVar[str] = "handwritten digits and letters, 62 classes, from the published IDX files"
+    layout: ClassVar[str] = (
+        "Clients: emnist, one; deal its rows with Partition.\n"
+        "Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to 255.\n"
+        "Target: character, one of 0 to 9, A to Z and a to z.\n"
+        "Splits: the files' own test rows; of their training rows 20 % validate, drawn by the run's seed."
+    )
+    licence: ClassVar[str] = "NIST states none; it asks for a citation of Cohen et al. (2017)."
+    citation: ClassVar[str] = (
+        "G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to handwritten letters.\n"
+        "  IJCNN 2017:2921-2926."
+    )
+
+    def __init__(self, root: str | None = None, validation: float = 0.2) -> None:
+        check_fractions(0.5, validation)
+        self.root, self.validation = root, validation
+
+    @classmethod
+    def files(cls) -> tuple[RemoteFile, ...]:
+        """Images and labels of both splits, packed or not."""
+        return tuple(
+            RemoteFile(
+                path=f"emnist/emnist-byclass-{part}-ubyte.gz",
+                url=None,
+                sha256=None,
+                about=f"{part.split('-')[1]} of the {part.split('-')[0]} rows",
+                page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+                alternatives=(f"emnist/emnist-byclass-{part}-ubyte", f"gzip/emnist-byclass-{part}-ubyte.gz"),
+            )
+            for part in _PARTS
+        )
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        """Read the table; ``seed`` draws the validation rows."""
+        import pandas as pd
+
+        from fedlit.seeding import derive_seed
+
+        train, train_labels, test, test_labels = (_read_idx(locate(file, self.root)) for file in self.files())
+        images, labels = np.concatenate([train, test]), np.concatenate([train_labels, test_labels])
+        if len(images) != len(labels) or images.ndim != 3 or labels.ndim != 1 or labels.max() >= len(CHARACTERS):
+            raise DataError(
+                f"emnist: expected as many labels from 0 to 61 as images, found images of shape {images.shape} and "
+                f"labels of shape {labels.shape} up to {labels.max()}. Get the files of EMNIST by class again."
+            )
+        height, width = images.shape[2], images.shape[1]
+        names = [f"pixel_{row + 1:02}_{column + 1:02}" for row in range(height) for column in range(width)]
+        order = np.random.default_rng(derive_seed(seed, "emnist", "validation")).permutation(len(train))
+        held = max(1, round(self.validation * len(train)))
+        return check_tables(
+            [
+                ClientTable(
+                    name="emnist",
+                    features=pd.DataFrame(images.transpose(0, 2, 1).reshape(len(images), -1), columns=names),
+                    target=pd.Series(np.array([*CHARACTERS])[labels], name="character"),
+                    splits={
+                        "train": np.sort(order[held:]),
+                        "validation": np.sort(order[:held]),
+                        "test": np.arange(len(train), len(images)),
+                    },
+                )
+            ]
+        )
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """An IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions, each as big-endian
+    32-bit number, the values.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read()
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path}: expected a whole gzip file, found one that cannot be read ({error})") from error
+    dimensions = data[3] if data[:3] == b"\0\0\x08" and len(data) > 4 else 0
+    start = 4 + 4 * dimensions
+    shape = tuple(np.frombuffer(data[4:start], ">u4").tolist()) if dimensions and len(data) >= start else ()
+    if not shape or len(data) != start + int(np.prod(shape)):
+        raise DataError(
+            f"{path}: expected an IDX file of unsigned bytes, found {len(data):,} bytes that begin with "
+            f"{data[:4].hex(' ')} and state the shape {shape}. Get the file again."
+        )
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
