@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,6 +91,12 @@ class FederatedClient(LightningModule):
     no_decay: tuple[str, ...] = ()
     class_weight: Tensor | None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls).get("__init__")
+        if own is not None and "network" in inspect.signature(own).parameters:
+            own.__annotations__.setdefault("network", NetworkFactory)  # so that a configuration makes a class of it
+
     def __init__(
         self, spec: ClientSpec, network: NetworkFactory | None, class_weights: Literal["none", "balanced"] = "none"
     ) -> None:
@@ -103,16 +110,9 @@ class FederatedClient(LightningModule):
             self.head: nn.Module = built.head
         elif network is not None or type(self).forward is FederatedClient.forward:
             found = "none" if network is None else f"the {type(network).__name__} {network!r}"
-            own = type(self).__init__ is not FederatedClient.__init__
             raise ConfigError(
                 f"client {spec.name!r}: expected a network class, found {found}; set model.client.network, such as "
                 "fedlit.MLP"
-                + (
-                    f"; let {type(self).__name__}.__init__ hand **kwargs to super().__init__, or annotate network: "
-                    "NetworkFactory"
-                    if own
-                    else ""
-                )
             )
         self.state: dict[str, Any] = {}
         weight = spec.task.balance() if class_weights == "balanced" else None

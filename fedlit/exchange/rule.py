@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 from torch.optim import Optimizer
 
+from fedlit.client import FederatedClient
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
@@ -86,6 +87,7 @@ class Rule(ABC):
             ``exchange.federated`` is empty, too.
         by_mean: whether it looks at nothing of updates but their mean over those that have a tensor (by rows, if it
             ``needs`` these): what is true of a masked sum is enough for it.
+        requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
     """
 
     takes_masks: ClassVar[bool] = False
@@ -93,6 +95,7 @@ class Rule(ABC):
     by_mean: ClassVar[bool] = False
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False
+    requires: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -165,12 +168,13 @@ class Rule(ABC):
         """
         return ""
 
-    def remarks(self, optimizer: Optimizer, state: str) -> list[str]:
-        """What a person should know of the clients' optimizers under this rule, for the plan; nothing by default.
+    def remarks(self, optimizer: Optimizer, state: str, client: FederatedClient) -> list[str]:
+        """What a person should know of a client and its optimizer under this rule, for the plan; nothing by default.
 
         Args:
-            optimizer: as a client's configuration makes it.
+            optimizer: as the client's configuration makes it.
             state: what becomes of it in an exchange (``exchange.optimizer_state``).
+            client: whose it is.
         """
         return []
 

@@ -26,6 +26,8 @@ class APFL(TwoCopies):
     ``personal``. Buffers of the mixture (statistics of normalisation) are the local copy's own. ``train/loss`` is the
     sum of both losses.
 
+    NOTE[DIFF]: α is fixed unless ``learn_alpha`` says otherwise; the paper's method adapts it.
+
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).

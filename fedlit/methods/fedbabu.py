@@ -20,6 +20,9 @@ class FedBABU(FederatedClient):
 
     Clients may differ in their classes, and in their columns where ``exchange.federated`` leaves the encoder out.
 
+    NOTE[DIFF]: clients weigh alike; the paper weighs them by rows
+    (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
+
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).

@@ -118,6 +118,7 @@ class FedDynMean(ServerOptimizer):
 
     by_mean = False
     moments = ("gone",)
+    requires = "FedDyn"
 
     def __init__(self) -> None:
         super().__init__(1.0)
@@ -141,15 +142,13 @@ class FedDynMean(ServerOptimizer):
             )
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, and refuse clients of other classes, or of another α."""
-        alphas = {client: update.published.get("alpha") for client, update in round.updates.items()}
+        """Remember what clients start from, and refuse clients of another α."""
+        alphas = {client: float(update.published["alpha"]) for client, update in round.updates.items()}
         for client, alpha in alphas.items():
-            first = next(iter(alphas.values()))
-            if alpha is None or first is None or float(alpha) != float(first):
-                found = f"alpha {float(alpha):g}" if alpha is not None else "none"
+            if alpha != next(iter(alphas.values())):
                 raise ConfigError(
-                    f"client {client!r}: FedDynMean expected clients of fedlit.FedDyn with one alpha at all, found "
-                    f"{found}; set model.client, and no other alpha in model.overrides"
+                    f"client {client!r}: FedDynMean expected one alpha at all clients, found alpha {alpha:g}; set no "
+                    "other alpha in model.overrides"
                 )
         return super().begin(round)
 

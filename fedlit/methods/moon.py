@@ -32,7 +32,8 @@ class MOON(Anchored):
     z_prev is z_glob, so that ℓ has no gradient. With μ = 0 the client is a plain one, bit for bit.
 
     NOTE[DIFF]: the paper adds a projection head, whose output is z. Where only a part is federated, z_glob and z_prev
-    take the client's own encoder as it was at the exchange.
+    take the client's own encoder as it was at the exchange. Clients weigh alike; the paper weighs them by rows
+    (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
 
     Args:
         spec: the client's description.

@@ -28,7 +28,8 @@ class PFedMe(TwoCopies):
     ``exchange.rate``, which mixes with a client's own w. Without such a rule β is 1, as in most of the paper's runs.
 
     NOTE[DIFF]: all clients take part in a round unless ``exchange.participation`` says otherwise, and θ is kept between
-    rounds; the paper draws a subset, and does not say where θ begins.
+    rounds; the paper draws a subset, and does not say where θ begins. The authors' program sets θ to w at the start of
+    each round.
 
     Args:
         spec: the client's description.

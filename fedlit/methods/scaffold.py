@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN, Need, Round
 from fedlit.exchange.rules.mean import Mean, counted
 from fedlit.methods.anchored import as_buffers, by_name
@@ -143,6 +143,7 @@ class ScaffoldMean(Mean):
     # NOTE[DIFF]: clients count alike; the paper has no weights.
     streams = False
     by_mean = False
+    requires = "Scaffold"
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,14 +163,9 @@ class ScaffoldMean(Mean):
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
         owners = [name for names in round.receivers.values() for name in names]
-        for client, update in sorted(round.updates.items()):
+        for _, update in sorted(round.updates.items()):
             for name in update.parameters:
-                change = update.published.get(f"{CONTROL}{name}")
-                if change is None:
-                    raise RunError(
-                        f"exchange.rule: ScaffoldMean expected the control variate of {name} from client {client!r}, "
-                        "found none; set model.client: fedlit.Scaffold, or another rule"
-                    )
+                change = update.published[f"{CONTROL}{name}"]
                 change = change if update.finite is None else torch.where(update.finite, change, 0.0)
                 self._control[name] = self._control.get(name, 0) + change / owners.count(name)
         beside = {f"{DOWN}{CONTROL}{name}": value.clone() for name, value in self._control.items()}

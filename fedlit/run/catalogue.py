@@ -4,6 +4,7 @@ other. Imports nothing heavy.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.lazy import HOMES
 from fedlit.run.config import config_folders, read_yaml
 
 __all__ = [
@@ -70,7 +72,7 @@ class Card:
         download: what it receives, likewise.
         time: gradients that a client computes in a step, as a multiple of FedAvg's, or None.
         robust: whether it bears clients that send anything.
-        defaults: of its own settings.
+        about_defaults: what is to be said of the defaults of its settings; empty for nothing.
         tune: what is worth trying: key → values, as a search's space.
         diff: where it differs from the paper.
         helps: whom it is meant for.
@@ -89,8 +91,8 @@ class Card:
     tasks: str
     sizes: str
     robust: str
-    defaults: str
     helps: str
+    about_defaults: str = ""
     upload: float | None = None
     download: float | None = None
     time: float | None = None
@@ -112,6 +114,13 @@ class Card:
         return f"{found[1]}{'' if found[2].strip() in ('', '(') else ' et al.'} {found[3]}"
 
     @property
+    def defaults(self) -> str:
+        """Its class's settings with their defaults, and what is to be said of them."""
+        name = self.python.rpartition(".")[2]
+        own = ", ".join(f"{key}: {value}" for key, value in class_defaults(name).items()) if name in HOMES else ""
+        return "; ".join(part for part in (own, self.about_defaults) if part)
+
+    @property
     def differ(self) -> dict[str, str]:
         """In what clients may differ → whether, or where."""
         return {key: getattr(self, key) for key in ("columns", "classes", "tasks", "sizes")}
@@ -120,6 +129,30 @@ class Card:
     def bytes(self) -> float | None:
         """What travels in an exchange, both ways, as a multiple of FedAvg's."""
         return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
+
+
+def class_defaults(name: str, package: str | None = None) -> dict[str, str]:
+    """The settings that have defaults of one of fedlit's classes, read from its source: nothing is imported.
+
+    Example:
+        >>> class_defaults("FedProx")
+        {'mu': '0.01'}
+    """
+    package = package or HOMES[name]
+    folder = Path(__file__).parents[2].joinpath(*package.split("."))
+    for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
+        text = file.read_text(encoding="utf-8")
+        if f"\nclass {name}(" not in text:
+            continue
+        found = next(own for own in ast.parse(text).body if isinstance(own, ast.ClassDef) and own.name == name)
+        init = next((own for own in found.body if isinstance(own, ast.FunctionDef) and own.name == "__init__"), None)
+        if init is None:
+            return class_defaults(ast.unparse(found.bases[0]), package)
+        arguments = init.args.args[len(init.args.args) - len(init.args.defaults) :]
+        values = [ast.unparse(value).strip("'") for value in init.args.defaults]
+        # class_weights is every client's, and no method's
+        return {own.arg: value for own, value in zip(arguments, values, strict=True) if own.arg != "class_weights"}
+    return {}
 
 
 @cache

@@ -266,7 +266,7 @@ def _parameters(
         if name not in hints and (path is None or _number(own) >= path.number):  # else given for the class before
             return (
                 f"{_place(f'{key}.{name}', own)}: expected what {found.__name__} takes ({', '.join(hints)}), found "
-                f"{name!r}.{did_you_mean(name, hints)}"
+                f"{name!r}.{did_you_mean(name, hints)}{_not_followed(found)}"
             )
         problem = _against(own, hints[name], f"{key}.{name}") if name in hints else None
         if problem:
@@ -277,6 +277,14 @@ def _parameters(
         return None
     place = _place(key, path if path is not None else node)
     return f"{place}: expected {' and '.join(missing)}, without which there is no {found.__name__}, found nothing"
+
+
+def _not_followed(found: type) -> str:
+    """Where a class hands on its ``**kwargs`` in a way that hides what they may be."""
+    own = inspect.signature(found).parameters.values()
+    known = {parameter.name for parameter in own}
+    hidden = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own) and set(_taken(found)[0]) <= known
+    return f" What {found.__name__} takes beside is not seen: write super().__init__(spec, **kwargs)" if hidden else ""
 
 
 def _taken(found: type) -> tuple[dict[str, Any], set[str]]:

@@ -10,6 +10,7 @@ import torch
 
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.schedule import cohort_size
+from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
 
@@ -127,6 +128,13 @@ class Plan(Shown):
         rows = self._rows()
         parts: list[str | Grid] = [Grid(self._HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self._told()]
         parts += [self._sentence(), *([f"Federated: {names}"] if names else [])]
+        beside = {
+            f"{key} ({dtype} {' × '.join(map(str, shape)) or 'number'})": None
+            for client in self.clients.values()
+            for key, (dtype, shape) in client.get("published", {}).items()
+        }
+        if beside:
+            parts.append(f"Published beside it: {shorten([*beside], 6)}")
         if self.optimizer:
             parts.append("Optimizer: " + ", ".join(f"{key} {own}" for key, own in self.optimizer.items()) + ".")
         return [*parts, *(f"Note: {note}" for note in self.notes[:MOST_ROWS]), *more(self.notes, "notes")]
@@ -191,7 +199,7 @@ def make_plan(federation: Federation) -> Plan:
             "parameters": sum(sizes.values()),
             "federated": sum(state[key].numel() for key in sharing.parameters[name]),
             "bytes_per_exchange": sent,
-            **({"published": sorted(published)} if published else {}),
+            **({"published": {key: form_of(own) for key, own in published.items()}} if published else {}),
         }
     told = federation.group.gather("the plan", [described, _facts(federation), federation.notes])
     described = {name: own for one in told for name, own in one[0].items()}

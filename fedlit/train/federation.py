@@ -202,10 +202,13 @@ class Federation(Mapping[str, FederatedClient]):
             for name, client in made.items():
                 with hook_of(client, "on_plan"):
                     self.remarks[name] = tuple(client.on_plan(self.exchange.every))
+                self._check_class(name, client)
                 if type(self.exchange.rule).remarks is not Rule.remarks:
                     with settings_of(name, "model.optimizer"):
                         probe = client.optimizer_factory([nn.Parameter(torch.zeros(1))])
-                    self.remarks[name] += tuple(self.exchange.rule.remarks(probe, self.exchange.optimizer_state))
+                    self.remarks[name] += tuple(
+                        self.exchange.rule.remarks(probe, self.exchange.optimizer_state, client)
+                    )
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Who is scored by what, and whose rows are whose, of all processes' clients."""
@@ -235,6 +238,14 @@ class Federation(Mapping[str, FederatedClient]):
                     f"client {name!r}: {type(client).__name__} expected {key}: {' or '.join(wanted)}, found {found[0]}"
                     f"; set {key}: {wanted[0]}, or another model.client"
                 )
+
+    def _check_class(self, name: str, client: FederatedClient) -> None:
+        rule = type(self.exchange.rule) if self.exchange is not None and self.exchange.on else Rule
+        if rule.requires and rule.requires not in (kind.__name__ for kind in type(client).__mro__):
+            raise ConfigError(
+                f"client {name!r}: exchange.rule: {rule.__name__} expected model.client: {rule.requires}, found "
+                f"{type(client).__name__}; set model.client, or another exchange.rule"
+            )
 
     def _check_batch_size(self, name: str, client: FederatedClient) -> None:
         loader = self.data.train_loaders[name]

@@ -14,10 +14,11 @@ from lightning.pytorch import Callback
 from methods.quadratic import STEPS, optimum, point, problems, quadratic, rest
 
 from fedlit.client.client import FederatedClient
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.rules import FedNova
 from fedlit.exchange.schedule import cohort
-from fedlit.methods import FedDyn, FedDynMean, Scaffold, ScaffoldMean
+from fedlit.methods import FedDyn, FedDynMean, FedProx, Scaffold, ScaffoldMean
 from fedlit.run.run import Run
 from fedlit.train.tuning import FineTune, Then
 
@@ -283,9 +284,6 @@ def test_what_travels_is_in_the_plan_and_in_the_bytes(tmp_path: Path) -> None:
     plan = run.describe()
     state = sum(value.numel() for value in run.loop.federation["ash"].federated.values())
     assert plan.clients["ash"]["bytes_per_exchange"] == 2 * 4 * state
-    assert plan.clients["ash"]["published"] == [
-        f"control/{name}" for name in sorted(run.loop.federation["ash"].federated)
-    ]
     assert "sends each client the mean of the clients' control variates" in str(plan)
     run.fit(quiet=True)
     assert run.exchange.bytes == 2 * (2 * 4 * state + 2 * 4 * state + 4)
@@ -306,8 +304,33 @@ def test_clients_and_rules_that_do_not_belong_together_are_refused(kind: str, tm
     name = KINDS[kind][1].__name__
     with pytest.raises(ConfigError, match=f"expected exchange.rule: {name}, found Mean"):
         small(tmp_path, kind, exchange={"rule": None}).describe()
-    with pytest.raises((ConfigError, RunError), match=r"client 'ash'.*found none"):
-        small(tmp_path, kind, FederatedClient).fit(quiet=True)
+    wanted = KINDS[kind][1].requires
+    with pytest.raises(ConfigError, match=rf"client 'ash'.*expected model.client: {wanted}, found FederatedClient"):
+        small(tmp_path, kind, FederatedClient).describe()
+
+
+def test_the_plan_names_what_is_published_tensor_by_tensor(tmp_path: Path) -> None:
+    plan = small(tmp_path, "scaffold").describe()
+    run = small(tmp_path, "scaffold")
+    run.describe()
+    for name, client in run.loop.federation.clients.items():
+        expected = {
+            f"control/{key}": ("float32", tuple(client.federated[key].shape))
+            for key in run.exchange.sharing.parameters[name]
+        }
+        assert plan.clients[name]["published"] == expected
+        for key, (_, shape) in list(expected.items())[:2]:
+            assert f"{key} (float32 {' × '.join(map(str, shape))})" in str(plan)
+
+
+def test_fednova_refuses_a_proximal_term(tmp_path: Path) -> None:
+    settings = {
+        "loop": {"client": partial(FedProx, network=SmallNet, mu=0.1), "optimizer": partial(torch.optim.SGD, lr=0.1)}
+    }
+    with pytest.raises(ConfigError, match=r"model.client: .*FedNova.*found FedProx"):
+        make_run(tmp_path, exchange={"federated": ["core"], "rule": FedNova()}, **settings).describe()
+    settings["loop"]["client"] = partial(FedProx, network=SmallNet, mu=0.0)  # a plain client
+    make_run(tmp_path, exchange={"federated": ["core"], "rule": FedNova()}, **settings).describe()
 
 
 def test_feddyn_refuses_what_breaks_its_sums(tmp_path: Path) -> None:
@@ -322,5 +345,5 @@ def test_feddyn_refuses_what_breaks_its_sums(tmp_path: Path) -> None:
         def __init__(self, spec: Any, network: Any) -> None:
             super().__init__(spec, network, 0.1 if spec.name == "ash" else 0.2)
 
-    with pytest.raises(ConfigError, match=r"client 'birch': FedDynMean expected .* one alpha at all, found alpha 0.2"):
+    with pytest.raises(ConfigError, match=r"client 'birch': FedDynMean .* found alpha 0.2"):
         small(tmp_path, "feddyn", Other).fit(quiet=True)

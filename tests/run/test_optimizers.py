@@ -49,6 +49,16 @@ def test_the_same_class_keeps_what_a_layer_below_says() -> None:
     assert found["lr"] == 0.3 and found["weight_decay"] == below["model.optimizer.init_args.weight_decay"] == 1e-4
 
 
+def test_a_method_keeps_the_rate_of_a_configuration_that_fits(tmp_path: Path) -> None:
+    fits, other = tmp_path / "fits.yaml", tmp_path / "other.yaml"
+    fits.write_text(BASE + "  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}\n")
+    other.write_text(BASE + "  optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.3}}\n")
+    found = made("--method=scaffold", config=str(fits)).defaults
+    assert (found["lr"], found["momentum"]) == (0.3, 0.0)  # momentum it cannot do with
+    assert made("--method=scaffold", config=str(other)).defaults["lr"] == 0.05
+    assert made("--method=scaffold", "--model.optimizer.lr=0.2", config=str(fits)).defaults["lr"] == 0.2
+
+
 def test_a_scheduler_of_another_class_starts_from_its_own_defaults(tmp_path: Path) -> None:
     below = tmp_path / "below.yaml"
     below.write_text("model: {scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, "

@@ -109,7 +109,8 @@ class CFL(_OfUpdates):
 
     The two halves are those between which the largest cosine similarity of updates is least, which single linkage
     finds. They never join again. NOTE[DIFF]: the authors' code takes complete linkage (``linkage``), and neither it nor
-    this rule asks for the paper's bound on the noise of gradients (its Eq. 32) before splitting.
+    this rule asks for the paper's bound on the noise of gradients (its Eq. 32) before splitting. Clients of a cluster
+    weigh alike; the paper weighs them by rows (``weights: rows``).
 
     Args:
         epsilon_1: ε₁, the mean update's length below which a cluster may split.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
+from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Need, Round, Update
@@ -75,8 +76,13 @@ class FedNova(Mean):
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
 
-    def remarks(self, optimizer: Optimizer, state: str) -> list[str]:
+    def remarks(self, optimizer: Optimizer, state: str, client: FederatedClient) -> list[str]:
         """Where steps are not as long as the rule believes."""
+        if getattr(client, "mu", 0) and "FedProx" in (kind.__name__ for kind in type(client).__mro__):
+            raise ConfigError(
+                f"model.client: expected a client without a proximal term under FedNova, whose ‖a_k‖₁ is that of SGD, "
+                f"found {type(client).__name__}; set model.client: fedlit.FederatedClient, or another rule"
+            )
         if not isinstance(optimizer, SGD):
             return [f"FedNova counts steps of SGD; how long those of {type(optimizer).__name__} are it does not know"]
         if optimizer.param_groups[0]["nesterov"]:

@@ -22,6 +22,8 @@ class FedAvgM(ServerOptimizer):
     :class:`~fedlit.exchange.rules.mean.Mean` gives, bit for bit. See
     :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some have.
 
+    NOTE[DIFF]: clients weigh alike, as with every rule here; the paper weighs them by rows (``weights: rows``).
+
     Args:
         momentum: β, in [0, 1).
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
