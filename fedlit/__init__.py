@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedlit.lazy import HOMES, Moved, lazy_names
-from fedlit.moved import MOVED
+from fedlit.lazy import HOMES, lazy_names
 
 if TYPE_CHECKING:
     from fedlit.client.build import ClientOverride
@@ -173,4 +172,3 @@ __all__ = [
 
 # Lazy: importing Lightning takes seconds, which `fedlit --help` must not wait for.
 __getattr__, __dir__ = lazy_names(__name__, HOMES)
-Moved.install(MOVED)

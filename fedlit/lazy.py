@@ -1,22 +1,15 @@
-"""Names that a package hands on and imports when they are asked for, so that light commands wait for nothing heavy; and
-modules under the names that they had in earlier versions.
-"""
+"""Names that a package hands on and imports when they are asked for, so that light commands wait for nothing heavy."""
 
 from __future__ import annotations
 
 import importlib
-import sys
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 from fedlit.errors import did_you_mean
 
-__all__ = ["HOMES", "Moved", "lazy_names"]
+__all__ = ["HOMES", "lazy_names"]
 
 HOMES = {
     "CNN": "fedlit.nn",
@@ -54,7 +47,6 @@ HOMES = {
     "FederatedLoop": "fedlit.train.loop",
     "Forest": "fedlit.methods",
     "GlobalLayers": "fedlit.nn",
-    "Grouping": "fedlit.names",
     "Heart": "fedlit.data.sources",
     "EMNIST": "fedlit.data.sources",
     "HumanActivity": "fedlit.data.sources",
@@ -129,40 +121,3 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
         raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint(name)}".rstrip("."))
 
     return get, lambda: sorted(homes)
-
-
-class Moved(MetaPathFinder, Loader):
-    """Imports a module that has moved from its new place, with a warning.
-
-    Args:
-        homes: old full name → the modules in which its names are now, the foremost first.
-    """
-
-    def __init__(self, homes: Mapping[str, Sequence[str]]) -> None:
-        self.homes = homes
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Ours are those that have moved."""
-        return ModuleSpec(fullname, self, is_package=True) if fullname in self.homes else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """An empty one, and the warning."""
-        homes = " and ".join(self.homes[spec.name])
-        warnings.warn(f"{spec.name} is called {homes} now; import that", FutureWarning, stacklevel=2)
-        module = ModuleType(spec.name)
-        module.__path__ = []  # it may have had modules inside
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Everything that the new modules have, and what they hand on when they are asked for it."""
-        news = [importlib.import_module(home) for home in self.homes[module.__name__]]
-        for new in reversed(news):
-            vars(module).update({name: own for name, own in vars(new).items() if not name.startswith("__")})
-        handing_on = lambda name: getattr(next((new for new in news if hasattr(new, name)), news[0]), name)  # noqa: E731
-        module.__getattr__ = handing_on  # type: ignore[method-assign]
-
-    @classmethod
-    def install(cls, homes: Mapping[str, Sequence[str]]) -> None:
-        """Have it asked for modules that nobody else finds."""
-        if not any(isinstance(finder, cls) for finder in sys.meta_path):
-            sys.meta_path.append(cls(homes))

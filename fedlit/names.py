@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,10 +43,3 @@ def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
         (('ash', 'birch'), ('cedar',))
     """
     return tuple(sorted(names for cluster in clusters if (names := tuple(sorted(cluster)))))
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Grouping":  # in version 0.1
-        warnings.warn("Grouping is called Clustering now", FutureWarning, stacklevel=2)
-        return Clustering
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -419,7 +419,7 @@ class Exchange(Callback):
             setattr(self, name, state_dict[name])
         self._lost.counts = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
-        self.named.load_state_dict(state_dict.get("named", {}))  # earlier versions had no guard
+        self.named.load_state_dict(state_dict["named"])
         if self.guard is not None and "guard" in state_dict:
             self.guard.load_state_dict(state_dict["guard"])
 

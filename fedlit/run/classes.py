@@ -23,8 +23,7 @@ def subclasses(base: type) -> list[type]:
 
 def ours(classes: tuple[type, ...]) -> dict[str, type]:
     """Classes of a kind that come with fedlit, by the name by which a configuration names them."""
-    # not those of version 0.1, which warn
-    named = {name: getattr(importlib.import_module(home), name) for name, home in HOMES.items() if name != "Grouping"}
+    named = {name: getattr(importlib.import_module(home), name) for name, home in HOMES.items()}
     return {
         f"fedlit.{name}": own
         for name, own in named.items()

@@ -41,7 +41,7 @@ from fedlit.run.options import (
     without_hints,
 )
 from fedlit.run.plan import Plan, make_plan
-from fedlit.run.served import read_as_then, scorer_of, use_encoders
+from fedlit.run.served import scorer_of, use_encoders
 from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
@@ -237,7 +237,6 @@ class Run(Shown):
             if folder is not None and not trial:  # before it is read: whoever holds it may be about to write
                 self._hold(folder, held)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
-            read_as_then(self.data, header)
             plan = self._plan()
             if checkpoint is not None:
                 Manifest.read(header).refuse(self.loop.manifest, resume=True)

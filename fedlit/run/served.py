@@ -14,17 +14,16 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
 from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
 from fedlit.train.fits import check_tensors
-from fedlit.train.manifest import TYPES_FOUND, Manifest, read_checkpoint
+from fedlit.train.manifest import Manifest, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "find_client", "read_as_then", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -64,7 +63,7 @@ def scorer_of(
     """
     header = read_checkpoint(checkpoint, resumable=False)
     find_client(header, client)
-    specs, encoder = _described(loop, data, header, client)
+    specs, encoder = _described(header, client)
     spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
     site = next(own for own in spec.sites if own.name == client)
     built = _trained(loop, header, spec)
@@ -87,10 +86,10 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
         ConfigError: says which there are.
     """
     saved = header["fedlit"]
-    names = sorted(saved.get("encoders") or saved["data"])
+    names = sorted(saved["encoders"])
     if client in names:
         return
-    if client in {*saved["data"], "all"} and client not in names and saved.get("encoders"):
+    if client in {*saved["data"], "all"} and client not in names:
         raise ConfigError(
             f"--client: expected one of {', '.join(names)}, whose rows were pooled, found {client!r}; rows are read as "
             "the table of one of them: name the one that they are like"
@@ -98,39 +97,20 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
     raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
 
 
-def read_as_then(data: FederatedData, header: Mapping[str, Any]) -> None:
-    """Tables of a run of an earlier version are read as that read them."""
-    from fedlit.data.sources.before import as_before
-
-    if header and Manifest.read(header).format < TYPES_FOUND and not data.clients:
-        data.source = as_before(data.source)
-
-
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     """What was learnt of tables in training is not learnt again from files that may have changed."""
-    read_as_then(data, header)
-    states = header["fedlit"].get("encoders")  # version 0.1 kept none
-    if states and not data.clients:
+    if not data.clients:
         with told_as(_altered):
-            data.use_encoders(states)
+            data.use_encoders(header["fedlit"]["encoders"])
 
 
-def _described(
-    loop: FederatedLoop, data: FederatedData, header: Mapping[str, Any], client: str
-) -> tuple[dict[str, ClientSpec], TableEncoder]:
-    """The clients' descriptions, and one's encoder; an older checkpoint has too little, and tables are read for it."""
+def _described(header: Mapping[str, Any], client: str) -> tuple[dict[str, ClientSpec], TableEncoder]:
+    """The clients' descriptions, and one's encoder."""
     saved = header["fedlit"]
-    states = saved.get("specs")
-    if states:
-        with told_as(_altered):
-            encoder = TableEncoder(client)
-            encoder.load_state_dict(saved["encoders"][client])
-            return {name: ClientSpec.from_state(state) for name, state in states.items()}, encoder
-    say("An earlier version wrote this checkpoint, which does not describe its clients: the run's tables are read")
-    use_encoders(data, header)
-    loop.build(data)
-    Manifest.read(header).refuse(loop.manifest, resume=False)
-    return {own.name: own for own in data.specs}, data.encoders[client]
+    with told_as(_altered):
+        encoder = TableEncoder(client)
+        encoder.load_state_dict(saved["encoders"][client])
+        return {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}, encoder
 
 
 def _altered(error: Exception) -> ConfigError:

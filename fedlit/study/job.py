@@ -55,7 +55,7 @@ __all__ = [
     "variant_name",
 ]
 
-# Of what is written and how it is computed: results of different formats are not compared. Version 0.1 wrote none.
+# Of what is written and how it is computed: results of different formats are not compared.
 FORMAT = 2
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
@@ -192,7 +192,7 @@ def check_format(folder: Path) -> None:
     for done in sorted(folder.glob(f"runs/*/*/{DONE}")):
         record = _read(done)
         if isinstance(record, dict) and "digest" in record and record.get("format") != FORMAT:
-            found = f"format {record['format']}" if "format" in record else "version 0.1, which had no format"
+            found = f"format {record.get('format')}"
             raise ConfigError(
                 f"{folder}: expected runs of format {FORMAT}, found {done.parent.relative_to(folder)} of {found}; "
                 "results of different formats are not compared. Give --out for another folder, or delete this one"

@@ -16,7 +16,7 @@ from fedlit.tasks.base import Score, Task
 from fedlit.tasks.classification import Classification
 from fedlit.tasks.curves import Line, Ranked
 
-__all__ = ["ClientMetrics", "Site", "SiteMetrics", "lost_sites", "summarise"]
+__all__ = ["Site", "SiteMetrics", "lost_sites", "summarise"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,6 @@ class SiteMetrics(Metric):
         return self.task.numbers(*self._collected())
 
 
-ClientMetrics = SiteMetrics  # its name in version 0.1
 
 
 def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,10 @@ from fedlit.train.whole import LAST, PREVIOUS
 if TYPE_CHECKING:
     from fedlit.train.federation import Federation
 
-__all__ = ["FORMAT", "LAST", "PREVIOUS", "TYPES_FOUND", "Manifest", "read_checkpoint"]
+__all__ = ["FORMAT", "LAST", "PREVIOUS", "Manifest", "read_checkpoint"]
 
-FORMAT = 4
-"""Of checkpoints; those of version 0.1 have none, those of 0.2 have 2, those of 0.3 have 3. What they lack is learnt
-anew from the run's own rows."""
-
-TYPES_FOUND = 3
-"""The first format of runs whose tables were read as they are now (see :mod:`fedlit.data.sources.before`)."""
+FORMAT = 5
+"""Of checkpoints; others are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change
 
@@ -71,20 +67,19 @@ class Manifest:
         """Of a checkpoint that is read.
 
         Raises:
-            ConfigError: fedlit did not write it, or a later version did.
+            ConfigError: fedlit did not write it, or a version with another format did.
         """
         saved = checkpoint.get("fedlit")
         if saved is None:
             raise ConfigError(
                 "checkpoint: expected one that fedlit wrote, found no fedlit run; use this configuration's checkpoint"
             )
-        if saved.get("format", 1) > FORMAT:
+        if saved.get("format") != FORMAT:
             raise ConfigError(
-                f"checkpoint: expected one of format {FORMAT} or less, found {saved['format']}; update fedlit"
+                f"checkpoint: expected one of format {FORMAT}, found {saved.get('format')}; read it with the "
+                "version of fedlit that wrote it, or train anew"
             )
-        names = ("data", "pace", "seed", "engine", "kernels", "threads")
-        known = {name: saved[name] for name in names}
-        return cls(**known, settings=saved.get("settings", {}), format=saved.get("format", 1))
+        return cls(**{own.name: saved[own.name] for own in fields(cls)})
 
     def refuse(self, now: Manifest, *, resume: bool) -> None:
         """Refuse to go on with a checkpoint of another run.
@@ -124,7 +119,7 @@ class Manifest:
         before = self.settings
         changed = [
             f"{key} ({before.get(key)} → {now.get(key)})"
-            for key in dict.fromkeys([*before, *(now if self.format == FORMAT else ())])  # there are more keys now
+            for key in dict.fromkeys([*before, *now])
             if before.get(key) != now.get(key)
         ]
         if changed:

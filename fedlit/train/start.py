@@ -65,11 +65,6 @@ class Begun:
             )
         self.start, self.header = start, read_checkpoint(Path(start.checkpoint), resumable=False)
         self.saved = Manifest.read(self.header)
-        if not self.header["fedlit"].get("encoders"):
-            raise ConfigError(
-                "model.start.checkpoint: expected a run that kept its clients' encoders, found one of version 0.1; "
-                "train it again"
-            )
 
     @property
     def encoders(self) -> dict[str, dict[str, Any]]:
@@ -157,7 +152,7 @@ class Begun:
     def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
         """``clients.<client>.<tensor>`` → value, of those whose slices have names also the slices."""
         state = dict(self.header["state_dict"])
-        specs = self.header["fedlit"].get("specs", {}) if by_name else {}
+        specs = self.header["fedlit"]["specs"] if by_name else {}
         for name, described in specs.items():
             axes = named_axes(federation.fresh(ClientSpec.from_state(described)))
             for tensor, (axis, labels) in axes.items():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 from contracts import one_in
 from federations import METHODS, make_run
 from pages import table
@@ -83,39 +80,6 @@ def test_tables_may_be_gone(trained: Path, client: str, monkeypatch: pytest.Monk
         with trusting("doubling"):
             found = load_run(run, client, quiet=True).predict(rows).reset_index(drop=True)
         pd.testing.assert_frame_equal(found, expected.drop(columns="row"), rtol=1e-6, check_dtype=False)
-
-
-def test_a_run_is_found_from_anywhere_and_its_best_checkpoint_too(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = trained / "lightning_logs" / "mine" / "version_0"
-    monkeypatch.chdir(tmp_path)
-    with trusting("doubling"):
-        assert load_run(folder, "north", "best").about["checkpoint"].rpartition("/")[2].startswith("best-")
-    assert "Using" in capsys.readouterr().err
-    with pytest.raises(
-        ConfigError, match=r"--client: expected one of north, south, found 'nort'\. Did you mean 'north'"
-    ):
-        load_run(folder, "nort")
-    shutil.copytree(folder, tmp_path / "copy" / "version_0")
-    (tmp_path / "copy" / "version_0" / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"expected the run's config\.yaml.*run\.client\(name\)"):
-        load_run(tmp_path / "copy", "north")
-
-
-def test_an_earlier_checkpoint_needs_the_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
-    expected = run.client("ash").predict_proba(run.data.table("ash").features)
-    path = run.last_checkpoint
-    assert path is not None
-    saved = torch.load(path, weights_only=True)
-    del saved["fedlit"]["specs"]
-    torch.save(saved, path)
-    np.testing.assert_array_equal(
-        make_run(tmp_path).client("ash").predict_proba(run.data.table("ash").features), expected
-    )
-    assert "An earlier version wrote" in capsys.readouterr().err
 
 
 def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:

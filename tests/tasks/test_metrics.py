@@ -25,7 +25,7 @@ from fedlit.spec import Site
 from fedlit.tasks import Classification, Score
 from fedlit.tasks.classification import auroc_one_versus_one
 from fedlit.tasks.metrics import (
-    ClientMetrics,
+    SiteMetrics,
     summarise,
 )
 
@@ -272,9 +272,9 @@ def test_confusion_matrix_equals_scikit_learn(split: tuple[np.ndarray, np.ndarra
 
 def collected(
     site: Site, probabilities: np.ndarray, target: np.ndarray, losses: np.ndarray, cuts: list[int]
-) -> ClientMetrics:
+) -> SiteMetrics:
     """Feed batches as a loop does: the loss is the mean over the batch's rows with a known label."""
-    metrics = ClientMetrics(site)
+    metrics = SiteMetrics(site)
     for rows in np.split(np.arange(len(target)), cuts):
         if not len(rows):
             continue
@@ -335,14 +335,14 @@ def test_batches_make_no_difference(cuts: list[int], seed: int) -> None:
 
 def test_loss_weighs_batches_by_their_known_rows() -> None:
     """Batches of 1, 3 and 0 known rows; the last one's loss is not defined and must not spoil the mean."""
-    metrics = ClientMetrics(Site("a", (0, 1), {}))
+    metrics = SiteMetrics(Site("a", (0, 1), {}))
     for loss, labels in ((1.0, [0, -1, -1]), (3.0, [1, 0, 1]), (math.nan, [-1, -1])):
         metrics.update(torch.full((len(labels), 2), 0.5), torch.tensor(labels), torch.tensor(loss))
     assert metrics.compute()["loss"].item() == pytest.approx((1 * 1.0 + 3 * 3.0) / 4)
 
 
 def test_loss_without_known_rows_is_nan() -> None:
-    metrics = ClientMetrics(Site("a", (0, 1), {}))
+    metrics = SiteMetrics(Site("a", (0, 1), {}))
     metrics.update(torch.full((2, 2), 0.5), torch.tensor([-1, -1]), torch.tensor(math.nan))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

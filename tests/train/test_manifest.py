@@ -38,15 +38,14 @@ def test_what_may_change() -> None:
     MANIFEST.refuse(replace(MANIFEST, settings={}), resume=True)
 
 
-def test_a_manifest_is_read_back_and_one_of_version_0_1_too() -> None:
+def test_a_manifest_is_read_back_and_one_of_another_format_refused() -> None:
     written = MANIFEST.to_dict()
-    assert Manifest.read({"fedlit": written}) == MANIFEST
-    old = {name: value for name, value in written.items() if name not in ("format", "settings")}
-    assert Manifest.read({"fedlit": old}) == replace(MANIFEST, format=1, settings={})
+    assert Manifest.read({"fedlit": {**written, "clients": {}}}) == MANIFEST
     with pytest.raises(ConfigError, match="expected one that fedlit wrote, found no fedlit run"):
         Manifest.read({})
-    with pytest.raises(ConfigError, match=rf"of format {FORMAT} or less, found {FORMAT + 1}; update fedlit"):
-        Manifest.read({"fedlit": {**written, "format": FORMAT + 1}})
+    for other in (FORMAT + 1, FORMAT - 1, None):
+        with pytest.raises(ConfigError, match=rf"of format {FORMAT}, found {other}"):
+            Manifest.read({"fedlit": {**written, "format": other}})
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

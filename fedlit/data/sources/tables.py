@@ -111,7 +111,7 @@ class Tables(Source):
         check_split(split)
         check_fractions(test, validation)
         self.target, self.types, self.categorical = target, dict(types or {}), categorical
-        self.drop = _renumbered(drop)
+        self.drop = drop or []
         self.split, self.test, self.validation = split, test, validation
         self.unlabelled, self.positive, self.task = unlabelled, positive, task
         if isinstance(files, Mapping):
@@ -302,18 +302,6 @@ class Tables(Source):
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive
-
-
-def _renumbered(drop: list[str] | dict[str, list[str]] | None) -> list[str] | dict[str, list[str]]:
-    """Columns without a name as they are called now: in version 0.2 the first was ``Unnamed: 0``."""
-    if isinstance(drop, dict):
-        return {client: [_renumber(name) for name in names] for client, names in drop.items()}
-    return [_renumber(name) for name in drop or []]
-
-
-def _renumber(name: str) -> str:
-    number = name.removeprefix("Unnamed: ")
-    return f"unnamed_{int(number) + 1}" if number != name and number.isdecimal() else name
 
 
 def _names(raw: Raw) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -64,12 +63,6 @@ class Clustered(Rule):
 
     weights: Literal["uniform", "rows"] = "uniform"
     clustering: Clustering | None = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if old := vars(cls).get("group"):  # its name in version 0.1
-            warnings.warn(f"{cls.__name__}.group is called cluster now, and takes a round", FutureWarning, stacklevel=3)
-            cls.cluster = lambda self, round: old(self, round.updates, sorted(round.receivers))  # type: ignore[method-assign]
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -16,7 +16,6 @@ from methods.quadratic import STEPS, optimum, point, problems, quadratic, rest
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import FedAdagrad, FedAdam, FedAvgM, FedNova, FedYogi, Mean
-from fedlit.train.fits import check_rule
 
 ADAPTIVE = {FedAdagrad: (0.0, 0.0), FedAdam: (0.9, 0.99), FedYogi: (0.9, 0.99)}
 ALL = [FedAvgM, FedNova, *ADAPTIVE]
@@ -155,38 +154,6 @@ def test_statistics_are_averaged_and_get_no_moments() -> None:
         *_, last = rounds()
         mean = torch.stack([update.state["v"] for update in last.updates.values()]).mean(0)
         torch.testing.assert_close(received(kind())[-1]["c0"]["v"], mean)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (partial(FedAvgM, lr=0.0), "FedAvgM: lr: expected a number above 0, found 0.0"),
-        (partial(FedAdam, beta1=1.0), r"FedAdam: beta1: expected a number in \[0, 1\), found 1.0"),
-        (partial(FedYogi, beta2=-0.1), r"FedYogi: beta2: expected a number in \[0, 1\), found -0.1"),
-        (partial(FedAdagrad, tau=0.0), "FedAdagrad: tau: expected a number above 0"),
-        (partial(FedNova, momentum=1.0), r"FedNova: momentum: expected a number in \[0, 1\), found 1.0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(make: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()
-
-
-def test_a_checkpoint_of_before_there_was_a_learning_rate_goes_on(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"exchange": {"federated": ["core"], "rule": partial(FedAvgM, 0.6)}}
-    whole = make_run(tmp_path / "whole", **options)
-    whole.fit(quiet=True)
-    run = make_run(tmp_path / "part", epochs=2, **options)
-    run.fit(quiet=True)
-    path = run.folder / "checkpoints" / "last.ckpt"  # type: ignore[operator]
-    checkpoint = torch.load(path, weights_only=True)
-    [own] = [state for state in checkpoint["callbacks"].values() if "rule_is" in state]
-    assert own["rule"].keys() == {"given", "velocity"}
-    own["rule_is"] = "FedAvgM(momentum=0.6, weights='uniform')"
-    check_rule(checkpoint, whole.exchange)
-    with pytest.raises(ConfigError, match="expected a checkpoint of FedAvgM"):
-        other = make_run(tmp_path / "other", exchange={"federated": ["core"], "rule": partial(FedAvgM, 0.6, lr=0.5)})
-        check_rule(checkpoint, other.exchange)
 
 
 # ------------------------------------------------------------------ FedNova
