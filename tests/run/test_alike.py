@@ -37,6 +37,14 @@ def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(t
     assert "found rank 0 at 'pears', rank 1 at 'apples'" in said
 
 
+@pytest.mark.full
+def test_training_goes_on_at_all_ranks_where_a_checkpoint_cannot_be_written(tmp_path: Path) -> None:
+    status, said, printed = said_by("cannot be written", tmp_path)
+    assert status == 0, said
+    assert printed.count("trained to the end") == 2 and said.count("training goes on") == 1
+    assert next(tmp_path.rglob("last.ckpt")).is_file()
+
+
 def test_what_is_asked_for_is_compared_by_value_and_objects_by_their_class(tmp_path: Path) -> None:
     def asked(lr: float, command: str = "fit") -> dict[str, object]:
         settings = {"model.optimizer.init_args.lr": lr, "trainer.callbacks": [{"class_path": "A"}], "none": None}
