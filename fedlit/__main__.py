@@ -6,17 +6,16 @@ import importlib
 import logging
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
-from fedlit.exchange.alive import alone, find_place
+from fedlit.exchange.place import alone, find_place, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
 from fedlit.run.allowed import take, trusting
-from fedlit.show.shown import say
+from fedlit.show.shown import Notices, say
 
 __all__ = ["main"]
 
@@ -24,7 +23,6 @@ HEAVY = ("fit", "validate", "test", "predict", "describe")
 STUDIES = ("compare", "search")
 READING = (*HEAVY, "add-client", "explain", "export", "site")
 """Commands that read a file that somebody else may have written."""
-_PATIENCE = 2.0
 LIGHT = {
     "add-client": ("fedlit.cli.joining", "main"),
     "check": ("fedlit.cli.check", "main"),
@@ -105,7 +103,7 @@ def _main(args: list[str], *, to_the_end: bool) -> int:
         except FedlitError as error:
             if os.environ.get("FEDLIT_DEBUG"):
                 traceback.print_exc()
-            return _ended(f"fedlit: error: {error}", error.exit_status, refused=True)
+            return _ended(f"fedlit: error: {error}", error.exit_status)
         except KeyboardInterrupt as error:
             return _interrupted(error)
         except SystemExit as error:  # how Lightning ends
@@ -119,26 +117,29 @@ def _main(args: list[str], *, to_the_end: bool) -> int:
 def _interrupted(error: BaseException) -> int:
     told = str(error) if isinstance(error, KeyboardInterrupt) else ""
     told = told or "continue with --ckpt_path last, if a checkpoint was written"
-    return _ended(f"fedlit: interrupted; {told}", STATUS, by_signal=True)
+    return _ended(f"fedlit: interrupted; {told}", STATUS)
+
+
+def _join() -> None:
+    """Where this is one of several processes: before anything goes wrong at one of them."""
+    if find_place() is not None:
+        from fedlit.exchange.ranks import join
+
+        if (ranks := join()) is not None and ranks.rank:
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the first prints
 
 
 def _trusting(args: list[str]) -> int:
     """Run a command, whose ``--trust`` holds for all that it reads."""
+    _join()
     rest, trusted = take(args) if args[:1] and args[0] in READING else (args, ())
     with trusting(*trusted):
         return _dispatch(rest)
 
 
-def _ended(text: str, status: int, *, by_signal: bool = False, refused: bool = False) -> int:
-    """Say why; where this is one of several processes, all end, and one of them says it."""
-    ranks = sys.modules.get("fedlit.exchange.ranks")
-    if ranks is not None and (joined := ranks.joined()) is not None:
-        joined.alive.fail(text, status, by_signal=by_signal)
-    place = find_place()
-    if place is not None and place.rank and refused:
-        time.sleep(_PATIENCE)  # the first rank says the same: launchers end it as soon as another one has ended
-        text += f" (rank {place.rank})"
-    say(text)
+def _ended(text: str, status: int) -> int:
+    if says_the_end():
+        say(text)
     return status
 
 
@@ -179,17 +180,11 @@ def _meant(command: str) -> str:
     return did_you_mean(command, known) or dashed
 
 
-class _Wrapped(logging.Handler):
-    """Warnings, as Python shows them where nobody says how, but at the terminal's width."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
-
-
 def _wrap_warnings() -> None:
+    """Warnings, as Python shows them where nobody says how, but at the terminal's width."""
     log = logging.getLogger("fedlit")
-    if sys.stderr.isatty() and not any(isinstance(own, _Wrapped) for own in log.handlers):
-        log.addHandler(_Wrapped(logging.WARNING))
+    if sys.stderr.isatty() and not any(isinstance(own, Notices) for own in log.handlers):
+        log.addHandler(Notices(logging.WARNING))
 
 
 def _execute(command: str, rest: list[str]) -> int:
@@ -202,11 +197,6 @@ def _execute(command: str, rest: list[str]) -> int:
         alone("a mixture of several parts")
         mixed(command, rest)
         return 0
-    if find_place() is not None:  # before anything goes wrong at one of them
-        from fedlit.exchange.ranks import join
-
-        if (ranks := join()) is not None and ranks.rank:
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the first prints
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
         say(f"Reading {', '.join(map(str, asked.configs))}")

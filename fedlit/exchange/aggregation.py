@@ -19,7 +19,7 @@ from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Sharing, State, all_finite, relative_distance
 
-__all__ = ["BEGIN", "Aggregation", "Minimum", "Others", "Outcome", "is_minimum", "least"]
+__all__ = ["BEGIN", "Aggregation", "Minimum", "Outcome", "is_minimum", "least"]
 
 Minimum = int | float | None
 """Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
@@ -65,22 +65,6 @@ class Outcome:
         return cls(told["received"], tuple(told["lost"]), told["records"], told["bytes"], verdict=verdict)
 
 
-class Others:
-    """Processes that aggregate together, each with the updates of its own clients; by itself there are no others."""
-
-    def gather(self, topic: str, value: Any) -> list[Any]:
-        """What each says of a topic, by the order of clients."""
-        return [value]
-
-    def is_here(self, client: str) -> bool:
-        """Whether a client is this process's."""
-        return True
-
-    def apply(self, rule: Rule, round: Round) -> Mapping[str, State]:
-        """What clients here receive."""
-        return rule(round)
-
-
 class Aggregation:
     """Applies a rule to what clients sent.
 
@@ -107,9 +91,7 @@ class Aggregation:
         self.rule, self.seed, self.minimum, self.sharing = rule, seed, minimum, sharing
         self._model, self.device, self.guard = model, device, guard
 
-    def __call__(
-        self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, others: Others | None = None
-    ) -> Outcome:
+    def __call__(self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool) -> Outcome:
         """One round.
 
         Args:
@@ -117,16 +99,15 @@ class Aggregation:
             collected: client → what it sent, in any order.
             ask: asks clients.
             measure: whether each client's drift is computed, its relative distance from what it receives.
-            others: who aggregate with this process, which collected from its own clients only; nobody if None.
 
         Raises:
             RunError: too few clients have a finite update, or the rule returned what cannot be meant.
         """
-        begin, others = number == BEGIN, others or Others()
+        begin = number == BEGIN
         updates = collected = dict(sorted(collected.items()))
         lost, verdict = tuple[str, ...](), Verdict()
         if not begin:
-            updates, lost, verdict = self._usable(number, collected, others)
+            updates, lost, verdict = self._usable(number, collected)
         receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = _Asked(ask, self.sharing)
@@ -134,12 +115,11 @@ class Aggregation:
         sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
         unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
         with torch.no_grad(), isolated_rng(round.seed, self.device), blamed(self.rule, round, begin=begin):
-            received = self.rule.begin(round) if begin else others.apply(self.rule, round)
+            received = self.rule.begin(round) if begin else self.rule(round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if self.guard is not None:
             live = {value.data_ptr() for update in collected.values() for value in update.state.values()}
             self.guard.note(received, live)
-        received = {name: own for name, own in received.items() if others.is_here(name)}
         if changed := unchanged.changed():
             raise RunError(
                 f"exchange.rule: {type(self.rule).__name__}: expected updates to stay as they are, found that "
@@ -147,14 +127,9 @@ class Aggregation:
             )
         weight = asked.weigh(collected, received) if received or not begin else 0
         drift = self._drift(updates, received) if measure and not begin else {}
-        far = torch.stack(list(drift.values())) if drift else torch.empty(0)
-        told = others.gather("what was exchanged", {"bytes": weight, "clients": list(drift), "drift": far})
-        weight = sum(own["bytes"] for own in told)
         records: dict[str, Tensor | float] = {}
         if not begin:
-            records = {
-                f"{name}/drift": value for own in told for name, value in zip(own["clients"], own["drift"], strict=True)
-            }
+            records = {f"{name}/drift": value for name, value in drift.items()}
             if records:
                 records["drift"] = torch.stack(list(records.values())).nanmean()  # type: ignore[arg-type]
                 records["exchange/rounds"] = float(number + 1)
@@ -171,35 +146,25 @@ class Aggregation:
         return model
 
     def _usable(
-        self, number: int, collected: Mapping[str, Update], others: Others
+        self, number: int, collected: Mapping[str, Update]
     ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
         """Without updates that are not finite, and as the guard lets them pass."""
         known: dict[str, bool] | None = None  # masks say it on an accelerator
         if all(update.finite is None for update in collected.values()):
             flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
             known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
-        measured = {} if self.guard is None else self.guard.measure(collected, self.sharing)
-        told = others.gather(
-            "what updates are like",
-            {
-                "finite": known,
-                "names": {name: own[0] for name, own in measured.items()},
-                "norms": {name: own[1] for name, own in measured.items()},
-            },
-        )
-        flags_of_all = {name: finite for own in told for name, finite in (own["finite"] or {}).items()}
-        lost = tuple(name for name, finite in flags_of_all.items() if not finite)
+        lost = tuple(name for name, finite in (known or {}).items() if not finite)
         updates = {name: update for name, update in collected.items() if name not in lost}
         verdict = Verdict()
         if self.guard is not None:
-            of_all = {name: (own["names"][name], own["norms"][name]) for own in told for name in own["names"]}
-            looked_at = {name: own for name, own in of_all.items() if name not in lost}
+            measured = self.guard.measure(collected, self.sharing)
+            looked_at = {name: own for name, own in measured.items() if name not in lost}
             found = self.guard.judge(looked_at, self.sharing)
             updates, verdict = self.guard.act(updates, found, self.sharing)
         if known is not None:
             gone = (*lost, *verdict.left_out)
-            needed = least(self.minimum, len(flags_of_all))
-            require(len(flags_of_all) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
+            needed = least(self.minimum, len(known))
+            require(len(known) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
         return updates, lost, verdict
 
     def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:

@@ -1,35 +1,39 @@
-"""The processes of a cluster's job, torchrun's or srun's: each has some of the clients, and one device.
+"""The processes of a cluster's job, which torchrun or srun starts, watches and ends. Each has some of the clients.
 
-They talk over a process group of their own (gloo). Tensors travel by the CPU, whatever device they are on.
+They talk over a process group of their own (gloo): over torch's default one, metrics of other libraries would wait for
+each other. Tensors travel by the CPU.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import logging
-import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import PrefixStore, ProcessGroupGloo, rendezvous  # type: ignore[attr-defined]
 
-from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Others, Outcome
-from fedlit.exchange.alive import Forwarded, Place, find_place
-from fedlit.exchange.messages import Messages
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.place import Place, find_place, first_to_end
 from fedlit.exchange.questions import Question
-from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules.mean import Mean, Sum
-from fedlit.exchange.transport import Answer
+from fedlit.exchange.rule import Update
+from fedlit.exchange.transport import Answer, Group
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
-from fedlit.sharing import State
-from fedlit.show.shown import say_by
+from fedlit.show.shown import Notices, print_notice, say, say_by
 
-__all__ = ["Ranks", "deal", "join", "joined"]
+__all__ = ["Ranks", "deal", "join"]
+
+_MEETING = timedelta(seconds=60)
+"""In which all ranks must come."""
+_WORK = timedelta(days=365)
+"""What a rank may take between two messages: the launcher knows whether it lives."""
 
 
 def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
@@ -65,23 +69,102 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
     return blocks
 
 
-class Ranks(Messages, Others):
-    """A transport over the ranks of a job.
+class Ranks(Group):
+    """A transport over the ranks of a job. Rank 0 hears what each says, and tells all of them what comes of it.
 
-    Clients are dealt in blocks of neighbouring names, so that a mean can be summed in the order of names by passing
-    the sum on from rank to rank: the bits are those of one process. Other rules are applied at rank 0, which gathers
-    what they need.
+    Clients are dealt in blocks of neighbouring names. Rank 0 applies the rule, to the updates of all clients in the
+    order of their names: the bits are those of one process.
 
     Args:
         place: of this process.
+
+    Raises:
+        ConfigError: not all ranks come within a minute.
     """
 
     everybody_here = False
 
     def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.clients: frozenset[str] = frozenset()
+        self.rank, self.size, self.local = place.rank, place.size, place.local
         self.homes: dict[str, int] = {}
+        meeting = f"tcp://{place.address}:{place.port}"
+        try:
+            store, *_ = next(rendezvous(meeting, place.rank, place.size, timeout=_MEETING))
+            self._store = PrefixStore("fedlit", store)
+            self._store.set(f"rank {place.rank}", "")
+            self._store.wait([f"rank {rank}" for rank in range(place.size)], _MEETING)
+            self._group: Any = ProcessGroupGloo(self._store, place.rank, place.size, _WORK)  # torch leaves it untyped
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ConfigError(
+                f"rank {place.rank}: expected {place.size} ranks to meet at {place.address}, port {place.port}, within "
+                f"{_MEETING.seconds} seconds, found: {_first_line(error)}; see what the others said, and whether that "
+                "port (MASTER_PORT) is free and can be reached from each machine"
+            ) from error
+
+    def close(self) -> None:
+        """End the threads that torch has for messages, before the interpreter ends under them."""
+        self._group.shutdown()
+
+    def is_first(self, what: str) -> bool:
+        """Whether no other rank has asked this of the same text: of what all have to say, one says it."""
+        try:
+            return bool(self._store.add(f"said: {what}", 1) == 1)
+        except RuntimeError:  # who kept it has ended
+            return True
+
+    # ------------------------------------------------------------------ messages
+
+    @contextmanager
+    def _at(self, topic: str) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise RunError(
+                f"rank {self.rank}, at {topic!r}: expected all {self.size} ranks to answer, found that one has ended "
+                f"({_first_line(error)}); torchrun or srun names the rank that ended first, which may have said why. "
+                "Continue with --ckpt_path last, if a checkpoint was written"
+            ) from error
+
+    def _say(self, topic: str, value: Any, device: Any = "cpu") -> list[Any]:
+        """At rank 0 what each says, by rank; nothing elsewhere."""
+        content = pack({"topic": topic, "value": value})
+        with self._at(topic):
+            if self.rank:
+                for part in (torch.tensor([len(content)]), _bytes(content)):
+                    self._group.send([part], 0, 0).wait()
+                return []
+            parts = [content]
+            for rank in range(1, self.size):
+                size = torch.zeros(1, dtype=torch.long)
+                self._group.recv([size], rank, 0).wait()
+                part = torch.empty(int(size), dtype=torch.uint8)
+                self._group.recv([part], rank, 0).wait()
+                parts.append(part.numpy().tobytes())
+        told = [unpack(part, device) for part in parts]
+        if len({own["topic"] for own in told}) > 1:
+            found = ", ".join(f"rank {rank} at {own['topic']!r}" for rank, own in enumerate(told))
+            raise RunError(
+                f"expected all ranks to be at the same point, found {found}; do all run the same script, and does no "
+                "callback end training at one of them alone?"
+            )
+        return [own["value"] for own in told]
+
+    def _tell(self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu") -> dict[str, Any]:
+        """What rank 0 tells all."""
+        content = b"" if message is None else pack(message)
+        with self._at(topic):
+            size = torch.tensor([len(content)])
+            self._group.broadcast(size, 0).wait()
+            whole = _bytes(content) if message is not None else torch.empty(int(size), dtype=torch.uint8)
+            self._group.broadcast(whole, 0).wait()
+        return dict(message) if message is not None else unpack(whole.numpy().tobytes(), device)
+
+    def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
+        """See :class:`~fedlit.exchange.transport.Group`."""
+        told = self._say(topic, value)
+        return self._tell(topic, None if self.rank else {"value": work(told)})["value"]
+
+    # ------------------------------------------------------------------ the transport
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
         """See :class:`~fedlit.exchange.transport.Group`."""
@@ -99,8 +182,6 @@ class Ranks(Messages, Others):
             facts |= told
         if topic == "clients":
             self.homes = {name: rank for rank, told in enumerate(everybody) for name in told}
-            self.clients = frozenset(own)
-            self.alive.introduce(sorted(own))
         return dict(sorted(facts.items()))
 
     def takes_part(self, number: int) -> bool:
@@ -111,176 +192,55 @@ class Ranks(Messages, Others):
         self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """See :class:`~fedlit.exchange.transport.Transport`."""
-        rule = aggregation.rule
-        if number != BEGIN and rule.streams and type(rule).__call__ is Mean.__call__:
-            return aggregation(number, updates, lambda questions: {}, measure=measure, others=self)
-        if self.rank:
-            return self._send_to_the_rule(rule, number, updates, answer)
-        return self._at_the_rule(aggregation, number, updates, answer, measure=measure)
+        topic = "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
+        needs, device = aggregation.rule.needs, aggregation.device
+        own = {name: {**update_to(one, needs), "parameters": one.parameters} for name, one in updates.items()}
+        told = self._say(topic, own, device)
 
-    # ------------------------------------------------------------------ a mean
-
-    def is_here(self, client: str) -> bool:
-        """See :class:`~fedlit.exchange.aggregation.Others`."""
-        return client in self.clients
-
-    def apply(self, rule: Rule, round: Round) -> Mapping[str, State]:
-        """The mean, by a sum that goes from rank to rank; see :class:`~fedlit.exchange.aggregation.Others`."""
-        assert isinstance(rule, Mean)
-        total = self._counted(rule, round)
-        if self.rank:
-            total.values = self._passed(self.rank - 1)
-        device = next((value.device for own in round.updates.values() for value in own.state.values()), "cpu")
-        total.values = {name: value.to(device) for name, value in total.values.items()}
-        for update in round.updates.values():
-            total.sum(update.state, rule.weight(update))
-        if self.rank < self.size - 1:
-            self._pass_on(self.rank + 1, total.values)
-        average = self._handed_out(total.divided() if self.rank == self.size - 1 else None)
-        return rule.spread({name: value.to(device) for name, value in average.items()}, round)
-
-    def _counted(self, rule: Mean, round: Round) -> Sum:
-        """Who adds to which tensors, everywhere."""
-        kinds: dict[tuple[str, ...], int] = {}
-        own = [
-            (name, kinds.setdefault(tuple(update.state), len(kinds)), rule.weight(update))
-            for name, update in round.updates.items()
-        ]
-        forms = {name: str(value.dtype) for update in round.updates.values() for name, value in update.state.items()}
-        total = Sum()
-        summed = {"clients": own, "kinds": [list(kind) for kind in kinds], "forms": forms}
-        for told in self.gather(_topic(round.number), summed):
-            for client, kind, weight in told["clients"]:
-                total.count(client, told["kinds"][kind], weight)
-            total.forms |= {name: getattr(torch, form.removeprefix("torch.")) for name, form in told["forms"].items()}
-        return total
-
-    def _pass_on(self, rank: int, values: State) -> None:
-        head, buffer = _flat(values)
-        self._post(rank, head)
-        self._send(rank, [buffer])
-
-    def _passed(self, rank: int) -> dict[str, Tensor]:
-        manifest = json.loads(self._fetch(rank))
-        buffer = torch.empty(_weight(manifest), dtype=torch.uint8)
-        self._receive(rank, [buffer])
-        return _cut(manifest, buffer)
-
-    def _handed_out(self, values: State | None) -> dict[str, Tensor]:
-        """From the last rank to all."""
-        last = self.size - 1
-        if values is not None:
-            head, buffer = _flat(values)
-            self._to_all(head, last)
-            self._broadcast(last, buffer)
-            return dict(values)
-        manifest = json.loads(self._to_all(None, last))
-        buffer = torch.empty(_weight(manifest), dtype=torch.uint8)
-        self._broadcast(last, buffer)
-        return _cut(manifest, buffer)
-
-    # ------------------------------------------------------------------ any other rule
-
-    def _send_to_the_rule(self, rule: Rule, number: int, updates: Mapping[str, Update], answer: Answer) -> Outcome:
-        sent = {
-            name: {**update_to(update, rule.needs), "parameters": update.parameters} for name, update in updates.items()
-        }
-        self._say(0, _topic(number), sent)
-        while "ask" in (heard := unpack(self._fetch(0))):
-            asked = {name: question_from(own) for name, own in heard["ask"].items()}
-            self._post(0, pack({name: answer(name, question) for name, question in asked.items()}))
-        return Outcome.from_message(heard)
-
-    def _at_the_rule(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
-    ) -> Outcome:
-        homes, every = self.homes, dict(updates)
-        for rank in range(1, self.size):
-            for name, sent in self._hear(rank, _topic(number)).items():
-                every[name] = update_from(sent, tuple(sent.pop("parameters")))
+        def answers(questions: Mapping[str, Question]) -> dict[str, Any]:
+            return {name: answer(name, one) for name, one in questions.items() if self.homes[name] == self.rank}
 
         def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
-            asked: dict[int, dict[str, Question]] = {}
-            for name, question in questions.items():
-                asked.setdefault(homes[name], {})[name] = question
-            elsewhere = [rank for rank in asked if rank]
-            for rank in elsewhere:  # all at once: they answer side by side
-                self._post(rank, pack({"ask": {name: question_to(own) for name, own in asked[rank].items()}}))
-            answers = {name: answer(name, question) for name, question in asked.get(0, {}).items()}
-            for rank in elsewhere:
-                answers |= unpack(self._fetch(rank))
-            return {name: answers[name] for name in questions}
+            self._tell(topic, {"ask": {name: question_to(one) for name, one in questions.items()}})
+            found = {name: one for part in self._say(topic, answers(questions), device) for name, one in part.items()}
+            return {name: found[name] for name in questions}
 
-        outcome = aggregation(number, every, ask, measure=measure)
-        for rank in range(1, self.size):
-            told = outcome.to_message([name for name in outcome.received if homes[name] == rank])
-            self._post(rank, pack(told))
-        here = {name: own for name, own in outcome.received.items() if name in self.clients}
-        return Outcome(here, outcome.lost, outcome.records, outcome.bytes, outcome.clustering, outcome.verdict)
-
-
-def _topic(number: int) -> str:
-    return "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
+        if self.rank:
+            while "ask" in (heard := self._tell(topic, None, device)):
+                self._say(topic, answers({name: question_from(one) for name, one in heard["ask"].items()}))
+            outcome = Outcome.from_message(heard)
+        else:
+            collected = {
+                name: update_from(one, tuple(one.pop("parameters"))) for part in told for name, one in part.items()
+            }
+            outcome = aggregation(number, collected, ask, measure=measure)
+            self._tell(topic, outcome.to_message(outcome.received))
+        here = {name: state for name, state in outcome.received.items() if self.homes[name] == self.rank}
+        return replace(outcome, received=here)
 
 
-def _flat(values: State) -> tuple[bytes, Tensor]:
-    """A manifest, and all bytes as one vector."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in values.items()}
-    manifest = [[name, str(own.dtype).removeprefix("torch."), list(own.shape)] for name, own in tensors.items()]
-    parts = [own.flatten().view(torch.uint8) for own in tensors.values() if own.numel()]
-    return json.dumps(manifest).encode(), torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+def _bytes(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def _weight(manifest: Sequence[Any]) -> int:
-    return sum(getattr(torch, dtype).itemsize * torch.Size(shape).numel() for _, dtype, shape in manifest)
-
-
-def _cut(manifest: Sequence[Any], buffer: Tensor) -> dict[str, Tensor]:
-    found, start = dict[str, Tensor](), 0
-    for name, dtype, shape in manifest:
-        kind = getattr(torch, dtype)
-        stop = start + kind.itemsize * torch.Size(shape).numel()
-        found[name] = buffer[start:stop].clone().view(kind).view(shape)  # aligned
-        start = stop
-    return found
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 _joined: list[Ranks | None] = []
 
 
-def joined() -> Ranks | None:
-    """This process's place among ranks, if it has joined them."""
-    return _joined[0] if _joined else None
-
-
 def join() -> Ranks | None:
     """This process's place among the ranks of its job, once all have come; None where it is the only one."""
-    if _joined:
-        return _joined[0]
-    place = find_place()
-    ranks = None if place is None else Ranks(place)
-    _joined.append(ranks)
-    if ranks is not None:
-        log = logging.getLogger("fedlit")
-        log.addHandler(Forwarded(ranks.alive))
-        log.propagate = False
-        say_by(ranks.alive.warn)
-        warnings.showwarning = lambda message, *_: ranks.alive.warn(str(message))
-        atexit.register(_leave, ranks)
-        sys.excepthook = partial(_failed, ranks)
-    return ranks
-
-
-def _leave(ranks: Ranks) -> None:
-    if not hasattr(sys, "last_value"):  # an error that nobody caught is no good-bye
-        ranks.alive.leave()
-        ranks.close()
-
-
-def _failed(ranks: Ranks, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """What nobody caught, in a script of the user's, ends all."""
-    if not isinstance(error, FedlitError | KeyboardInterrupt):
-        sys.__excepthook__(kind, error, trace)
-        error = RunError(f"rank {ranks.rank}: {kind.__name__}: {error}")
-    text, status = (f"error: {error}", error.exit_status) if isinstance(error, FedlitError) else ("interrupted", 130)
-    ranks.alive.fail(f"fedlit: {text}", status, by_signal=status == 130)
+    if not _joined:
+        place = find_place()
+        _joined.append(None if place is None else Ranks(place))
+        if (ranks := _joined[0]) is not None:
+            atexit.register(ranks.close)
+            first_to_end.append(lambda: ranks.is_first("the end"))
+            say_by(lambda text: print_notice(text) if ranks.is_first(text) else None)
+            log = logging.getLogger("fedlit")
+            log.addHandler(Notices(logging.WARNING))
+            log.propagate = False
+            warnings.showwarning = lambda message, *_: say(str(message))
+    return _joined[0]

@@ -81,7 +81,6 @@ class Rule(ABC):
 
     Attributes:
         takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
-        streams: whether it can add updates one after another and keep none: a transport may then sum on the way.
         leaves_start: whether its ``begin``, if it has one, looks on and changes nothing.
         by_questions: whether it works by what it asks and needs no federated tensor: exchanges then take place where
             ``exchange.federated`` is empty, too.
@@ -91,7 +90,6 @@ class Rule(ABC):
     """
 
     takes_masks: ClassVar[bool] = False
-    streams: ClassVar[bool] = False
     by_mean: ClassVar[bool] = False
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False

@@ -62,24 +62,27 @@ class Group:
 
     rank, size, local = 0, 1, 0
 
-    def gather(self, topic: str, value: Any) -> list[Any]:
-        """What each of them says, by rank; all hear it when all have spoken.
+    def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
+        """What the first of them makes of what each says; all wait for it, and hear it.
 
         Args:
             topic: of what; all must be at the same.
-            value: as :func:`fedlit.exchange.wire.pack` takes it.
+            value: of this one, as :func:`fedlit.exchange.wire.pack` takes it.
+            work: makes a value of all values, by rank; called at the first alone.
 
         Raises:
-            RunError: another process is at another topic.
+            RunError: another process is at another topic, or has ended.
         """
-        return [value]
+        return work([value])
+
+    def gather(self, topic: str, value: Any) -> list[Any]:
+        """What each of them says, by rank; see :meth:`decide`."""
+        every: list[Any] = self.decide(topic, value, lambda told: told)
+        return every
 
     def first(self, topic: str, value: Any) -> Any:
         """What the first of them says."""
         return self.gather(topic, value)[0]
-
-    def kept(self) -> None:
-        """From now on there is a checkpoint to continue from."""
 
     def __deepcopy__(self, memo: Any) -> Group:
         """The process's place stays one, whoever copies what knows it."""

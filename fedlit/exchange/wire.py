@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -44,15 +45,19 @@ def pack(message: Mapping[str, Any]) -> bytes:
     return struct.pack(">Q", len(head)) + head + save(tensors)
 
 
-def unpack(content: bytes) -> dict[str, Any]:
+def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The inverse of :func:`pack`.
+
+    Args:
+        content: what was packed.
+        device: where tensors are put.
 
     Raises:
         RunError: these bytes are no message.
     """
     try:
         (length,) = struct.unpack(">Q", content[:8])
-        tensors = load(content[8 + length :])
+        tensors = {place: value.to(device) for place, value in load(content[8 + length :]).items()}
         found: dict[str, Any] = _whole(json.loads(content[8 : 8 + length]), tensors)
         if not isinstance(found, dict):
             raise ValueError

@@ -141,7 +141,6 @@ class ScaffoldMean(Mean):
 
     # NOTE[DIFF]: the server's own rate is 1, as in the paper's experiments.
     # NOTE[DIFF]: clients count alike; the paper has no weights.
-    streams = False
     by_mean = False
     requires = "Scaffold"
 

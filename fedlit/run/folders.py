@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from fedlit.archives import check_archive
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.files import advice, reason
 from fedlit.show.shown import say
@@ -98,10 +99,8 @@ def _usable(last: Path) -> Path:
     Raises:
         ConfigError: there is no whole one.
     """
-    from fedlit.train.shards import check_all
-
     try:
-        check_all(last)
+        check_archive(last)
         return last
     except FileNotFoundError:
         found = "it is gone"
@@ -109,7 +108,7 @@ def _usable(last: Path) -> Path:
         found = str(error)
     before = last.with_name(PREVIOUS)
     try:
-        check_all(before)
+        check_archive(before)
     except FileNotFoundError:
         raise ConfigError(f"{found}. None was written before it: start a new run") from None
     except ConfigError:

@@ -20,9 +20,9 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.alive import GO_ON, find_place
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.named import found_in
+from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.locks import Lock
 from fedlit.run.alike import check_alike
@@ -289,8 +289,6 @@ class Run(Shown):
         assert self.folder is not None
         forget()
         callbacks = self._callbacks(plan, quiet)
-        if self.last_checkpoint is not None:
-            self.group.kept()
         step = header.get("global_step")
         trainer = self.trainer = self._trainer(callbacks, purge_step=None if step is None else step + 1)
         clients = f"{len(self.loop.federation)} clients" if len(self.loop.federation) > 1 else "1 client"
@@ -355,7 +353,8 @@ class Run(Shown):
         return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
-        return GO_ON[self.last_checkpoint is not None]
+        kept = self.last_checkpoint is not None
+        return "continue with --ckpt_path last" if kept else "no checkpoint had been written: start it again"
 
     @property
     def last_checkpoint(self) -> Path | None:

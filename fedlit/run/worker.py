@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedlit.exchange.alive import alone
+from fedlit.exchange.place import alone
 
 __all__ = ["WorkerProcess", "cores", "main"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import TextIO
 
 from fedlit.show.text import printable, right_aligned, terminal_width, text_table, wrap
 
-__all__ = ["Grid", "Shown", "for_terminal", "print_notice", "say", "say_by"]
+__all__ = ["Grid", "Notices", "Shown", "for_terminal", "print_notice", "say", "say_by"]
 
 
 @dataclass(frozen=True)
@@ -109,3 +110,11 @@ def print_notice(text: str) -> None:
 def say_by(teller: Callable[[str], None]) -> None:
     """Have somebody else print what is said: of several processes one prints, each notice once."""
     _tellers.append(teller)
+
+
+class Notices(logging.Handler):
+    """Has what is logged said: see :func:`say`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See the class."""
+        say(record.getMessage())

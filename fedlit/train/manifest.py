@@ -142,13 +142,13 @@ def _plain(value: Any) -> Any:
 
 
 def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
-    """What a checkpoint says of itself, without reading its tensors; its parts are put together, if it has any.
+    """What a checkpoint says of itself, without reading its tensors.
 
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
     from fedlit.train.form import check_form
-    from fedlit.train.shards import load
+    from fedlit.train.parts import load
 
     try:
         header = load(path)

@@ -12,7 +12,7 @@ from contracts import ALL
 from federations import different
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.alive import find_place
+from fedlit.exchange.place import find_place
 from fedlit.exchange.ranks import deal
 
 NAMES = [*(name for name in ALL if name not in ("centralized", "local")), *ranks.MORE]

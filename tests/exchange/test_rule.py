@@ -146,7 +146,6 @@ def test_a_caller_of_version_0_1_gets_what_it_got() -> None:
 )
 def test_what_a_rule_needs(rule: Rule, rows: bool, states: bool, answers: bool) -> None:
     assert ("rows" in rule.needs, "states" in rule.needs, "answers" in rule.needs) == (rows, states, answers)
-    assert rule.streams == (not states)
     assert bool(rule.asks) == answers  # what is asked stands in the plan
 
 
@@ -155,7 +154,7 @@ def test_a_rule_that_says_nothing_needs_counts_and_single_states() -> None:
         def __call__(self, round: Round) -> Any:
             return {}
 
-    assert Own().needs == {"rows", "steps", "states"} and not Own.streams and not Own.takes_masks
+    assert Own().needs == {"rows", "steps", "states"} and not Own.takes_masks
 
 
 def test_rows_that_are_not_needed_do_not_matter_and_others_do() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import ranks
 import torch
 from federations import TINY, different
 from lightning.pytorch.callbacks import ModelCheckpoint, Timer
@@ -16,10 +16,9 @@ from ranks import on_ranks
 
 import fedlit
 from fedlit.errors import ConfigError
-from fedlit.exchange.transport import Group
 from fedlit.run.options import check_clocks
-from fedlit.train import shards
 from fedlit.train.manifest import read_checkpoint
+from fedlit.train.parts import merge, select
 
 EPOCHS = 5
 
@@ -54,28 +53,43 @@ def end(config: Path) -> dict[str, torch.Tensor]:
     return dict(saved["state_dict"])
 
 
-def test_a_killed_rank_is_named_and_the_run_goes_on_in_one_process(config: Path) -> None:
+@pytest.mark.parametrize("client", ["wine", pytest.param("breast_cancer", marks=pytest.mark.full)])
+def test_a_killed_rank_ends_all_with_one_message_and_the_run_goes_on_in_one_process(config: Path, client: str) -> None:
     began = time.monotonic()
-    status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGKILL wine 10")
-    assert status != 0 and time.monotonic() - began < 60
-    assert len(said) == 1 and re.search(
-        r"rank 1 of 2 \(on \S+, process \d+; its clients: wine\) ended without a word: was it killed.*ckpt_path last",
-        said[0],
-    )
+    words = ["fit", "--config", str(config), "--trainer.default_root_dir", str(config.parent / "runs")]
+    ended = on_ranks(2, *words, module="fedlit", FALLS=f"SIGKILL {client} 10")
+    said = re.findall(r"^fedlit: .*$", ended.stderr, re.M)
+    assert ended.returncode != 0 and time.monotonic() - began < 60
+    assert len(said) == 1 and "--ckpt_path last" in said[0]
+    rank = ["breast_cancer", "wine"].index(client)
+    assert re.search(rf"Root Cause.*rank\s*: {rank} .*SIGKILL", ended.stderr, re.S)  # torchrun names who died
     runs = f"--trainer.default_root_dir={config.parent / 'runs'}"
-    folder = config.parent / "runs" / "tiny" / "version_0"
-    (folder / "checkpoints/best-0000.ckpt.parts/1-of").mkdir(parents=True, exist_ok=True)
-    (folder / "checkpoints/best-0000.ckpt").unlink(missing_ok=True)  # killed between a head and its parts
     fedlit.load(str(config), runs).fit("last", quiet=True)
     assert different(whole(config), end(config)) == []
-    assert not list(folder.glob("checkpoints/*.parts"))  # one process keeps one file
+
+
+@pytest.mark.full
+def test_three_ranks_go_on_with_what_one_process_began_and_two_with_what_three_did(tmp_path: Path) -> None:
+    for size, job in ((3, "one"), (2, "three")):
+        folder = tmp_path / job
+        folder.mkdir()
+        if size == 3:
+            ranks.stop(folder, "cfl", 6)
+            checkpoint = folder / "middle.ckpt"
+        else:
+            assert on_ranks(3, folder, "stop=cfl=6").returncode == 0
+            checkpoint = folder / "3-ranks-0" / "middle.ckpt"
+        assert on_ranks(size, folder, f"resume=cfl={checkpoint}").returncode == 0
+        ends = [torch.load(folder / f"{size}-{rank}.pt", weights_only=True) for rank in range(size)]
+        found = {key: value for one in ends for own in one.values() for key, value in own["weights"].items()}
+        assert different(ranks.train(tmp_path / f"whole {job}", "cfl")["weights"], found) == []
 
 
 @pytest.mark.full
 def test_a_terminated_rank_ends_all_and_two_ranks_go_on(config: Path) -> None:
     early = f"--trainer.default_root_dir={config.parent / 'early'}"
     status, said, _ = fedlit_on(2, config, "fit", early, FALLS="SIGTERM breast_cancer 1")
-    assert status != 0 and len(said) == 1 and "no checkpoint had been written" in said[0] and "last" not in said[0]
+    assert status != 0 and len(said) == 1 and "terminated (SIGTERM" in said[0]
     status, said, _ = fedlit_on(2, config, "fit", FALLS="SIGTERM breast_cancer 10")
     assert status != 0 and len(said) == 1 and "terminated (SIGTERM" in said[0] and "--ckpt_path last" in said[0]
     assert fedlit_on(2, config, "fit", "--ckpt_path", "last")[:2] == (0, [])
@@ -95,7 +109,7 @@ def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) ->
     assert fedlit_on(2, config, "fit")[0] == 0
     folder = config.parent / "runs" / "tiny" / "version_0"
     best = [path.name for path in folder.glob("checkpoints/best-*.ckpt")]
-    assert len(best) == 1 and len(list(folder.glob("checkpoints/*.parts"))) == 2
+    assert len(best) == 1
     _, _, table = fedlit_on(2, config, "test")
     two = (folder / "test.csv").read_text()
     assert all(client in table for client in ("breast_cancer", "wine", "mean", "worst"))
@@ -130,36 +144,15 @@ def test_several_devices_are_several_processes(config: Path) -> None:
         fedlit.load(str(config), "--trainer.devices=4")
 
 
-def test_parts_are_found_by_the_name_of_their_head_and_one_that_is_missing_or_foreign_is_named(tmp_path: Path) -> None:
-    class Two(Group):  # its shape: a head with parts
-        size = 2
-
+def test_a_checkpoint_is_cut_by_client_and_put_together_again() -> None:
     one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
     one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
-    counts = {"a": [1, 0], "b": [2, 0]}
-    kept = {name: {"state": {}} for name in counts}
-    one["fedlit"] = {"clients": kept, "specs": dict(kept), "encoders": dict(kept), "counts": counts, "format": 4}
-    path = tmp_path / "last.ckpt"
-    for _ in range(3):
-        shards.save(one, path, Two())
-    again = shards.load(path)
-    assert repr(again["optimizer_states"]) == repr(one["optimizer_states"]) and again["fedlit"] == one["fedlit"]
-    assert different(one["state_dict"], again["state_dict"]) == []  # type: ignore[arg-type]
-    assert shards.load(path, {"b"})["optimizer_states"] == [{"b": 2}, {"b": 3}]
-    assert len(list((tmp_path / "last.ckpt.parts").iterdir())) == 2  # those of the first are gone
-    other = tmp_path / "other.ckpt"
-    shards.save(one | {"global_step": 4}, other, Two())
-    path.rename(tmp_path / "mine.ckpt")
-    (tmp_path / "last.ckpt.parts").rename(tmp_path / "mine.ckpt.parts")
-    path = tmp_path / "mine.ckpt"
-    assert shards.load(path)["fedlit"] == one["fedlit"]
-    (foreign,) = tmp_path.glob("other.ckpt.parts/*/b.pt")
-    own = max(tmp_path.glob("mine.ckpt.parts/*/b.pt"), key=lambda file: file.stat().st_mtime_ns)
-    shutil.copy(foreign, own)
-    with pytest.raises(
-        ConfigError, match=r"client 'b' in \S+/mine.ckpt.parts/\S+/b.pt, found one of another checkpoint"
-    ):
-        shards.load(path)
-    shutil.rmtree(tmp_path / "mine.ckpt.parts")
-    with pytest.raises(ConfigError, match=r"the part of client 'a'.*the folder mine.ckpt.parts beside it"):
-        shards.load(path)
+    one["loops"] = {"fit_loop": {"state_dict": {"combined_loader": ["of a", "of b"]}}}
+    by_name = {key: {"a": {}, "b": {}} for key in ("clients", "encoders", "specs")}
+    personal = {"ended": 2, "own": {"a": 1, "b": 2}}
+    stacks = {"clients": ["a", "b"], "stacks": [["a"], ["b"]]}
+    one["fedlit"] = {**by_name, "counts": {"a": [1, 0], "b": [2, 0]}, "personal": personal, "stacks": stacks}
+    parts = [select(one, {name}) for name in ("a", "b")]
+    assert [own["optimizer_states"] for own in parts] == [[{"a": 1}], [{"b": 2}, {"b": 3}]]
+    assert [list(own["state_dict"]) for own in parts] == [["clients.a.w"], ["clients.b.w"]]
+    assert repr(merge(parts)) == repr(one)

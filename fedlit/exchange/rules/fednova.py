@@ -49,7 +49,6 @@ class FedNova(Mean):
 
     # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
     takes_masks = False
-    streams = False
     by_mean = False
     leaves_start = True
 

@@ -137,7 +137,6 @@ class Mean(Rule):
     """
 
     takes_masks = True
-    streams = True
     by_mean = True
 
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:

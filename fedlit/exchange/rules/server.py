@@ -35,7 +35,6 @@ class ServerOptimizer(Mean):
         ConfigError: a learning rate that is none.
     """
 
-    streams = False
     leaves_start = True
     moments: tuple[str, ...] = ()
 

@@ -13,11 +13,13 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
+from fedlit.archives import write_archive
 from fedlit.errors import RunError
 from fedlit.exchange.transport import Group
 from fedlit.files import advice, reason
-from fedlit.train import shards, whole
+from fedlit.train import whole
 from fedlit.train.manifest import LAST, PREVIOUS
+from fedlit.train.parts import load, save
 
 __all__ = ["AtomicCheckpointIO", "BestCheckpoint", "best_of", "make_consistent"]
 
@@ -35,7 +37,7 @@ class BestCheckpoint(ModelCheckpoint):
     def _update_best_and_save(self, current: Tensor, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         before = {key: value.copy() if isinstance(value, dict) else value for key, value in vars(self).items()}
         super()._update_best_and_save(current, trainer, monitor_candidates)
-        if getattr(trainer.strategy.checkpoint_io, "missed", None) is not None:
+        if getattr(trainer.strategy.checkpoint_io, "missed", False):
             for key in ("best_k_models", "best_model_path", "best_model_score", "kth_best_model_path", "kth_value"):
                 setattr(self, key, before[key])
 
@@ -52,11 +54,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     Args:
         group: the processes that write a checkpoint together; one if None.
-        clients: whose parts are read; all if None.
+        clients: whose part is read; all if None.
         prepare: called before the last one is written, say to see that its folder is still there.
 
     Attributes:
-        missed: the latest checkpoint besides the last one, if it could not be written. What it was to replace stays.
+        missed: whether the latest checkpoint besides the last one could not be written. What it was to replace stays.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         super().__init__()
         self.group, self.clients, self.prepare = group or Group(), clients, prepare
-        self.missed: Path | None = None
+        self.missed = False
         self._lost: dict[bool, str] = {}  # whether it is the last one → what there is not, and why
         self._named: frozenset[str] = frozenset()
         self._waiting: set[Path] = set()
@@ -80,32 +82,35 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
         """See the class."""
         target = Path(path)
+        self.missed = save(checkpoint, self.group, lambda every: self._keep(every, target))
+
+    def _keep(self, checkpoint: Mapping[str, Any], target: Path) -> bool:
+        """Write, where clients' parts have come together; see :attr:`missed`."""
         try:
             if self.prepare is not None:
                 self.prepare()
-            self._save(checkpoint, target)
+            self._write(checkpoint, target)
         except OSError as error:
             self._miss(target, error)
-            return
+            return self.missed or target.name != LAST
         self._lost.pop(target.name == LAST, None)
         if target.name != LAST:
-            self.missed = None
-        else:
-            self.group.kept()
-            self._named = best_of(checkpoint)
-            for old in [own for own in self._waiting if own.name not in self._named]:
-                self._waiting.discard(old)
-                self._remove(old)
+            return False
+        self._named = best_of(checkpoint)
+        for old in [own for own in self._waiting if own.name not in self._named]:
+            self._waiting.discard(old)
+            self._remove(old)
+        return self.missed
 
-    def _save(self, checkpoint: dict[str, Any], target: Path) -> None:
+    def _write(self, checkpoint: Mapping[str, Any], target: Path) -> None:
+        before = target.with_name(PREVIOUS) if target.name == LAST else None
         try:
-            shards.save(checkpoint, target, self.group)
+            write_archive(checkpoint, target, before)
         except OSError:
-            before = target.with_name(PREVIOUS)
-            if self.group.size > 1 or target.name != LAST or not (target.is_file() and before.is_file()):
+            if before is None or not (target.is_file() and before.is_file()):
                 raise
             before.unlink()  # what makes room best
-            shards.save(checkpoint, target, self.group)
+            write_archive(checkpoint, target, before)
 
     def _miss(self, target: Path, error: OSError) -> None:
         """Go on where there is something to continue from.
@@ -114,7 +119,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             RunError: nothing can be kept.
         """
         found = f"{target}: expected to write there, found: {reason(error)}"
-        if self.group.size > 1 or (target.name == LAST and not target.is_file()):
+        if target.name == LAST and not target.is_file():
             raise RunError(
                 f"{found}; nothing of this training can be kept; {advice(error)}, or set trainer.default_root_dir"
             )
@@ -122,7 +127,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             place, kept = target, "the one before is kept, and a later one will be tried"
             lost = "the scores are those of the end, what is kept is an earlier state"
         else:
-            self.missed = target
             place, kept = target.with_name("best-*.ckpt"), "training goes on, those that were kept before stay"
             lost = "a better state than those that are kept is lost"
         self._lost[target.name == LAST] = f"{found}; {lost}; {advice(error)}"
@@ -130,24 +134,22 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """See :func:`fedlit.train.shards.load`."""
-        checkpoint = shards.load(Path(path), None if self.clients is None else self.clients())
+        """See :func:`fedlit.train.parts.load`."""
+        checkpoint = load(Path(path), None if self.clients is None else self.clients())
         self._named = best_of(checkpoint)
         return checkpoint
 
     def remove_checkpoint(self, path: Any) -> None:
         """Now, or where the last checkpoint names it when there is a later one; not if what replaces it is missed."""
-        if self.group.rank == 0 and self.missed is None:
+        if self.group.rank == 0 and not self.missed:
             if Path(path).name in self._named:
                 self._waiting.add(Path(path))
             else:
                 self._remove(Path(path))
 
     def _remove(self, path: Path) -> None:
-        """The head first: without it parts are nobody's."""
         with suppress(OSError):  # a folder that was made read-only
             super().remove_checkpoint(path)
-            shards.discard_parts(path)
 
 
 def best_of(checkpoint: Mapping[str, Any]) -> frozenset[str]:
@@ -163,7 +165,7 @@ def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
 
     A last checkpoint that is damaged gets another name: it must not take the place of the one before it. A best one of
     an epoch that the checkpoint has behind it, and does not name, was to be removed; one of a later epoch is written
-    again. Parts without a head are nobody's.
+    again.
 
     Args:
         checkpoint: the run's last one, or the one before it; nothing is done for another.
@@ -179,6 +181,3 @@ def make_consistent(checkpoint: Path, header: Mapping[str, Any]) -> None:
         epoch = file.stem.removeprefix("best-")
         if epoch.isdigit() and int(epoch) <= header["epoch"] and named and file.name not in named:
             file.unlink(missing_ok=True)
-    for folder in checkpoint.parent.glob("best-*.ckpt.parts"):  # a head goes before its parts, and comes after them
-        if (head := folder.with_suffix("")).stem.removeprefix("best-").isdigit() and not head.exists():
-            shards.discard_parts(head)

@@ -1,0 +1,81 @@
+"""Where this process stands among those that torchrun or srun started together. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fedlit.errors import ConfigError
+
+__all__ = ["Place", "alone", "find_place", "first_to_end", "says_the_end"]
+
+first_to_end: list[Callable[[], bool]] = []
+"""Of a process among several: whether it is the first of them that ends."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands in a job.
+
+    Attributes:
+        rank: its number, from 0.
+        size: how many there are.
+        local: its number on its machine, from 0.
+        address: of the machine of rank 0.
+        port: there, where they meet.
+    """
+
+    rank: int
+    size: int
+    local: int
+    address: str
+    port: int
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """What torchrun or srun say; None where neither started this process, or it is the only one.
+
+    Example:
+        >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n7", "MASTER_PORT": "29500"})
+        Place(rank=1, size=2, local=1, address='n7', port=29500)
+        >>> find_place({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"})  # a batch script, without srun
+    """
+    if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
+        rank, size, local = (int(environment.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    elif {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environment.keys():
+        rank, size, local = (
+            int(environment.get(key, 0)) for key in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+        )
+        # the same port at all, and another one for each job of a machine
+        port = int(environment.get("MASTER_PORT", 15000 + int(environment.get("SLURM_JOB_ID", "0")) % 10000))
+        address = environment.get("MASTER_ADDR") or _first_node(environment) if size > 1 else ""
+    else:
+        return None
+    return Place(rank, size, local, address, port) if size > 1 else None
+
+
+def _first_node(environment: Mapping[str, str]) -> str:
+    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_NODELIST", "127.0.0.1")
+    return SLURMEnvironment.resolve_root_node_address(nodes)
+
+
+def alone(what: str) -> None:
+    """Refuse what one process does, where several were started to do it.
+
+    Raises:
+        ConfigError: torchrun or srun started several.
+    """
+    if (place := find_place()) is not None:
+        raise ConfigError(
+            f"expected one process for {what}, found {place.size} (torchrun or srun); start it without them. Several "
+            "processes can fit, validate, test, predict and describe one federation"
+        )
+
+
+def says_the_end() -> bool:
+    """Whether this process says why it ends. Of several the first does, for the others end because of that."""
+    return all(is_first() for is_first in first_to_end)

@@ -1,0 +1,117 @@
+"""A checkpoint of clients that several processes train: one file, made of the parts of all, read in part by each."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedlit.archives import check_archive
+from fedlit.exchange.transport import Group
+
+__all__ = ["load", "merge", "save", "select"]
+
+_LISTS = ("optimizer_states", "lr_schedulers")
+_BY_NAME = ("clients", "encoders", "specs", "counts")  # beside tensors, in what fedlit adds to a checkpoint
+
+
+def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The checkpoint that one process would write.
+
+    Args:
+        parts: as processes write them, each of its own clients, in the order of clients' names. What belongs to all
+            clients is taken from the first.
+    """
+    whole = {**parts[0], "state_dict": {key: own for part in parts for key, own in part["state_dict"].items()}}
+    for key in _LISTS:
+        if key in whole:
+            whole[key] = [own for part in parts for own in part[key]]
+    every = [part["fedlit"] for part in parts]
+    saved = dict(every[0])
+    for key in _BY_NAME:
+        saved[key] = {name: own for one in every for name, own in one[key].items()}
+    if saved["personal"]:
+        own = {name: value for one in every for name, value in one["personal"]["own"].items()}
+        saved["personal"] = {**saved["personal"], "own": own}
+    stacks = [one["stacks"] for one in every]
+    if all(stacks):
+        saved["stacks"] = {key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")}
+    return _with_loaders({**whole, "fedlit": saved}, [own for part in parts for own in _loaders(part)])
+
+
+def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str, Any]:
+    """Some clients' part of a checkpoint: the inverse of :func:`merge`."""
+    saved = dict(checkpoint["fedlit"])
+    names = sorted(saved["clients"])
+    tensors = {key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients}
+    part = {**checkpoint, "state_dict": tensors}  # clients.<client>.<tensor>
+    for place, key in enumerate(_LISTS):
+        if key in checkpoint:
+            owners = [name for name in names for _ in range(saved["counts"][name][place])]
+            part[key] = [own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients]
+    for key in _BY_NAME:
+        saved[key] = {name: own for name, own in saved[key].items() if name in clients}
+    if saved["personal"]:
+        own = {name: value for name, value in saved["personal"]["own"].items() if name in clients}
+        saved["personal"] = {**saved["personal"], "own": own}
+    if stacks := saved["stacks"]:
+        saved["stacks"] = {
+            "clients": [name for name in stacks["clients"] if name in clients],
+            "stacks": [own for own in stacks["stacks"] if set(own) <= set(clients)],
+        }
+    loaders = zip(names, _loaders(checkpoint), strict=False)  # there are none between two epochs
+    return _with_loaders({**part, "fedlit": saved}, [own for name, own in loaders if name in clients])
+
+
+def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
+    """Where in an epoch each client's batches are; Lightning's name for it."""
+    found = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}).get("combined_loader", [])
+    return list(found)
+
+
+def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, Any]:
+    if not _loaders(checkpoint):
+        return checkpoint
+    fit = checkpoint["loops"]["fit_loop"]
+    state = {**fit["state_dict"], "combined_loader": loaders}
+    return {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": {**fit, "state_dict": state}}}
+
+
+def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
+    """A checkpoint, whoever wrote it. Tensors are read when they are used.
+
+    Args:
+        path: of the file.
+        clients: whose part is wanted; all if None.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    check_archive(path)
+    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return checkpoint if clients is None or "fedlit" not in checkpoint else select(checkpoint, clients)
+
+
+def save(checkpoint: Mapping[str, Any], group: Group, write: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Have the first of several processes write a checkpoint; all wait until it stands.
+
+    Args:
+        checkpoint: of the clients here.
+        group: the processes, which all call this.
+        write: writes one of all clients.
+
+    Returns:
+        What ``write`` returned, at each of them.
+    """
+    if group.size == 1:
+        return write(checkpoint)
+    own = io.BytesIO()
+    torch.save(checkpoint, own)
+    return group.decide(
+        "a checkpoint",
+        torch.frombuffer(own.getbuffer(), dtype=torch.uint8),
+        lambda told: write(merge([torch.load(io.BytesIO(one.numpy()), weights_only=True) for one in told])),
+    )
