@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from loopback import _Turn
+
 from fedlit.errors import FedlitError, RunError
-from fedlit.exchange.loopback import _Turn
 from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.settings import SiteSettings

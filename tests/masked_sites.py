@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from federations import SHAPES, make_run
+from loopback import Channel, Loopback, LoopbackServer, in_threads
 from sites import hub_of
 
 from fedlit.exchange.aggregation import Aggregation, Outcome
-from fedlit.exchange.loopback import Channel, Hub, Loopback, in_threads
 from fedlit.exchange.rule import Update
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import pack, question_from, unpack
@@ -67,7 +67,7 @@ class Shielded(Loopback):
         return Outcome({site: received}, tuple(heard["lost"]), heard["records"], heard["bytes"])
 
 
-class Gatherer(Hub):
+class Gatherer(LoopbackServer):
     """A hub that asks for sums.
 
     Attributes:

@@ -9,24 +9,26 @@ from typing import Any
 
 import torch
 from federations import Killed, make_run, weights
+from loopback import Channel, Loopback, LoopbackServer, in_threads
 from torch import Tensor
 
 import fedlit
 from fedlit.client.build import build_client
-from fedlit.exchange.loopback import Channel, Hub, Loopback, in_threads
 from fedlit.run.run import Run
 
 
-def hub_of(run: Run) -> Hub:
+def hub_of(run: Run) -> LoopbackServer:
     """Of a federation like this run's."""
     training = run.loop.federation.training
     make = partial(build_client, training.client)
     exchange = run.exchange
-    return Hub(exchange.rule, run.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard)
+    return LoopbackServer(
+        exchange.rule, run.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard
+    )
 
 
 def over_loopback(
-    folder: Path, hub: Hub | None = None, ckpt: str | None = None, *, fail: bool = False, **options: Any
+    folder: Path, hub: LoopbackServer | None = None, ckpt: str | None = None, *, fail: bool = False, **options: Any
 ) -> dict[str, Run]:
     """Each client a site, in a thread; the trained runs by client.
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from fedlit.errors import FedlitError
-from fedlit.exchange.loopback import Hub
 from fedlit.exchange.rules import Mean
+from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.agreed import wrong_settings
 from fedlit.institutions.hub import Patience, SitesHub
@@ -41,7 +41,7 @@ class _Line:
 def _told(folder: Path, *messages: tuple[str, dict[str, Any]]) -> dict[str, str]:
     """Site → why it was refused, after sites have said these."""
     line = _Line()
-    hub = SitesHub(Hub(Mean(), 0), line, Journal(folder, SITES, 0), OWN, Patience(60, 2))
+    hub = SitesHub(Server(Mean(), 0), line, Journal(folder, SITES, 0), OWN, Patience(60, 2))
     for site, message in messages:
         hub._take(site, pack({"site": site, "saved": -1, **message}))
         hub._advance()

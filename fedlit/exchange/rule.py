@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import re
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -94,12 +91,6 @@ class Rule(ABC):
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False
     requires: ClassVar[str] = ""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for name in ("__call__", "begin"):
-            if name in vars(cls) and not getattr(vars(cls)[name], "__isabstractmethod__", False):
-                setattr(cls, name, _of_a_round(vars(cls)[name], cls))
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -236,52 +227,14 @@ RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
 """What a subclass may override beside ``__call__``."""
 
 
-def settings_of(rule: Rule, earlier: str | None = None) -> str:
+def settings_of(rule: Rule) -> str:
     """A rule and what it was made with, as far as these are plain values.
-
-    Args:
-        rule: it.
-        earlier: what an earlier version said of a rule: a setting that it did not know is left out where it has its
-            default.
 
     Example:
         >>> from fedlit import FedAvgM
-        >>> settings_of(FedAvgM(0.5)), settings_of(FedAvgM(0.5), "FedAvgM(momentum=0.9, weights='rows')")
-        ("FedAvgM(momentum=0.5, weights='uniform', lr=1.0)", "FedAvgM(momentum=0.5, weights='uniform')")
+        >>> settings_of(FedAvgM(0.5))
+        "FedAvgM(momentum=0.5, weights='uniform', lr=1.0)"
     """
     known, parameters = vars(rule), inspect.signature(type(rule).__init__).parameters
     names = [name for name in parameters if name in known and isinstance(known[name], str | int | float | dict | None)]
-    if earlier is not None:
-        said = re.findall(r"(\w+)=", earlier)
-        names = [name for name in names if name in said or known[name] != parameters[name].default]
     return f"{type(rule).__name__}({', '.join(f'{name}={known[name]!r}' for name in names)})"
-
-
-def _of_a_round(method: Any, owner: type) -> Any:
-    """A method that takes a round, also where it was written for (updates, receivers) as in version 0.1, or is called
-    so by one that was.
-    """
-    parameters = list(inspect.signature(method).parameters)[1:]
-    old = len(parameters) > 1 or parameters == ["updates"]
-    if old:
-        warnings.warn(
-            f"{owner.__name__}.{method.__name__}: expected (self, round), found (self, {', '.join(parameters)}); take "
-            "round.updates and round.receivers",
-            FutureWarning,
-            stacklevel=4,
-        )
-
-    @functools.wraps(method)
-    def call(self: Any, round: Any, receivers: Any = None) -> Any:
-        if not isinstance(round, Round):  # its caller, of version 0.1 too, was called in a round
-            own = vars(self).get("_round", Round(0, 0, {}, {}))
-            round = replace(own, updates=round, receivers=own.receivers if receivers is None else receivers)
-        if not old:
-            return method(self, round)
-        self._round = round
-        try:
-            return method(self, *(round.updates, round.receivers)[: len(parameters)])
-        finally:
-            vars(self).pop("_round", None)
-
-    return call

@@ -17,9 +17,9 @@ from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN
-from fedlit.exchange.loopback import Hub
 from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
+from fedlit.exchange.server import Server
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.hub import Patience, SitesHub
@@ -101,7 +101,7 @@ def coordinate(
     """
     run, sites = run_of(federation), sorted(sites)
     rule, training = run.exchange.rule, run.loop.federation.training
-    hub = Hub(
+    hub = Server(
         rule,
         run.seed,
         run.exchange.minimum,

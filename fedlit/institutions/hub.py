@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.aggregation import BEGIN, Outcome
-from fedlit.exchange.loopback import Hub
 from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Question
+from fedlit.exchange.server import Server
 from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
@@ -80,7 +80,7 @@ class SitesHub:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Server,
         line: Line,
         journal: Journal,
         settings: Mapping[str, Any],

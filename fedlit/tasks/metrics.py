@@ -111,8 +111,6 @@ class SiteMetrics(Metric):
         return self.task.numbers(*self._collected())
 
 
-
-
 def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:
     """Sites whose predictions are not finite: a score is undefined that any others have."""
     always = [name for name, score in known.items() if score.always]

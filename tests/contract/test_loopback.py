@@ -17,11 +17,11 @@ import torch
 from contracts import ALL, one_in
 from federations import Explodes, Killed, Made, StopAfter, different, make_run, weights
 from lightning.pytorch import Callback, Trainer
+from loopback import Channel, Loopback, LoopbackServer, in_processes, in_threads
 from sites import history, hub_of, in_a_process, joint, over_loopback
 
 import fedlit
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.exchange.loopback import Channel, Hub, Loopback, in_processes, in_threads
 from fedlit.exchange.rules import IFCA
 from fedlit.exchange.wire import unpack
 from fedlit.train.callbacks import Checkpoints
@@ -141,9 +141,9 @@ def test_8_all_sites_end_with_the_same_message_when_too_few_remain(tmp_path: Pat
 
 def test_15_only_what_is_planned_leaves_a_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, Any]] = []
-    heard = Hub._hear
+    heard = LoopbackServer._hear
     monkeypatch.setattr(
-        Hub,
+        LoopbackServer,
         "_hear",
         lambda self, channels: sent.append(found := heard(self, channels)) or found,  # type: ignore[func-returns-value]
     )

@@ -11,10 +11,10 @@ import torch
 
 from fedlit.errors import RunError
 from fedlit.exchange.aggregation import Aggregation
-from fedlit.exchange.loopback import Hub
 from fedlit.exchange.questions import InputRange, Losses, Own
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import GrowForest, Mean
+from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.gate import Gate
@@ -148,7 +148,7 @@ def hub_at_round(folder: Path) -> tuple[SitesHub, Line]:
     """Before the first round."""
     journal, line = Journal(folder, SITES, 0), Line()
     journal.tell("federated", {site: {site: OFFER} for site in SITES})
-    return SitesHub(Hub(Mean(), 0), line, journal, {}, Patience(60, 2)), line
+    return SitesHub(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
 
 
 def said(**changes: Any) -> dict[str, Any]:

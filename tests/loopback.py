@@ -1,8 +1,6 @@
 """Federations of some clients each that know nothing of each other and exchange bytes: the proof that a client needs
-nothing but its own table, and the pattern for transports between institutions.
-
-A :class:`Hub` holds the rule; each site's :class:`Loopback` talks to it alone. All go in lockstep: the hub answers when
-every site has said the same kind of thing.
+nothing but its own table. A :class:`LoopbackServer` holds the rule; each site's :class:`Loopback` talks to it alone.
+All go in lockstep: the server answers when every site has said the same kind of thing.
 """
 
 from __future__ import annotations
@@ -11,23 +9,15 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from typing import Any, Protocol
 
-import torch
-
-from fedlit.client import FederatedClient
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, Outcome
-from fedlit.exchange.guard import Guard
-from fedlit.exchange.questions import Blueprint, Question
-from fedlit.exchange.rule import Ask, Rule, Update
+from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.questions import Question
+from fedlit.exchange.rule import Rule, Update
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
-from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
-from fedlit.sharing import Sharing, sharing_of
-from fedlit.spec import ClientSpec
-
-__all__ = ["Channel", "Hub", "Loopback", "in_processes", "in_threads"]
+from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_to
 
 
 class Channel(Protocol):
@@ -94,53 +84,23 @@ class Loopback:
         return Outcome.from_message(heard)
 
 
-class Hub:
-    """Applies the rule for sites that do not know each other.
+class LoopbackServer(Server):
+    """Serves sites over channels."""
 
-    Args:
-        rule: the federation's.
-        seed: the run's.
-        minimum: see :class:`~fedlit.exchange.exchange.Exchange`.
-        client: makes a client from a description and a seed, for rules that must know the clients' networks; it is
-            described by its sizes alone.
-        guard: see :class:`~fedlit.exchange.guard.Guard`; none if None.
-    """
-
-    def __init__(
-        self,
-        rule: Rule,
-        seed: int,
-        minimum: Minimum = None,
-        client: Callable[[ClientSpec, int], FederatedClient] | None = None,
-        guard: Guard | None = None,
-    ) -> None:
-        self.rule, self.seed, self.minimum, self._client, self.guard = rule, seed, minimum, client, guard
-        self.sharing = Sharing({}, {})
-        self._homes: dict[str, str] = {}
-        self._sizes: dict[str, Any] = {}
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         # what the rule remembered before each round: sites may resume from an earlier one
         self._remembered: dict[int, Any] = dict.fromkeys((BEGIN, 0), self.memory())
         self._next = BEGIN
 
     def state_dict(self) -> dict[str, Any]:
-        """What a hub that takes this one's place must know."""
+        """What a server that takes this one's place must know."""
         return {"remembered": self._remembered, "next": self._next}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the place of another hub."""
+        """Take the place of another server."""
         self._remembered, self._next = dict(state["remembered"]), state["next"]
         self.recall(self._remembered[self._next])
-
-    def memory(self) -> dict[str, Any]:
-        """What the rule and the guard remember, as it is now."""
-        guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
-        return {"rule": deepcopy(self.rule.state_dict()), **guard}  # nobody changes what the guard was told
-
-    def recall(self, memory: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`memory`."""
-        self.rule.load_state_dict(deepcopy(memory["rule"]))
-        if self.guard is not None:
-            self.guard.load_state_dict(memory.get("guard", Guard().state_dict()))
 
     def serve(self, channels: Mapping[str, Channel]) -> None:
         """Answer until all sites have left.
@@ -195,34 +155,6 @@ class Hub:
             answer = outcome.to_message([name for name in outcome.received if self._homes[name] == site])
             channel.send_bytes(pack(answer))
 
-    def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """What sites say before training, put together by client; the hub learns from it what is federated.
-
-        Args:
-            topic: what it is about.
-            said: site → client → facts.
-
-        Raises:
-            RunError: a client at two sites.
-        """
-        facts: dict[str, Any] = {}
-        for site, clients in said.items():
-            for client, told in clients.items():
-                home = self._homes.setdefault(client, site)
-                if home != site:
-                    raise RunError(
-                        f"client {client!r}: expected it at one site, found it at {home} and {site}; rename one"
-                    )
-                facts[client] = told
-        facts = dict(sorted(facts.items()))
-        if topic == "federated":
-            self.sharing = sharing_of(facts)
-        if topic == "model":
-            self._sizes = facts
-        if topic == "steps" and self.guard is not None:
-            self.guard.steps = {name: int(own["steps"]) for name, own in facts.items()}
-        return facts
-
     def _round(
         self, channels: Mapping[str, Channel], said: Mapping[str, Mapping[str, Any]], number: int, measure: bool
     ) -> Outcome:
@@ -240,33 +172,6 @@ class Hub:
         self._remembered[self._next] = self.memory()
         return outcome
 
-    def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
-        """Updates as they came: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
-        return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
-
-    def aggregate(
-        self, number: int, updates: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
-    ) -> Outcome:
-        """One round.
-
-        Args:
-            number: exchanges before it.
-            updates: by client.
-            ask: asks clients.
-            measure: whether drift is measured.
-            guarded: whether these are single clients' updates; of a sum, minimum and guard know nothing.
-        """
-        aggregation = Aggregation(
-            self.rule,
-            self.seed,
-            self.minimum if guarded else 1,
-            self.sharing,
-            self._blueprint,
-            torch.device("cpu"),
-            self.guard if guarded and self.sharing.forms else None,
-        )
-        return aggregation(number, updates, ask, measure=measure)
-
     def _ask(self, channels: Mapping[str, Channel], questions: Mapping[str, Question]) -> dict[str, Any]:
         answers: dict[str, Any] = {}
         for site, channel in channels.items():
@@ -275,19 +180,6 @@ class Hub:
                 channel.send_bytes(pack({"ask": own}))
                 answers |= unpack(channel.recv_bytes())["answers"]
         return {name: answers[name] for name in questions}
-
-    def _blueprint(self, name: str) -> Blueprint | None:
-        if self._client is None or name not in self._sizes:
-            return None
-        inputs, outputs = self._sizes[name]
-        make, features = self._client, tuple(f"x{position}" for position in range(inputs))
-        spec = ClientSpec(name, features, tuple(range(2 if outputs == 1 else outputs)), {}, ())
-        return Blueprint(
-            lambda seed: make(spec, self.seed if seed is None else seed),
-            self.sharing.names[name],
-            self.sharing.parameters[name],
-            torch.device("cpu"),
-        )
 
 
 class _Turn:
@@ -335,7 +227,7 @@ class _Queues:
         self._out.put(None)
 
 
-def in_threads(hub: Hub, sites: Mapping[str, Callable[[Channel], Any]]) -> dict[str, Any]:
+def in_threads(hub: LoopbackServer, sites: Mapping[str, Callable[[Channel], Any]]) -> dict[str, Any]:
     """Run sites in threads of this process, one computing at a time.
 
     Args:
@@ -379,7 +271,7 @@ def in_threads(hub: Hub, sites: Mapping[str, Callable[[Channel], Any]]) -> dict[
     return results
 
 
-def in_processes(hub: Hub, sites: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+def in_processes(hub: LoopbackServer, sites: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
     """Run sites in processes that are started anew and share no memory.
 
     Args:
