@@ -90,7 +90,7 @@ class Ranks(Group):
         meeting = f"tcp://{place.address}:{place.port}"
         try:
             store, *_ = next(rendezvous(meeting, place.rank, place.size, timeout=_MEETING))
-            self._store = PrefixStore("fedlit", store)
+            self._store: Any = PrefixStore("fedlit", store)
             self._store.set(f"rank {place.rank}", "")
             self._store.wait([f"rank {rank}" for rank in range(place.size)], _MEETING)
             self._group: Any = ProcessGroupGloo(self._store, place.rank, place.size, _WORK)  # torch leaves it untyped
@@ -102,8 +102,9 @@ class Ranks(Group):
             ) from error
 
     def close(self) -> None:
-        """End the threads that torch has for messages, before the interpreter ends under them."""
+        """End the threads that torch has for messages, before the interpreter ends under them; then what they use."""
         self._group.shutdown()
+        self._group = self._store = None
 
     def is_first(self, what: str) -> bool:
         """Whether no other rank has asked this of the same text: of what all have to say, one says it."""
