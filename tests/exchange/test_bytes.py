@@ -99,7 +99,7 @@ def test_publishing_something_else_than_planned_is_refused(other: State, found: 
             return super().__call__(round)
 
     run = make_run(tmp_path, client=client, exchange={"federated": ["core"], "rule": Sees()})
-    assert run.describe().clients["birch"]["published"] == ["note"]
+    assert run.describe().clients["birch"]["published"] == {"note": ("float32", (2, 3))}
     with pytest.raises(RunError, match=rf"client 'birch': expected .*{found}"):
         run.fit(quiet=True)
     assert seen == [] and run.exchange.rounds == 0  # it never left the client
