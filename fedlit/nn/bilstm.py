@@ -99,8 +99,8 @@ class BiLSTM(Network):
     :class:`fedlit.Reads` and :class:`fedlit.Populations` give them. What is behind a sequence's end changes nothing
     before it.
 
-    NOTE[DIFF]: widths are not the paper's, which it does not say. A vector for each base is learnt; the paper encodes reads
-    by word2vec over words of five bases.
+    NOTE[DIFF]: the paper does not say its widths. A vector for each base is learnt; the paper encodes reads by word2vec
+    over words of five bases.
 
     Args:
         num_features: positions.
