@@ -22,7 +22,6 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source, random_split
 from fedlit.data.table import ClientTable
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.members import Members
 from fedlit.exchange.rules import (
     CFL,
     IFCA,
@@ -513,13 +512,6 @@ class StopAfter(Callback):
         if trainer.global_step == self.step:
             trainer.save_checkpoint(self.path)
             raise self.by
-
-
-class Deferred(Exchange):
-    """Treats the CPU as an accelerator: who is not finite, or far from the others, is found by masks."""
-
-    def deferred(self, members: Members) -> bool:
-        return self.rule.takes_masks
 
 
 class Explodes(FederatedClient):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -148,23 +149,23 @@ class Aggregation:
     def _usable(
         self, number: int, collected: Mapping[str, Update]
     ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
-        """Without updates that are not finite, and as the guard lets them pass."""
-        known: dict[str, bool] | None = None  # masks say it on an accelerator
-        if all(update.finite is None for update in collected.values()):
-            flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
-            known = dict(zip(flags, torch.stack(list(flags.values())).tolist(), strict=True)) if flags else {}
-        lost = tuple(name for name, finite in (known or {}).items() if not finite)
+        """Without updates that are not finite, and as the guard lets them pass: read from the device at once."""
+        names = sorted(self.sharing.names)
+        flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
+        found = None if self.guard is None else self.guard.judge(collected, self.sharing, flags)
+        columns = [] if found is None else [found.far, found.suspicious, found.grown]
+        read = iter(torch.cat([torch.stack(list(flags.values())), *columns]).tolist() if flags else [])
+        lost = tuple(name for name in flags if not next(read))
         updates = {name: update for name, update in collected.items() if name not in lost}
         verdict = Verdict()
-        if self.guard is not None:
-            measured = self.guard.measure(collected, self.sharing)
-            looked_at = {name: own for name, own in measured.items() if name not in lost}
-            found = self.guard.judge(looked_at, self.sharing)
-            updates, verdict = self.guard.act(updates, found, self.sharing)
-        if known is not None:
-            gone = (*lost, *verdict.left_out)
-            needed = least(self.minimum, len(known))
-            require(len(known) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
+        if self.guard is not None and found is not None and flags:
+            table = [list(islice(read, len(names))) for _ in columns]
+            updates, verdict = self.guard.act(
+                updates, found, dict(zip(names, zip(*table, strict=True), strict=True)), self.sharing
+            )
+        gone = (*lost, *verdict.left_out)
+        needed = least(self.minimum, len(flags))
+        require(len(flags) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
         return updates, lost, verdict
 
     def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:

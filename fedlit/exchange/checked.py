@@ -44,7 +44,7 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
     Raises:
         RunError: unknown or missing clients, unknown names, another shape or dtype, values that are not finite.
     """
-    problem = _problem(round, received, forms, begin=begin, masked=rule.takes_masks)
+    problem = _problem(round, received, forms, begin=begin)
     if problem:
         advice = " Mend" if problem.endswith("?") else "; mend"
         raise RunError(f"{_where(rule, round, begin)}: {problem}{advice} the rule")
@@ -59,7 +59,7 @@ def blamed(rule: Rule, round: Round, *, begin: bool) -> AbstractContextManager[N
     return failed_in(_where(rule, round, begin))
 
 
-def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool, masked: bool) -> str:
+def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool) -> str:
     if not isinstance(received, Mapping):
         return f"expected a mapping from clients to named tensors, found {type(received).__name__}"
     if unknown := sorted(map(str, received.keys() - round.receivers.keys())):
@@ -92,8 +92,6 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
                     f"shape {found[1]}"
                 )
             seen[id(value), name] = value
-    if masked and any(update.finite is not None for update in round.updates.values()):
-        return ""  # on an accelerator nothing is read back; who is not finite is reported at the end of the epoch
     return _not_finite(round, received, list(seen.values()))
 
 

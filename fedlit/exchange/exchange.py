@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,12 +20,12 @@ from fedlit.client.hooks import hook_of, say_misspelt
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, is_minimum, least
 from fedlit.exchange.checked import Unchanged
-from fedlit.exchange.finite import NotFinite, recover
 from fedlit.exchange.guard import Guard, GuardMode
 from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Answerer, Blueprint, Question
+from fedlit.exchange.recover import recover
 from fedlit.exchange.rule import RULE_HOOKS, Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
@@ -34,7 +33,7 @@ from fedlit.exchange.sending import collect, federated_tensors, planned
 from fedlit.exchange.transport import InProcess, Transport, group_of
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, State, named_tensors, resolve
 from fedlit.spec import ClientSpec
 
 __all__ = ["Every", "Exchange", "OptimizerState"]
@@ -139,8 +138,7 @@ class Exchange(Callback):
         self.sent: dict[str, frozenset[str]] = {}
         self.clustering: Clustering | None = None
         self.guard = None if guard is False else Guard("leave_out" if guard is True else guard)
-        self.named = Named()
-        self._lost, self._lending = NotFinite(), Lending()
+        self.named, self._lending = Named(), Lending()
         self._specs: dict[str, ClientSpec] = {}
         self.attackers = Attackers(attacks or [])
 
@@ -152,7 +150,7 @@ class Exchange(Callback):
     @property
     def not_finite(self) -> dict[str, int]:
         """Client → how often its state was not finite."""
-        return self._lost.counts
+        return dict(self.named.lost)
 
     @property
     def guarded(self) -> dict[str, dict[str, int]]:
@@ -166,7 +164,7 @@ class Exchange(Callback):
         """What was done about clients, with the exchanges that each took part in (see
         :data:`~fedlit.exchange.named.Found`).
         """
-        return self.named.found(self._lost.counts)
+        return self.named.found()
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
@@ -249,12 +247,6 @@ class Exchange(Callback):
         if last:  # here, and not in a hook of the loop: a checkpoint may be written right behind
             members.end_exchange()
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report what an accelerator has counted."""
-        members = self._members(pl_module)
-        far = () if self.guard is None else self.named.report(members, self.guard, self.sharing, self.rounds)
-        self._lost.report(members, self.minimum, far, f"until exchange {self.rounds}", self.named.before())
-
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         """Give every client its own memory again."""
         self._lending.return_all()
@@ -307,9 +299,6 @@ class Exchange(Callback):
     def exchange(self, members: Members, measure: bool = True) -> None:
         """Collect, aggregate, write back.
 
-        On an accelerator nothing is read back from it: with a rule that takes masks, a client that is not finite is
-        left out, repaired and counted on the device, and reported at the end of the epoch.
-
         Args:
             members: whose clients exchange.
             measure: whether to record each client's drift, its relative distance from what it receives, before
@@ -318,17 +307,10 @@ class Exchange(Callback):
         begun = time.perf_counter()
         collected = {name: self.collect(members, client) for name, client in members.active.items()}
         collected = self.attackers.act(members, self.rounds, collected)
-        masks: dict[str, Tensor] = {}
-        if self.deferred(members):
-            masks = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
-            collected = {name: replace(update, finite=masks[name]) for name, update in collected.items()}
         try:
             outcome = self._round(members, self.rounds, collected, measure=measure)
         except RunError as error:
             raise RunError(f"{error}{self.named.before()}") from error
-        usable = outcome.verdict.finite or masks
-        if masks:
-            self._lost.count(masks, usable)
         gone = {*outcome.lost, *outcome.verdict.left_out}
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in members.clients.items():
@@ -336,15 +318,14 @@ class Exchange(Callback):
             if name not in collected and self.rate == 1:
                 self._write_back(client, self._lending.lend(client, own, sent), 1.0)
             else:
-                self._take_over(members, client, own, lost=name in gone, mask=usable.get(name))
+                self._take_over(members, client, own, lost=name in gone)
             self._tell(members, client, own, self.rounds)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
-        self._lost.name(members, outcome.lost, f"exchange {self.rounds + 1}", self.named.before(outcome.lost))
         took = self.sharing.names if members.cohort is None else members.cohort
-        named = self.named.take(outcome.verdict, self.rounds, took)
+        named = self.named.lose(outcome.lost, self.rounds) | self.named.take(outcome.verdict, self.rounds, took)
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering
@@ -353,14 +334,10 @@ class Exchange(Callback):
         here = {name: value for name, value in {**outcome.records, **named}.items() if _is_of(name, members)}
         members.record({**here, "exchange/seconds": seconds})
 
-    def _take_over(
-        self, members: Members, client: FederatedClient, received: State, *, lost: bool, mask: Tensor | None
-    ) -> None:
+    def _take_over(self, members: Members, client: FederatedClient, received: State, *, lost: bool) -> None:
         if lost:
             recover(members, client)
-        if mask is not None:
-            self._lost.repair(members, client, mask)
-        self._write_back(client, received, 1.0 if lost else self.rate, mask)
+        self._write_back(client, received, 1.0 if lost else self.rate)
 
     def _tell(self, members: Members, client: FederatedClient, received: State, number: int | str) -> None:
         """``on_receive``, which may not change what it is given: other clients receive the same tensors."""
@@ -386,8 +363,8 @@ class Exchange(Callback):
         return update
 
     @torch.no_grad()
-    def _write_back(self, client: FederatedClient, received: State, rate: float, finite: Tensor | None = None) -> None:
-        """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on; ω_k ← ω̄_k where ``finite`` is false."""
+    def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
+        """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
         own = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
         names = [name for name in received if name in own]
         mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
@@ -396,19 +373,13 @@ class Exchange(Callback):
         if rate == 1:
             torch._foreach_copy_(mine, theirs)
             return
-        if finite is not None:
-            torch._foreach_copy_(mine, [torch.where(finite, a, b) for a, b in zip(mine, theirs, strict=True)])
         torch._foreach_lerp_(mine, theirs, rate)
-
-    def deferred(self, members: Members) -> bool:
-        """Whether clients that are not finite are found on the device and reported later."""
-        return members.device.type != "cpu" and self.rule.takes_masks and self.transport.everybody_here
 
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds", "not_finite")}
+        counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds")}
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
         rule = {"rule": self.rule.state_dict(), "rule_is": settings_of(self.rule)}
         return {**counted, **rule, "named": self.named.state_dict(), **guard}
@@ -417,7 +388,6 @@ class Exchange(Callback):
         """Restore."""
         for name in ("rounds", "bytes", "seconds"):
             setattr(self, name, state_dict[name])
-        self._lost.counts = state_dict["not_finite"]
         self.rule.load_state_dict(state_dict["rule"])
         self.named.load_state_dict(state_dict["named"])
         if self.guard is not None and "guard" in state_dict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -32,8 +32,6 @@ class Verdict:
         watched: the same of those that are named only.
         grown: those against whom their own history speaks: the size is how much they have grown.
         doubt: those of the watched among whom one is wrong, and nobody can tell which.
-        finite: on an accelerator, client → whether its update counts, a boolean there; the rest is then told at the
-            end of the epoch.
     """
 
     left_out: Mapping[str, float] = field(default_factory=dict)
@@ -41,7 +39,6 @@ class Verdict:
     watched: Mapping[str, float] = field(default_factory=dict)
     doubt: tuple[str, ...] = ()
     grown: tuple[str, ...] = ()
-    finite: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_dict(self, client: str | None = None) -> dict[str, Any]:
         """As plain data; of one client alone, if it is named."""
@@ -84,23 +81,6 @@ class Guard:
         self.given: dict[str, State] = {}
         self._unknown: set[str] = set()
         self._past: list[tuple[Tensor, Tensor]] = []
-        self._counted: tuple[Tensor, Tensor] | tuple[()] = ()
-
-    def measure(self, updates: Mapping[str, Update], sharing: Sharing) -> dict[str, tuple[list[str], Tensor]]:
-        """Of each client here: names of tensors and (2, T) norms.
-
-        Args:
-            updates: what they sent.
-            sharing: what of each client of the federation is federated.
-        """
-        self._unknown = self._not_given(sharing)
-        found = {}
-        for client, update in updates.items():
-            names, norms = norms_of(update, self._start(update, client))
-            if update.finite is not None:
-                norms = torch.where(update.finite, norms, torch.nan)
-            found[client] = (names, norms)
-        return found
 
     def _not_given(self, sharing: Sharing) -> set[str]:
         """Parameters that some client which has them was never given: they are measured against 0 at all clients."""
@@ -112,13 +92,16 @@ class Guard:
             if name not in own
         }
 
-    def judge(self, measured: Mapping[str, tuple[list[str], Tensor]], sharing: Sharing) -> Far:
-        """What was found, over all clients of the federation in the order of their names.
+    def judge(self, updates: Mapping[str, Update], sharing: Sharing, finite: Mapping[str, Tensor]) -> Far:
+        """Whose update is far, over all clients of the federation in the order of their names; no value is read back.
 
         Args:
-            measured: by client; of all that take part, wherever they are.
+            updates: of all clients that take part.
             sharing: what of each client is federated.
+            finite: client → whether its update is finite, a boolean; nothing is judged of one that is not.
         """
+        self._unknown = self._not_given(sharing)
+        measured = {client: norms_of(update, self._start(update, client)) for client, update in updates.items()}
         places = {
             name: place for place, name in enumerate(sorted({name for own, _ in measured.values() for name in own}))
         }
@@ -130,37 +113,38 @@ class Guard:
             at = columns.setdefault(
                 tuple(names), torch.tensor([places[name] for name in names], dtype=torch.long, device=device)
             )
-            norms[:, rows[client]].index_copy_(1, at, own)
+            norms[:, rows[client]].index_copy_(1, at, torch.where(finite[client].to(device), own, torch.nan))
         parameters = {name for own in sharing.parameters.values() for name in own}
         numbers = [sharing.forms[name][1] if name in sharing.forms else () for name in places]
-        return find_far(
+        found = find_far(
             norms,
             torch.tensor([name in parameters for name in places], dtype=torch.bool, device=device),
             torch.tensor([torch.Size(shape).numel() for shape in numbers], device=device),
             [(level.to(device), change.to(device)) for level, change in self._past],
             torch.tensor([float(self.steps.get(name, 1)) for name in rows], device=device),
         )
+        self._remember(found)
+        return found
 
-    def act(self, updates: Mapping[str, Update], found: Far, sharing: Sharing) -> tuple[dict[str, Update], Verdict]:
-        """What the rule may see of the clients here, and what is said of all.
+    def act(
+        self, updates: Mapping[str, Update], found: Far, flags: Mapping[str, Sequence[bool]], sharing: Sharing
+    ) -> tuple[dict[str, Update], Verdict]:
+        """What the rule may see, and what is said of clients.
 
         Args:
-            updates: of the clients here, without those that are not finite.
+            updates: without those that are not finite.
             found: by :meth:`judge`.
+            flags: client → whether it is far, suspicious and grown, as read from there.
             sharing: what of each client is federated.
         """
-        self._remember(found)
-        names = sorted(sharing.names)
-        if any(update.finite is not None for update in updates.values()):
-            return self._on_device(updates, found, names)
-        flags = torch.stack([found.far, found.suspicious, found.grown]).tolist()
-        if not any(flags[1]):
+        if not any(suspicious for _, suspicious, _ in flags.values()):
             return dict(updates), Verdict()
+        names = sorted(sharing.names)
         size = dict(zip(names, found.size.tolist(), strict=True))
-        far = {name: size[name] for name, flag in zip(names, flags[0], strict=True) if flag}
-        named = {name: size[name] for name, flag in zip(names, flags[1], strict=True) if flag and name not in far}
+        far = {name: size[name] for name, own in flags.items() if own[0]}
+        named = {name: size[name] for name, own in flags.items() if own[1] and name not in far}
         doubt = tuple(named) if 2 * len(named) >= int((~found.size.isnan()).sum()) and not far else ()
-        grown = tuple(name for name, flag in zip(names, flags[2], strict=True) if flag)
+        grown = tuple(name for name, own in flags.items() if own[2])
         if self.mode == "watch":
             return dict(updates), Verdict(watched={**named, **far}, doubt=doubt, grown=grown)
         smaller = {name: value for name, value in far.items() if self.mode == "clip" and math.isfinite(value)}
@@ -175,44 +159,6 @@ class Guard:
         """What a client's parameters were measured against."""
         own = self.given.get(client, {})
         return {name: own[name] for name in update.parameters if name in own and name not in self._unknown}
-
-    def _on_device(
-        self, updates: Mapping[str, Update], found: Far, names: list[str]
-    ) -> tuple[dict[str, Update], Verdict]:
-        """The same without reading a value: who is left out is a mask, and is counted on the device."""
-        kept, rows = dict(updates), {name: row for row, name in enumerate(names)}
-        far = found.far if self.mode != "watch" else torch.zeros_like(found.far)
-        smaller = far & found.size.isfinite() if self.mode == "clip" else torch.zeros_like(far)
-        counts = torch.stack([far & ~smaller, smaller, found.suspicious & ~far])
-        size = torch.where(found.suspicious, found.size, 0.0)
-        self._counted = (
-            (self._counted[0] + counts.long(), torch.maximum(self._counted[1], size))
-            if self._counted
-            else (counts.long(), size)
-        )
-        for name, update in updates.items():
-            row = rows[name]
-            assert update.finite is not None
-            if self.mode == "clip":
-                made = clipped(update.state, self._start(update, name), (found.limit / found.size)[row])
-                own = {key: torch.where(smaller[row], made[key], value) for key, value in update.state.items()}
-                update = replace(update, state=own)
-            kept[name] = replace(update, finite=update.finite & ~counts[0, row])  # type: ignore[operator]
-        return kept, Verdict(finite={name: own.finite for name, own in kept.items() if own.finite is not None})
-
-    def read(self, sharing: Sharing) -> list[tuple[str, str, int, float]]:
-        """What was counted on the device since it was last read: (client, what was done, how often, largest size)."""
-        if not self._counted:
-            return []
-        counts, sizes = self._counted
-        self._counted = ()
-        table = torch.cat([counts.to(sizes.dtype), sizes[None]]).T.tolist()
-        return [
-            (name, done, int(times), row[-1])
-            for name, row in zip(sorted(sharing.names), table, strict=True)
-            for done, times in zip(DONE, row, strict=False)
-            if times
-        ]
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
         """Remember what clients were given: references, for nobody changes these tensors but those who own them.

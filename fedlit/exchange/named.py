@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedlit.errors import LeftOutError
-from fedlit.exchange.guard import DONE, Guard, Verdict
-from fedlit.exchange.members import Members
-from fedlit.sharing import Sharing
+from fedlit.exchange.guard import DONE, Verdict
 
 __all__ = ["OUT", "Found", "Named", "check_left_out", "found_in", "too_often", "words"]
 
@@ -36,16 +34,29 @@ _ADVICE = "look at its data, its units and its learning rate"
 
 
 class Named:
-    """Counts and says what a guard found.
+    """Counts and says which clients' updates were not finite, and what a guard found.
 
     Attributes:
         counts: client → what was done (``left_out``, ``clipped``, ``watched``) → how often.
         rounds: client → exchanges it took part in.
+        lost: client → how often its state was not finite.
     """
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.rounds: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+
+    def lose(self, clients: Sequence[str], number: int) -> dict[str, float]:
+        """Say whose state was not finite in an exchange, and who may be at fault for it; see :meth:`take`."""
+        before = self.before(clients)
+        for client in clients:
+            self.lost[client] += 1
+            _log.warning(
+                f"exchange {number + 1}: client {client!r} was left out, its state is not finite; it received the "
+                f"aggregate{before}"
+            )
+        return {f"{client}/exchange/not_finite": float(self.lost[client]) for client in clients}
 
     def take(self, verdict: Verdict, number: int, clients: Iterable[str]) -> dict[str, float]:
         """Say what was found in an exchange.
@@ -65,20 +76,10 @@ class Named:
         for done in DONE:
             for client, size in getattr(verdict, done).items():
                 if client not in verdict.doubt:
-                    self._say(client, done, 1, _why(size, grown=client in verdict.grown), where)
-                records |= self._record(client, done, size)
+                    self._say(client, done, _why(size, grown=client in verdict.grown), where)
+                records[f"{client}/exchange/{done}"] = float(self.counts[client][done])
+                records[f"{client}/exchange/size"] = size
         return records
-
-    def _record(self, client: str, done: str, size: float) -> dict[str, float]:
-        return {f"{client}/exchange/{done}": float(self.counts[client][done]), f"{client}/exchange/size": size}
-
-    def report(self, members: Members, guard: Guard, sharing: Sharing, number: int) -> tuple[str, ...]:
-        """Say what was found on an accelerator since this was last called; who was left out."""
-        found = guard.read(sharing)
-        for client, done, times, size in found:
-            self._say(client, done, times, _why(size), f"until exchange {number}")
-            members.record(self._record(client, done, size))
-        return tuple(client for client, done, _, _ in found if done == "left_out")
 
     def before(self, lost: Iterable[str] = ()) -> str:
         """Whom the guard named earlier, to be put behind a message that others than these may be the victims of.
@@ -89,45 +90,40 @@ class Named:
         guilty = [name for name, own in self.counts.items() if name not in lost and (own["watched"] or own["clipped"])]
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
 
-    def found(self, lost: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """All that was done about clients, by client; those without are left out.
-
-        Args:
-            lost: client → how often its state was not finite.
-        """
+    def found(self) -> dict[str, dict[str, int]]:
+        """All that was done about clients, by client; those without are left out."""
         return {
             name: {
                 "exchanges": self.rounds[name],
                 **{done: times for done, times in self.counts.get(name, {}).items() if times},
-                **({"not_finite": lost[name]} if name in lost else {}),
+                **({"not_finite": self.lost[name]} if name in self.lost else {}),
             }
-            for name in sorted({*self.counts, *lost})
+            for name in sorted({*self.counts, *self.lost})
         }
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        return {"counts": self.counts, "rounds": dict(self.rounds)}
+        return {"counts": self.counts, "rounds": dict(self.rounds), "lost": dict(self.lost)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore."""
         self.counts = {client: dict(own) for client, own in state.get("counts", {}).items()}
-        self.rounds = Counter(state.get("rounds", {}))
+        self.rounds, self.lost = Counter(state.get("rounds", {})), Counter(state.get("lost", {}))
 
-    def _count(self, client: str, done: str, times: int) -> int:
+    def _count(self, client: str, done: str) -> int:
         own = self.counts.setdefault(client, dict.fromkeys(DONE, 0))
-        own[done] += times
+        own[done] += 1
         return own[done]
 
-    def _say(self, client: str, done: str, times: int, why: str, where: str) -> None:
-        count = self._count(client, done, times)
-        # the first, and then ever more rarely: exchanges at every step would fill the terminal
-        if not any(count - times < mark <= count for mark in _MARKS):
+    def _say(self, client: str, done: str, why: str, where: str) -> None:
+        count = self._count(client, done)
+        if count not in _MARKS:
             return
         often = f" ({count} times so far)" if count > 1 else ""
         _log.warning(f"{where}: client {client!r} {_SAID[done].format(why=why)}{often}; {_ADVICE}")
 
     def _doubt(self, verdict: Verdict, where: str) -> None:
-        counts = [self._count(name, "watched", 1) for name in verdict.doubt]
+        counts = [self._count(name, "watched") for name in verdict.doubt]
         if not any(count in _MARKS for count in counts):
             return
         sizes = ", ".join(f"{name} {_times(verdict.watched[name])}" for name in verdict.doubt)
@@ -138,6 +134,7 @@ class Named:
 
 
 _MARKS = tuple(10**power for power in range(12))
+"""How often a thing is said: exchanges at every step would fill the terminal."""
 
 
 def _why(size: float, *, grown: bool = False) -> str:
@@ -156,7 +153,7 @@ def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """What an exchange's state in a checkpoint tells of clients; nothing where there was none."""
     named = Named()
     named.load_state_dict(state.get("named", {}))
-    return named.found(state.get("not_finite", {}))
+    return named.found()
 
 
 def too_often(found: Found) -> list[str]:

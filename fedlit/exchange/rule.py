@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from torch import Tensor
 from torch.optim import Optimizer
 
 from fedlit.client import FederatedClient
@@ -33,8 +32,6 @@ class Update:
         state: its federated tensors by name (live: a rule must not change them in place).
         rows: number of its training rows; 0 where the rule does not need them and the client is elsewhere.
         published: what the client's ``publish`` returned.
-        finite: on an accelerator, whether all values are finite, a boolean on the device; a rule that takes masks
-            leaves out the update where it is false. None where such updates have been left out before.
         parameters: those names of ``state`` that are parameters; others are buffers, or an optimizer's.
         steps: optimizer steps that the client has taken since the last exchange; 0 like ``rows``.
     """
@@ -42,7 +39,6 @@ class Update:
     state: State
     rows: int = 0
     published: State = field(default_factory=dict)
-    finite: Tensor | None = None
     parameters: tuple[str, ...] = ()
     steps: int = 0
 
@@ -77,7 +73,6 @@ class Rule(ABC):
     the checkpoint. What it returns is checked: names, shapes, types, finite values, nothing changed in place.
 
     Attributes:
-        takes_masks: whether it minds :attr:`Update.finite`, so that an exchange on an accelerator need not wait.
         leaves_start: whether its ``begin``, if it has one, looks on and changes nothing.
         by_questions: whether it works by what it asks and needs no federated tensor: exchanges then take place where
             ``exchange.federated`` is empty, too.
@@ -86,7 +81,6 @@ class Rule(ABC):
         requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
     """
 
-    takes_masks: ClassVar[bool] = False
     by_mean: ClassVar[bool] = False
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False

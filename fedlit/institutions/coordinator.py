@@ -148,7 +148,7 @@ def coordinate(
         "bytes": own.bytes,
         "scores": own.scores,
         "refused": own.refused,
-        **({"guarded": guarded} if (guarded := own.named.found({})) else {}),
+        **({"guarded": guarded} if (guarded := own.named.found()) else {}),
     }
     _write(state / "result.json", result)
     _report(progress, own, "finished")

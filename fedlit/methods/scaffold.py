@@ -165,7 +165,6 @@ class ScaffoldMean(Mean):
         for _, update in sorted(round.updates.items()):
             for name in update.parameters:
                 change = update.published[f"{CONTROL}{name}"]
-                change = change if update.finite is None else torch.where(update.finite, change, 0.0)
                 self._control[name] = self._control.get(name, 0) + change / owners.count(name)
         beside = {f"{DOWN}{CONTROL}{name}": value.clone() for name, value in self._control.items()}
         did = counted(round)

@@ -15,7 +15,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import RunError
 from fedlit.exchange.checked import check_received
 from fedlit.exchange.questions import bytes_of
-from fedlit.exchange.rules import Mean, Round, Rule, Update
+from fedlit.exchange.rules import Mean, Round, Update
 from fedlit.exchange.transport import InProcess
 from fedlit.sharing import State
 
@@ -303,18 +303,3 @@ def test_values_that_float32_cannot_hold_are_finite_in_float64(at_begin: bool) -
     check_received(Mean(), round, {"a": {"w": update.state["w"].clone()}}, {"w": ("float64", (1,))}, begin=at_begin)
     with pytest.raises(RunError, match="client 'a': w: expected finite numbers"):
         check_received(Mean(), round, {"a": {"w": update.state["w"] * 1e300}}, {"w": ("float64", (1,))})
-
-
-def test_what_masks_leave_out_is_not_read(tmp_path: Path) -> None:
-    """On an accelerator a value that is not finite is reported at the end of the epoch."""
-    flags = {name: Update({"w": torch.ones(2)}, 1, finite=torch.tensor(name == "a")) for name in "ab"}
-    round = Round(0, 0, flags, dict.fromkeys("ab", ("w",)))
-    received = {name: {"w": torch.full((2,), float("nan"))} for name in "ab"}
-    check_received(Mean(), round, received, {"w": ("float32", (2,))})
-
-    class Minds(Rule):
-        def __call__(self, round: Round) -> Any:
-            return {}
-
-    with pytest.raises(RunError, match=r"exchange.rule: Minds, exchange 1: client 'a': w: expected finite numbers"):
-        check_received(Minds(), round, received, {"w": ("float32", (2,))})

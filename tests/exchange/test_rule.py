@@ -36,7 +36,7 @@ def test_a_rule_that_says_nothing_needs_counts_and_single_states() -> None:
         def __call__(self, round: Round) -> Any:
             return {}
 
-    assert Own().needs == {"rows", "steps", "states"} and not Own.takes_masks
+    assert Own().needs == {"rows", "steps", "states"}
 
 
 def test_rows_that_are_not_needed_do_not_matter_and_others_do() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import Deferred, Explodes, Faulty, SmallNet, different, make_run, weights
+from federations import Explodes, Faulty, SmallNet, different, make_run, weights
 from lightning.pytorch import Callback
 from methods.quadratic import STEPS, optimum, point, problems, quadratic, rest
 
@@ -242,20 +242,16 @@ def troubled(kind: str) -> dict[str, Any]:
 
 @each
 def test_a_client_that_was_left_out_is_still_in_step(kind: str, tmp_path: Path) -> None:
-    """Its state is not finite in one round, or far from the others' in each; also where masks find it on a device."""
+    """Its state is not finite in one round, or far from the others' in each."""
     for guilty, made in troubled(kind).items():
-        ends = []
-        for exchange in (Exchange, Deferred):
-            watch = InStep(kind)
-            own = exchange(federated=["core"], rule=KINDS[kind][1]())
-            run = small(tmp_path / guilty / exchange.__name__, kind, made, exchange=own, epochs=4, callbacks=[watch])
-            watch.run = run
-            run.fit(quiet=True)
-            assert watch.seen > 5
-            assert (run.exchange.not_finite or run.exchange.guarded).keys() == {guilty}
-            assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
-            ends.append(weights(run))
-        assert different(*ends) == []
+        watch = InStep(kind)
+        own = Exchange(federated=["core"], rule=KINDS[kind][1]())
+        run = small(tmp_path / guilty, kind, made, exchange=own, epochs=4, callbacks=[watch])
+        watch.run = run
+        run.fit(quiet=True)
+        assert watch.seen > 5
+        assert (run.exchange.not_finite or run.exchange.guarded).keys() == {guilty}
+        assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
 
 
 # ------------------------------------------------------------------ where they come to rest

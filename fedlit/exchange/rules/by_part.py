@@ -93,11 +93,6 @@ class ByPart(Rule):
     # ------------------------------------------------------------------ what the parts' rules say
 
     @property
-    def takes_masks(self) -> bool:  # type: ignore[override]
-        """Whether all do."""
-        return all(own.takes_masks for own in self._rules.values())
-
-    @property
     def by_mean(self) -> bool:  # type: ignore[override]
         """Whether all do, and weigh clients alike: a masked sum has one weight a client."""
         return (

@@ -48,7 +48,6 @@ class FedNova(Mean):
     """
 
     # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
-    takes_masks = False
     by_mean = False
     leaves_start = True
 

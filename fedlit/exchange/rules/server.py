@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Round, Update
+from fedlit.exchange.rule import Round
 from fedlit.exchange.rules.mean import Mean
 from fedlit.sharing import State
 
@@ -66,12 +66,10 @@ class ServerOptimizer(Mean):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         moving = {name for update in round.updates.values() for name in update.parameters}
         average = self.average(round.updates)
-        counted = _counted(round.updates)
         for name, value in average.items():
             before = self._given.get(name)
             if name in moving and before is not None:
-                flag = counted(name)
-                value = self._moved(name, before, value if flag is None else torch.where(flag, value, before))
+                value = self._moved(name, before, value)
             self._given[name] = value
         # clients share what they receive, and what is remembered is nobody's
         return self.spread({name: self._given[name].clone() for name in average}, round)
@@ -108,17 +106,3 @@ class ServerOptimizer(Mean):
         """Restore what ``state_dict`` returned."""
         self._given = dict(state["given"])
         self._moments = {moment: dict(state[moment]) for moment in self.moments}
-
-
-def _counted(updates: Mapping[str, Update]) -> Any:
-    """Name → on an accelerator, whether anybody's tensor counts, a boolean there: a mean of nobody is not a number."""
-    flags: dict[tuple[str, ...], Tensor] = {}
-
-    def counted(name: str) -> Tensor | None:
-        owners = tuple(client for client, update in updates.items() if name in update.state)
-        finite = [flag for client in owners if (flag := updates[client].finite) is not None]
-        if finite and owners not in flags:
-            flags[owners] = torch.stack(finite).any()
-        return flags.get(owners)
-
-    return counted

@@ -202,4 +202,3 @@ def test_sums_serve_only_where_all_parts_weigh_alike() -> None:
     assert ByPart({"*": "mean", "core": FedAvgM()}).by_mean
     assert not ByPart({"*": "mean", "core": Mean("rows")}).by_mean
     assert not ByPart({"*": "mean", "core": Median()}).by_mean
-    assert ByPart({"*": "mean"}).takes_masks and not ByPart({"*": "mean", "core": Median()}).takes_masks

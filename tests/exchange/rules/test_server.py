@@ -1,4 +1,4 @@
-"""Optimisers at the server and FedNova: against NumPy, against the mean bit for bit, restored, with masks."""
+"""Optimisers at the server and FedNova: against NumPy, against the mean bit for bit, restored."""
 
 from __future__ import annotations
 
@@ -113,40 +113,6 @@ def test_a_restored_rule_goes_on_as_it_would_have(kind: Any) -> None:
         rule = again
         found = rule(one)
         assert all(different(expected[client], found[client]) == [] for client in expected)
-
-
-@pytest.mark.parametrize("kind", [FedAvgM, *ADAPTIVE])
-def test_masks_leave_out_who_is_not_finite_and_nobody_moves_nothing(kind: Any) -> None:
-    assert kind.takes_masks
-    start, first, second, *_ = rounds()
-    start = Round(-1, 0, start.updates, start.receivers)
-    lost = {"c0"}
-
-    def masked(one: Round, lost: set[str]) -> Round:
-        updates = {
-            name: Update(
-                {key: value * torch.nan if name in lost else value for key, value in own.state.items()},
-                own.rows, parameters=own.parameters, finite=torch.tensor(name not in lost),
-            )
-            for name, own in one.updates.items()
-        }  # fmt: skip
-        return Round(one.number, 0, updates, one.receivers)
-
-    def without(one: Round) -> Round:
-        return Round(one.number, 0, {k: own for k, own in one.updates.items() if k not in lost}, one.receivers)
-
-    rule, plain = kind(), kind()
-    for own in (rule, plain):
-        own.begin(start)
-    found, expected = rule(masked(first, lost)), plain(without(first))
-    for client, state in expected.items():
-        for name, value in state.items():
-            torch.testing.assert_close(found[client][name], value)
-    nobody = kind()
-    nobody.begin(start)
-    stays = nobody(masked(second, set(second.updates)))
-    for client in second.updates:
-        assert torch.isfinite(stays[client]["w"]).all()
 
 
 def test_statistics_are_averaged_and_get_no_moments() -> None:
