@@ -52,10 +52,10 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
     """Print the shares."""
     controller, terminal = pty.openpty()
     threading.Thread(target=lambda: [os.read(controller, 65536) for _ in iter(int, 1)], daemon=True).start()
-    stream = os.fdopen(terminal, "w")
+    sys.stdout = os.fdopen(terminal, "w")
     timed(FederatedLoop, "training_step", "client steps")
     timed(Exchange, "exchange", "exchange")
-    for method in ("measure", "judge", "act", "note"):
+    for method in ("judge", "act", "note"):
         timed(Guard, method, "guard")
     timed(Evaluations, "_evaluate", "validation: forward")
     timed(Scoring, "results", "validation: scores")
@@ -70,11 +70,12 @@ def main(config: str = "covertype_gl.yaml", epochs: str = "10", *keys: str) -> N
             *(f"--{key}" for key in keys),
         ]
         run = fedlit.load(config, *arguments)
-        run.trainer_options["callbacks"] = [Progress(stream=stream)]
+        run.trainer_options["callbacks"] = [Progress()]
         run.describe()
         start = time.perf_counter()
         run.fit(quiet=True)
         total = time.perf_counter() - start
+    sys.stdout = sys.__stdout__
     print(f"{config}, {epochs} epochs: {total:.2f} s")
     for label, seconds in sorted(spent.items(), key=lambda item: -item[1]):
         print(f"  {label:<20} {seconds:8.3f} s  {100 * seconds / total:6.2f} %")

@@ -18,7 +18,6 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
 from fedlit.errors import ConfigError, RunError, told_as
-from fedlit.train.events import Writer
 from fedlit.train.whole import spared
 
 __all__ = [
@@ -34,6 +33,9 @@ __all__ = [
 FEDERATION = "federation"
 HPARAMS = f"{FEDERATION}/hparams"
 """The run of what TensorBoard's HParams tab compares: it shows every scalar that lies where hyperparameters do."""
+
+FLUSH = 20
+"""Seconds between two writings of curves to disk, at most."""
 
 
 @dataclass
@@ -95,12 +97,14 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         self.shown = shown or BoardSettings()
         self._worst: dict[str, None] = {}
         self.purge_step = purge_step
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, SummaryWriter] = {}
 
     def writer(self, run: str = FEDERATION) -> SummaryWriter:
         """The writer of a client's run, or of the federation's."""
         if run not in self._writers:
-            self._writers[run] = Writer(Path(self.log_dir) / run, self.purge_step, Path(self.log_dir))
+            self._writers[run] = SummaryWriter(
+                str(Path(self.log_dir) / run), purge_step=self.purge_step, flush_secs=FLUSH
+            )
         return self._writers[run]
 
     @property
@@ -168,15 +172,22 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
         for tag, value in metrics.items():
             self.writer(HPARAMS).add_scalar(tag, value, step)
 
+    def draw(self, tag: str, figure: Any, step: int, run: str = FEDERATION) -> None:
+        """Write a picture; a full disk ends no training."""
+        with spared_logger(self):
+            self.writer(run).add_figure(tag, figure, step)
+
     def save(self) -> None:
         """Flush all runs."""
         for writer in self._writers.values():
-            writer.flush()
+            with spared_logger(self):
+                writer.flush()
 
     def finalize(self, status: str) -> None:
         """Close all runs; a later write opens its run again."""
         for writer in self._writers.values():
-            writer.close()
+            with spared_logger(self):
+                writer.close()
         self._writers.clear()
 
 
@@ -192,7 +203,7 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
         RunError: a logger cannot; says which.
     """
     for logger in trainer.loggers:
-        with _named(logger), _spared(logger):
+        with _named(logger), spared_logger(logger):
             logger.log_metrics(dict(values), step)
             if not isinstance(logger, FederatedTensorBoardLogger):
                 logger.save()  # as Lightning does behind each call: what is not written yet is lost with a killed run
@@ -201,11 +212,11 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
 def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
     """Write a configuration's keys and values to all loggers; see :func:`log_scalars`."""
     for logger in trainer.loggers:
-        with _named(logger), _spared(logger):
+        with _named(logger), spared_logger(logger):
             logger.log_hyperparams(dict(values))
 
 
-def _spared(logger: Logger) -> AbstractContextManager[None]:
+def spared_logger(logger: Logger) -> AbstractContextManager[None]:
     """A full disk ends no training."""
     return spared(f"trainer.logger: {type(logger).__name__}", "what it writes")
 

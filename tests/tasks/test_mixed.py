@@ -85,7 +85,7 @@ def test_a_classifier_and_a_regressor_share_a_core(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING):
         run.fit(quiet=True)
     assert "different tasks: the best checkpoint is that of least val/loss" in caplog.text
-    assert run.trainer is not None and "val loss" in " ".join(Progress().describe(run.trainer, run.loop))
+    assert run.trainer is not None and "val loss" in Progress().get_metrics(run.trainer, run.loop)
     ash, elm = run.loop.federation.values()
     assert torch.equal(ash.state_dict()["core.0.weight"], elm.state_dict()["core.0.weight"])
     results = run.test(quiet=True)

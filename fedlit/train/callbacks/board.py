@@ -18,7 +18,7 @@ from fedlit.show.confusion import confusion_figure
 from fedlit.show.curves import MOST_LINES, Panel, curves_figure
 from fedlit.tasks.curves import Ranked, largest, precision_recall, reliability, roc
 from fedlit.tasks.metrics import SiteMetrics
-from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars
+from fedlit.train.logger import FederatedTensorBoardLogger, boards, log_hyperparams, log_scalars, spared_logger
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
@@ -60,7 +60,8 @@ class Board(Callback):
         """Plan and configuration."""
         for logger in boards(trainer):
             if self.plan is not None:
-                logger.writer().add_text("plan", self.plan, trainer.global_step)
+                with spared_logger(logger):
+                    logger.writer().add_text("plan", self.plan, trainer.global_step)
         if self.settings:
             log_hyperparams(trainer, self.settings)
 
@@ -90,7 +91,8 @@ class Board(Callback):
 
     def _compare_by(self, trainer: Trainer, values: Mapping[str, float], step: int) -> None:
         for logger in boards(trainer) if self.settings else ():
-            logger.log_outcome(values, step)
+            with spared_logger(logger):
+                logger.log_outcome(values, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """How long it took, without its validation."""
@@ -131,8 +133,7 @@ class Board(Callback):
         lines = {site: found for one in told for site, found in one["lines"].items() if found}
         for logger in loggers:
             for site, (labels, matrix) in matrices[: logger.shown.confusion_matrices]:
-                figure = confusion_figure(site, labels, matrix)
-                logger.writer(site).add_figure(f"{tag}/confusion_matrix", figure, step)
+                logger.draw(f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site)
             for site, found in lines.items() if logger.shown.curves else ():
                 try:
                     _write_curves(logger, site, found, tag, step)
@@ -167,7 +168,7 @@ def _write_curves(logger: FederatedTensorBoardLogger, site: str, lines: Mapping[
     writer = logger.writer(site)
     ranked = {label: (positive.numpy(), own.numpy()) for label, (positive, own) in lines["ranked"].items()}
     if panels := list(_panels(ranked, [own.numpy() for own in lines["numbers"]])):
-        writer.add_figure(f"{tag}/curves", curves_figure(site, panels), step)
+        logger.draw(f"{tag}/curves", curves_figure(site, panels), step, site)
     for label, (positive, probability) in largest(ranked, MOST_LINES).items():
         name = f"{tag}/pr/{label}" if lines["several"] else f"{tag}/pr"
         writer.add_pr_curve(name, torch.from_numpy(positive), torch.from_numpy(probability), step)
