@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.train.whole import LAST, PREVIOUS
 
@@ -147,7 +149,6 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
-    from fedlit.train.form import check_form
     from fedlit.train.parts import load
 
     try:
@@ -161,5 +162,23 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
         raise ConfigError(f"{path}: expected a file that fedlit wrote, found {found}; use another one")
     if resumable and "optimizer_states" not in header:  # it may be empty: not all clients take steps
         raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
-    check_form(header, path)
+    if not _is_ours(header):
+        raise ConfigError(f"{path}: expected a file that fedlit wrote, found one of another form; use another one")
     return header
+
+
+def _is_ours(header: Mapping[str, Any]) -> bool:
+    """Whether it has the form that fedlit writes, whoever wrote it."""
+    saved, tensors = header["fedlit"], header.get("state_dict")
+    return (
+        isinstance(saved, Mapping)
+        and {own.name for own in fields(Manifest)} <= saved.keys()
+        and all(
+            isinstance(own, Mapping)
+            for key in ("clients", "encoders", "specs")
+            for own in ([saved[key], *saved[key].values()] if isinstance(saved.get(key), Mapping) else [saved.get(key)])
+        )
+        and isinstance(tensors, Mapping)
+        and all(isinstance(own, Tensor) for own in tensors.values())
+        and all(isinstance(header.get(key), int) for key in ("epoch", "global_step"))
+    )

@@ -102,11 +102,6 @@ class Checkpoints:
         name = monitor.rpartition("/")[2]
         known = scores.get(name)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
-        if self.monitor is not None and self.mode is None and known == LOSS:  # no other score of 0.1 is better if less
-            _log.warning(
-                "checkpoint.mode: min, for less is better of %s (0.1 took max; checkpoint.mode: max restores that)",
-                monitor,
-            )
         return monitor, self.mode or mode
 
     def callbacks(self, folder: Path, clients: Mapping[str, HasScores], others: bool = False) -> list[Checkpoint]:

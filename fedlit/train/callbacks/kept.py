@@ -29,11 +29,6 @@ class BestCheckpoint(ModelCheckpoint):
     is not there, and what was to be replaced stays the best.
     """
 
-    @property
-    def state_key(self) -> str:
-        """As Lightning's own: checkpoints of earlier versions can be resumed."""
-        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
-
     def _update_best_and_save(self, current: Tensor, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         before = {key: value.copy() if isinstance(value, dict) else value for key, value in vars(self).items()}
         super()._update_best_and_save(current, trainer, monitor_candidates)
@@ -89,7 +84,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             if self.prepare is not None:
                 self.prepare()
-            self._write(checkpoint, target)
+            write_archive(checkpoint, target, target.with_name(PREVIOUS) if target.name == LAST else None)
         except OSError as error:
             self._miss(target, error)
             return self.missed or target.name != LAST
@@ -101,16 +96,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             self._waiting.discard(old)
             self._remove(old)
         return self.missed
-
-    def _write(self, checkpoint: Mapping[str, Any], target: Path) -> None:
-        before = target.with_name(PREVIOUS) if target.name == LAST else None
-        try:
-            write_archive(checkpoint, target, before)
-        except OSError:
-            if before is None or not (target.is_file() and before.is_file()):
-                raise
-            before.unlink()  # what makes room best
-            write_archive(checkpoint, target, before)
 
     def _miss(self, target: Path, error: OSError) -> None:
         """Go on where there is something to continue from.
