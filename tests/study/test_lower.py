@@ -278,7 +278,7 @@ def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     done.parent.mkdir(parents=True)
     old = {"digest": "0123", "method": "local", "seed": 1, "rows": {}, "files": {}, "versions": {"fedlit": "0.1.0"}}
     study = Study({"local": Method("quickstart.yaml", set={"exchange.federated": []})}, seeds=[1], baselines={})
-    for record, words in ((old, "of version 0.1, which had no format"), ({**old, "format": 7}, "of format 7")):
+    for record, words in ((old, "of format None"), ({**old, "format": 7}, "of format 7")):
         done.write_text(json.dumps(record), encoding="utf-8")
         with pytest.raises(ConfigError) as caught:
             compare(study, out=tmp_path, quiet=True)

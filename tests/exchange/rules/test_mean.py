@@ -138,18 +138,6 @@ def test_half_precision_is_summed_in_single_precision() -> None:
     assert mean(states)["w"].item() == pytest.approx((256 + 199) / 200, rel=2**-8)
 
 
-def test_a_masked_mean_is_the_mean_of_the_others() -> None:
-    generator = torch.Generator().manual_seed(3)
-    states = {name: {"w": torch.randn(5, generator=generator)} for name in "abc"}
-    states["b"]["w"][2] = float("nan")
-    rows = {"a": 3.0, "b": 5.0, "c": 11.0}
-    finite = {name: torch.isfinite(state["w"]).all() for name, state in states.items()}
-    for weights in (None, rows):
-        others = {name: value for name, value in (weights or {}).items() if name != "b"}
-        expected = mean({name: states[name] for name in "ac"}, others or None)
-        assert torch.equal(mean(states, weights, finite)["w"], expected["w"])
-
-
 # ------------------------------------------------------------------ the rule
 
 
