@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,8 @@ class _BiLSTM(nn.Module):
         # each sequence turned around within its length, so that both directions have what is behind its end at the end
         turned = torch.where(inside, length - 1 - place, place).unsqueeze(-1)
         backwards = x.gather(1, turned.expand_as(x))
-        if is_batchedtensor(x) or is_batchedtensor(self.forth.get_parameter("weight_hh_l0")):
+        weight: Any = self.forth.weight_hh_l0  # a plain tensor where `functional_call` has put it
+        if is_batchedtensor(x) or is_batchedtensor(weight):
             forth, back = self._scan(torch.stack([x, backwards]))
         else:
             forth, back = self.forth(x), self.back(backwards)

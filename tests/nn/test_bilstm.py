@@ -84,6 +84,13 @@ def test_several_at_once_are_each_alone() -> None:
         torch.testing.assert_close(states[name].grad[0], parameter.grad)
 
 
+def test_it_is_called_with_other_tensors() -> None:
+    """IFCA's clients tell what they lose under each model."""
+    first, second, x = network(), network(), drawn(3)
+    initialise(second, seed=2)
+    assert torch.equal(functional_call(first, dict(second.state_dict()), (x,)), second(x))
+
+
 def test_initial_values_are_a_function_of_seed_and_name() -> None:
     one, other = network(), network(width=3)
     same = {name for name, value in one.state_dict().items() if name in other.state_dict()
