@@ -30,7 +30,8 @@ LABELS = {
 COLOURS = {
     "local": "#111111", "fedavg": "#D55E00", "fedprox": "#E69F00", "cfl": "#009E73", "ifca": "#56B4E9",
     "agglomerative": "#CC79A7", "fedgmcc": "#0072B2", "fedgmcc_raw": "#8B5CF6", "fedgmcc_unit": "#882255",
-    "fedgmcc_barriers": "#999933", "centralized": "#777777",
+    "fedgmcc_barriers": "#999933", "fedgmcc_barriers_raw": "#117733", "fedgmcc_barriers_unit": "#DDCC77",
+    "centralized": "#777777",
 }  # fmt: skip
 
 
