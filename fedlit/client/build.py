@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,6 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 
 from fedlit.client.client import FederatedClient
-from fedlit.client.hooks import CLIENT_HOOKS, check_signatures, say_misspelt
 from fedlit.client.settings import check_clipping
 from fedlit.errors import ConfigError, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
@@ -119,8 +119,6 @@ def build_clients(
                 )
             with suppress(TypeError):
                 _CHECKED.add(factory)
-    for kind in {type(own): None for own in clients.values()}:
-        say_misspelt(kind, FederatedClient, CLIENT_HOOKS)
     return clients
 
 
@@ -148,9 +146,22 @@ def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: s
             "does not call; "
             "override training_step, evaluate, configure_optimizers or the epoch and fit hooks instead"
         )
-    check_signatures(spec.name, type(built))
+    _check_signatures(spec.name, type(built))
     initialise(built, seed)
     return built
+
+
+def _check_signatures(client: str, kind: type) -> None:
+    for name in ("training_step", "evaluate"):
+        asked = list(inspect.signature(getattr(FederatedClient, name)).parameters)
+        found = inspect.signature(getattr(kind, name))
+        try:
+            found.bind(*asked)
+        except TypeError as error:
+            raise ConfigError(
+                f"client {client!r}: expected {kind.__name__}.{name}({', '.join(asked)}), found "
+                f"({', '.join(found.parameters)}); take these arguments"
+            ) from error
 
 
 def _place(error: Exception) -> str:

@@ -10,11 +10,13 @@ from typing import Any, Literal, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedlit.by_name import Live
+from fedlit.client.hooks import warn_of_misspelt
 from fedlit.client.settings import settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -93,6 +95,7 @@ class FederatedClient(LightningModule):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        warn_of_misspelt(cls, FederatedClient, ModelHooks, CheckpointHooks)
         own = vars(cls).get("__init__")
         if own is not None and "network" in inspect.signature(own).parameters:
             own.__annotations__.setdefault("network", NetworkFactory)  # so that a configuration makes a class of it

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedlit.attacks import Attack, Attackers
 from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
-from fedlit.client.hooks import hook_of, say_misspelt
+from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, is_minimum, least
 from fedlit.exchange.checked import Unchanged
@@ -26,7 +26,7 @@ from fedlit.exchange.members import Members
 from fedlit.exchange.named import Named
 from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.recover import recover
-from fedlit.exchange.rule import RULE_HOOKS, Rule, Update, settings_of
+from fedlit.exchange.rule import Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, federated_tensors, planned
@@ -187,7 +187,6 @@ class Exchange(Callback):
                 f"found {self.minimum}"
             )
         if self.on:
-            say_misspelt(type(self.rule), Rule, RULE_HOOKS)
             self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
             self.rule.check_cohort(self.sharing, taking_part)
             if "model" in self.rule.needs:

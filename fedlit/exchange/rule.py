@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Literal
 from torch.optim import Optimizer
 
 from fedlit.client import FederatedClient
+from fedlit.client.hooks import warn_of_misspelt
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "RULE_HOOKS", "Ask", "Need", "Round", "Rule", "Update", "settings_of"]
+__all__ = ["DOWN", "Ask", "Need", "Round", "Rule", "Update", "settings_of"]
 
 DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
@@ -85,6 +86,10 @@ class Rule(ABC):
     leaves_start: ClassVar[bool] = False
     by_questions: ClassVar[bool] = False
     requires: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        warn_of_misspelt(cls, Rule)
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -215,10 +220,6 @@ class Rule(ABC):
         """Restore what ``state_dict`` returned."""
         if state:
             raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")
-
-
-RULE_HOOKS = frozenset(name for name in vars(Rule) if not name.startswith("_"))
-"""What a subclass may override beside ``__call__``."""
 
 
 def settings_of(rule: Rule) -> str:
