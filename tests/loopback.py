@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.server import Server
@@ -73,7 +73,7 @@ class Loopback:
         return facts
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """See :class:`~fedlit.exchange.transport.Transport`; the rule is applied at the hub."""
         sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
@@ -167,7 +167,7 @@ class LoopbackServer(Server):
             )
         sent = {name: own for told in said.values() for name, own in told["updates"].items()}
         updates = self.updates_of(sent)
-        outcome = self.aggregate(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
+        outcome = self.round(number, updates, lambda asked: self._ask(channels, asked), measure=measure)
         self._next = number + 1
         self._remembered[self._next] = self.memory()
         return outcome

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from federations import SHAPES, make_run
 from loopback import Channel, Loopback, LoopbackServer, in_threads
 from sites import hub_of
 
-from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.rule import Update
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import pack, question_from, unpack
 from fedlit.privacy.coordinator import Gathering
@@ -37,13 +37,13 @@ class Shielded(Loopback):
         self.shield, self._met = shield, False
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         site = self.shield.site
         if not self._met:
-            sharing = aggregation.sharing
+            sharing = server.sharing
             refuse(self.shield.privacy, self.rule, sharing, len(sharing.names))
-            blueprint = aggregation._model(site)
+            blueprint = server._blueprint(site)
             start = blueprint.fresh(None)
             self.shield.meet(self.share("privacy", {site: self.shield.offer()}), sharing, start)
             self._met = True
@@ -109,8 +109,7 @@ class Gatherer(LoopbackServer):
                 name: Update(own["state"], parameters=self.sharing.parameters[name]) for name, own in fit.items()
             }
             ask = partial(self._ask, channels)
-        aggregation = Aggregation(self.rule, self.seed, 1, self.sharing, self._blueprint, torch.device("cpu"))
-        outcome = aggregation(number, updates, ask, measure=False)
+        outcome = self.round(number, updates, ask, measure=False, guarded=False)
         self.received = {site: own for site, own in outcome.received.items() if site in channels}
         return Outcome(self.received, lost, outcome.records, outcome.bytes)
 

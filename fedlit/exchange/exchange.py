@@ -18,18 +18,19 @@ from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Minimum, is_minimum, least
 from fedlit.exchange.checked import Unchanged
 from fedlit.exchange.guard import Guard, GuardMode
 from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Named
+from fedlit.exchange.outcome import BEGIN, Minimum, is_minimum, least
 from fedlit.exchange.questions import Answerer, Blueprint, Question
 from fedlit.exchange.recover import recover
 from fedlit.exchange.rule import Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.sending import collect, federated_tensors, planned
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import InProcess, Transport, group_of
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
@@ -274,14 +275,14 @@ class Exchange(Callback):
         self.bytes += outcome.bytes
 
     def _round(self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool) -> Any:
-        aggregation = Aggregation(
+        server = Server(
             self.rule,
             members.seed,
             self.minimum,
-            self.sharing,
-            lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
-            members.device,
-            self.guard if self.sharing.forms else None,
+            guard=self.guard,
+            model=lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
+            sharing=self.sharing,
+            device=members.device,
         )
 
         asked = Counter[str]()
@@ -292,7 +293,7 @@ class Exchange(Callback):
             with isolated_rng(derive_seed(members.seed, "answer", name, number, asked[name]), members.device):
                 return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
 
-        return self.transport.exchange(aggregation, number, collected, answer, measure=measure)
+        return self.transport.exchange(server, number, collected, answer, measure=measure)
 
     @torch.no_grad()
     def exchange(self, members: Members, measure: bool = True) -> None:

@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, rendezvous  # type: ignore[attr-defined]
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.place import Place, find_place, first_to_end
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Group
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_from, update_to
 from fedlit.show.shown import Notices, print_notice, say, say_by
@@ -190,11 +191,11 @@ class Ranks(Group):
         return True
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         topic = "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
-        needs, device = aggregation.rule.needs, aggregation.device
+        needs, device = server.rule.needs, server.device
         own = {name: {**update_to(one, needs), "parameters": one.parameters} for name, one in updates.items()}
         told = self._say(topic, own, device)
 
@@ -214,7 +215,7 @@ class Ranks(Group):
             collected = {
                 name: update_from(one, tuple(one.pop("parameters"))) for part in told for name, one in part.items()
             }
-            outcome = aggregation(number, collected, ask, measure=measure)
+            outcome = server.round(number, collected, ask, measure=measure)
             self._tell(topic, outcome.to_message(outcome.received))
         here = {name: state for name, state in outcome.received.items() if self.homes[name] == self.rank}
         return replace(outcome, received=here)

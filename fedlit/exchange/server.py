@@ -1,36 +1,44 @@
-"""The server of sites that know nothing of each other: the rule, who has which clients, what is remembered."""
+"""The server of a round: who is left out, what the rule makes of the others, what is remembered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import Aggregation, Minimum, Outcome
-from fedlit.exchange.guard import Guard
+from fedlit.exchange.checked import Unchanged, blamed, check_received
+from fedlit.exchange.guard import Guard, Verdict
+from fedlit.exchange.outcome import BEGIN, Asked, Minimum, Outcome, least, require
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Ask, Rule, Update
+from fedlit.exchange.rule import Ask, Round, Rule, Update
 from fedlit.exchange.wire import update_from
-from fedlit.sharing import Sharing, sharing_of
+from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.sharing import Sharing, State, all_finite, relative_distance, sharing_of
 from fedlit.spec import ClientSpec
 
 __all__ = ["Server"]
 
 
 class Server:
-    """Applies the rule for sites that do not know each other.
+    """Applies a rule to what clients sent. Clients in its process are known to it by ``model``; of sites that do not
+    know each other it learns by :meth:`tell` who has which clients, and what is federated.
 
     Args:
         rule: the federation's.
         seed: the run's.
         minimum: see :class:`~fedlit.exchange.exchange.Exchange`.
-        client: makes a client from a description and a seed, for rules that must know the clients' networks; it is
-            described by its sizes alone.
+        client: makes a client of a site from a description and a seed, for rules that must know the clients' networks;
+            it is described by its sizes alone.
         guard: see :class:`~fedlit.exchange.guard.Guard`; none if None.
+        model: of a client in this process, by name.
+        sharing: what of each client is federated, where it is known.
+        device: where it computes.
     """
 
     def __init__(
@@ -40,9 +48,13 @@ class Server:
         minimum: Minimum = None,
         client: Callable[[ClientSpec, int], FederatedClient] | None = None,
         guard: Guard | None = None,
+        model: Callable[[str], Blueprint | None] | None = None,
+        sharing: Sharing | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        self.rule, self.seed, self.minimum, self._client, self.guard = rule, seed, minimum, client, guard
-        self.sharing = Sharing({}, {})
+        self.rule, self.seed, self.minimum, self.guard = rule, seed, minimum, guard
+        self._client, self._model = client, model
+        self.sharing, self.device = sharing or Sharing({}, {}), device or torch.device("cpu")
         self._homes: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
 
@@ -89,30 +101,93 @@ class Server:
         """Updates as they came: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
         return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
 
-    def aggregate(
-        self, number: int, updates: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
+    def round(
+        self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
     ) -> Outcome:
-        """One round.
+        """One round: who is left out, what the rule makes of the others, its bytes.
 
         Args:
-            number: exchanges before it.
-            updates: by client.
+            number: exchanges before it, or :data:`BEGIN`.
+            collected: client → what it sent, in any order.
             ask: asks clients.
-            measure: whether drift is measured.
+            measure: whether each client's drift is computed, its relative distance from what it receives.
             guarded: whether these are single clients' updates; of a sum, minimum and guard know nothing.
-        """
-        aggregation = Aggregation(
-            self.rule,
-            self.seed,
-            self.minimum if guarded else 1,
-            self.sharing,
-            self._blueprint,
-            torch.device("cpu"),
-            self.guard if guarded and self.sharing.forms else None,
-        )
-        return aggregation(number, updates, ask, measure=measure)
 
-    def _blueprint(self, name: str) -> Blueprint | None:
+        Raises:
+            RunError: too few clients have a finite update, or the rule returned what cannot be meant.
+        """
+        begin = number == BEGIN
+        guard = self.guard if guarded and self.sharing.forms else None
+        updates = collected = dict(sorted(collected.items()))
+        lost, verdict = tuple[str, ...](), Verdict()
+        if not begin:
+            updates, lost, verdict = self._usable(number, collected, guard, self.minimum if guarded else 1)
+        receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
+        receivers |= {name: tuple(update.state) for name, update in collected.items()}
+        asked = Asked(ask, self.sharing)
+        round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(next(iter(updates), None)))
+        sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
+        unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
+        with torch.no_grad(), isolated_rng(round.seed, self.device), blamed(self.rule, round, begin=begin):
+            received = self.rule.begin(round) if begin else self.rule(round)
+        check_received(self.rule, round, received, self.sharing.forms, begin=begin)
+        if guard is not None:
+            live = {value.data_ptr() for update in collected.values() for value in update.state.values()}
+            guard.note(received, live)
+        if changed := unchanged.changed():
+            raise RunError(
+                f"exchange.rule: {type(self.rule).__name__}: expected updates to stay as they are, found that "
+                f"{changed} was changed in place; let the rule work on a copy (tensor.clone())"
+            )
+        weight = asked.weigh(collected, received) if received or not begin else 0
+        drift = self._drift(updates, received) if measure and not begin else {}
+        records: dict[str, Tensor | float] = {}
+        if not begin:
+            records = {f"{name}/drift": value for name, value in drift.items()}
+            if records:
+                records["drift"] = torch.stack(list(records.values())).nanmean()  # type: ignore[arg-type]
+                records["exchange/rounds"] = float(number + 1)
+            records["exchange/bytes"] = float(weight)
+            records |= {f"exchange/{tag}": value for tag, value in self.rule.scalars.items()}
+        return Outcome(received, lost, records, weight, getattr(self.rule, "clustering", None), verdict)
+
+    def _seed(self, number: int) -> int:
+        return derive_seed(self.seed, "exchange", "begin" if number == BEGIN else number)
+
+    def _usable(
+        self, number: int, collected: Mapping[str, Update], guard: Guard | None, minimum: Minimum
+    ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
+        """Without updates that are not finite, and as the guard lets them pass: read from the device at once."""
+        names = sorted(self.sharing.names)
+        flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
+        found = None if guard is None else guard.judge(collected, self.sharing, flags)
+        columns = [] if found is None else [found.far, found.suspicious, found.grown]
+        read = iter(torch.cat([torch.stack(list(flags.values())), *columns]).tolist() if flags else [])
+        lost = tuple(name for name in flags if not next(read))
+        updates = {name: update for name, update in collected.items() if name not in lost}
+        verdict = Verdict()
+        if guard is not None and found is not None and flags:
+            table = [list(islice(read, len(names))) for _ in columns]
+            updates, verdict = guard.act(
+                updates, found, dict(zip(names, zip(*table, strict=True), strict=True)), self.sharing
+            )
+        gone = (*lost, *verdict.left_out)
+        needed = least(minimum, len(flags))
+        require(len(flags) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
+        return updates, lost, verdict
+
+    def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:
+        drift = {}
+        for name, update in updates.items():
+            state = {key: update.state[key] for key in self.sharing.parameters[name] if key in update.state}
+            value = relative_distance(state, received.get(name, {}))
+            if value is not None:
+                drift[name] = value
+        return drift
+
+    def _blueprint(self, name: str | None) -> Blueprint | None:
+        if self._model is not None and name is not None:
+            return self._model(name)
         if self._client is None or name not in self._sizes:
             return None
         inputs, outputs = self._sizes[name]

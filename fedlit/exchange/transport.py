@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
+from fedlit.exchange.server import Server
 from fedlit.sharing import all_here
 
 __all__ = ["Group", "InProcess", "Transport", "group_of"]
@@ -36,12 +37,12 @@ class Transport(Protocol):
         """
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """One round.
 
         Args:
-            aggregation: what applies the rule, where it is applied in this process.
+            server: what applies the rule, where it is applied in this process.
             number: exchanges before it.
             updates: of the clients here that take part.
             answer: asks clients here what the rule wants to know.
@@ -116,10 +117,10 @@ class InProcess:
         return True
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """Apply the rule."""
-        return aggregation(
+        return server.round(
             number,
             updates,
             lambda questions: {name: answer(name, question) for name, question in questions.items()},

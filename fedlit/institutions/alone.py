@@ -7,8 +7,9 @@ from typing import Any
 
 from fedlit.data.columns import NUMBERS
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import Aggregation, Outcome
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.rule import Update
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
 from fedlit.institutions.transport import LOCAL, told_of
 
@@ -65,7 +66,7 @@ class Alone:
         return True
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """There are no rounds."""
         raise RunError("expected no round before a site has joined; this is a defect, please report it")

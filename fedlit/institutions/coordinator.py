@@ -16,8 +16,8 @@ from fedlit.client.build import build_client
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.exchange.aggregation import BEGIN
 from fedlit.exchange.named import words
+from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import Server
 from fedlit.institutions.agreed import settings_of, wrong_settings

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from fedlit.errors import FedlitError, RunError
-from fedlit.exchange.aggregation import BEGIN, Outcome
 from fedlit.exchange.named import Named
+from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import question_to
@@ -423,12 +423,12 @@ class SitesHub:
         sent = {name: own for message in present.values() for name, own in message["updates"].items()}
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
         if self.privacy.masked is None:
-            outcome = self.hub.aggregate(number, self.hub.updates_of(sent), self._ask, measure=True)
+            outcome = self.hub.round(number, self.hub.updates_of(sent), self._ask, measure=True)
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
         flags = {site: (site not in unfit, own["flags"]) for site, own in present.items() if "flags" in own}
         gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing, number, flags, self._put_masked)
         ask = gathering.asking(self._ask)
-        outcome = self.hub.aggregate(number, gathering.gather(), ask, measure=False, guarded=False)
+        outcome = self.hub.round(number, gathering.gather(), ask, measure=False, guarded=False)
         return replace(outcome, lost=unfit), list(present)
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:

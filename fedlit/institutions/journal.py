@@ -9,7 +9,7 @@ from typing import Any
 
 from fedlit.archives import read_archive, write_archive
 from fedlit.errors import ConfigError
-from fedlit.exchange.aggregation import BEGIN
+from fedlit.exchange.outcome import BEGIN
 
 __all__ = ["Journal"]
 
@@ -24,7 +24,7 @@ class Journal:
     Args:
         folder: where it lies.
         sites: of the federation, sorted. Some of those that it began with may be missing: they were removed.
-        start: the first round: :data:`~fedlit.exchange.aggregation.BEGIN` where the rule has something to say before
+        start: the first round: :data:`~fedlit.exchange.outcome.BEGIN` where the rule has something to say before
             training, else 0.
 
     Attributes:

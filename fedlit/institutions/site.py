@@ -14,7 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.aggregation import BEGIN
+from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
 from fedlit.institutions.alone import Alone
 from fedlit.institutions.certificates import fingerprint

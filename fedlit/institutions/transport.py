@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError, told_as
-from fedlit.exchange.aggregation import Aggregation, Outcome
 from fedlit.exchange.guard import DONE, Verdict
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import DOWN, Rule, Update
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
@@ -258,7 +259,7 @@ class SiteTransport:
         return received
 
     def exchange(
-        self, aggregation: Aggregation, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
         """One round; of one that the others had without this site, what came of the last."""
         if self._next is not None and 0 <= number < self._next:

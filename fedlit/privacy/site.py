@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from torch import Tensor
 
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import BEGIN
+from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import question_from

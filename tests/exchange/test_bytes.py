@@ -42,8 +42,8 @@ class Weighs(InProcess):
         self.up: dict[str, int] = {}
         self.down = 0
 
-    def exchange(self, aggregation: Any, number: int, updates: Any, answer: Any, *, measure: bool) -> Any:
-        outcome = super().exchange(aggregation, number, updates, answer, measure=measure)
+    def exchange(self, server: Any, number: int, updates: Any, answer: Any, *, measure: bool) -> Any:
+        outcome = super().exchange(server, number, updates, answer, measure=measure)
         if number >= 0:
             assert not self.up, "expected one exchange"
             self.up = {name: bytes_of(own.state) + bytes_of(own.published) for name, own in updates.items()}

@@ -268,8 +268,8 @@ class Weighs(InProcess):
     def __init__(self) -> None:
         self.up, self.down = 0, 0
 
-    def exchange(self, aggregation: Any, number: int, updates: Any, answer: Any, *, measure: bool) -> Any:
-        outcome = super().exchange(aggregation, number, updates, answer, measure=measure)
+    def exchange(self, server: Any, number: int, updates: Any, answer: Any, *, measure: bool) -> Any:
+        outcome = super().exchange(server, number, updates, answer, measure=measure)
         self.up += sum(bytes_of(own.state) + bytes_of(own.published) for own in updates.values())
         self.down += sum(map(bytes_of, outcome.received.values()))
         return outcome

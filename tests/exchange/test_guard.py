@@ -14,9 +14,9 @@ from federations import Faulty, different, make_run, weights
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import least
 from fedlit.exchange.far import clipped, find_far, norms_of
 from fedlit.exchange.named import too_often, words
+from fedlit.exchange.outcome import least
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import IFCA, FedAvgM, Mean
 

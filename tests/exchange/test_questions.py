@@ -13,7 +13,7 @@ from torch import nn
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.errors import ConfigError
-from fedlit.exchange.aggregation import _Asked
+from fedlit.exchange.outcome import Asked
 from fedlit.exchange.questions import Answerer, InputRange, Losses, Own
 from fedlit.exchange.rules import Round, Rule
 from fedlit.exchange.wire import pack, question_from, question_to, unpack
@@ -27,7 +27,7 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
     names = run.exchange.sharing.parameters["birch"]
     rows = run.loop.federation.rows("birch")
     answerer = Answerer(client, names, rows)
-    asked = _Asked(
+    asked = Asked(
         lambda questions: {name: answerer(question) for name, question in questions.items()}, run.exchange.sharing
     )
     other = {name: value + 0.5 for name, value in client.federated.items()}

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from fedlit.errors import RunError
-from fedlit.exchange.aggregation import Aggregation
 from fedlit.exchange.questions import InputRange, Losses, Own
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import GrowForest, Mean
@@ -87,8 +86,8 @@ def exchanged(folder: Path, *questions: Any) -> Coordinator:
     line = Coordinator({"to": ""}, *questions)
     site = SiteTransport("north", line, Mean(), Consent(terms()), Traffic(folder / "traffic.jsonl"))
     site._forms = FORMS
-    aggregation: Any = Aggregation
-    site.exchange(aggregation, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
+    server: Any = None  # not asked: the coordinator applies the rule
+    site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
     return line
 
 

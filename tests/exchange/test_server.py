@@ -11,9 +11,10 @@ import pytest
 import torch
 from federations import make_run
 
-from fedlit.exchange.aggregation import BEGIN, Aggregation, Outcome
+from fedlit.exchange.outcome import BEGIN, Outcome
 from fedlit.exchange.questions import Answerer, Question
 from fedlit.exchange.rules import CFL, IFCA, Agglomerative, FedGMCC, Mean, Rule
+from fedlit.exchange.server import Server
 
 RULES: dict[str, Any] = {
     "mean": Mean,
@@ -47,12 +48,17 @@ def test_the_order_of_arrival_means_nothing(rule: str, tmp_path: Path) -> None:
 
     def outcome(own: Rule, backwards: bool) -> Outcome:
         blueprint = exchange._blueprint
-        aggregation = Aggregation(
-            own, 8, 1, exchange.sharing, lambda name: blueprint(federation, name), federation.device
+        server = Server(
+            own,
+            8,
+            1,
+            model=lambda name: blueprint(federation, name),
+            sharing=exchange.sharing,
+            device=federation.device,
         )
         order = reversed if backwards else iter
-        aggregation(BEGIN, dict(order(list(start.items()))), ask, measure=False)  # type: ignore[operator]
-        return aggregation(0, dict(order(list(moved.items()))), ask, measure=True)  # type: ignore[operator]
+        server.round(BEGIN, dict(order(list(start.items()))), ask, measure=False)  # type: ignore[operator]
+        return server.round(0, dict(order(list(moved.items()))), ask, measure=True)  # type: ignore[operator]
 
     one, other = outcome(RULES[rule](), False), outcome(RULES[rule](), True)
     assert one.received.keys() == other.received.keys() == set(start)

@@ -1,0 +1,157 @@
+"""What came of a round, how many clients it needs, and what it asked and weighs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from fedlit.errors import RunError
+from fedlit.exchange.guard import Verdict
+from fedlit.exchange.questions import Losses, Own, Question, bytes_of
+from fedlit.exchange.rule import Ask, Update
+from fedlit.names import Clustering
+from fedlit.sharing import Sharing, State
+
+__all__ = ["BEGIN", "Asked", "Minimum", "Outcome", "is_minimum", "least", "require"]
+
+Minimum = int | float | None
+"""Clients that a round needs: a number, a share of those that take part, or more than half of them (None)."""
+
+BEGIN = -1
+"""The number of the round before training, in which a rule says what clients start from."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a round.
+
+    Attributes:
+        received: client → named tensors; of the clients here.
+        lost: clients whose update was not finite, by name; of all.
+        records: what to log, by key (``<client>/drift`` of the clients here, ``drift``, …).
+        bytes: that travelled, from and to all clients.
+        clustering: who belongs together, where the rule says so and runs here.
+        verdict: what the guard found; of all, or of the clients here.
+    """
+
+    received: Mapping[str, State]
+    lost: tuple[str, ...] = ()
+    records: Mapping[str, Tensor | float] = field(default_factory=dict)
+    bytes: int = 0
+    clustering: Clustering | None = None
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def to_message(self, clients: Collection[str]) -> dict[str, Any]:
+        """What some clients are told, as :func:`fedlit.exchange.wire.pack` takes it."""
+        return {
+            "received": {name: own for name, own in self.received.items() if name in clients},
+            "lost": self.lost,
+            "records": {key: float(value) for key, value in self.records.items()},
+            "bytes": self.bytes,
+            "verdict": self.verdict.to_dict(),
+        }
+
+    @classmethod
+    def from_message(cls, told: Mapping[str, Any]) -> Outcome:
+        """The inverse of :meth:`to_message`, but for clusters."""
+        verdict = Verdict.from_dict(told["verdict"])
+        return cls(told["received"], tuple(told["lost"]), told["records"], told["bytes"], verdict=verdict)
+
+
+def is_minimum(found: Any) -> bool:
+    """Whether this is one of the values of :data:`Minimum`.
+
+    Example:
+        >>> [is_minimum(found) for found in (None, 2, 0.5, 0, 1.5, True, "50%")]
+        [True, True, True, False, False, False, False]
+    """
+    if isinstance(found, float):
+        return 0 < found <= 1
+    return found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 1)
+
+
+def least(minimum: Minimum, clients: int) -> int:
+    """How many of the clients of a round are needed.
+
+    Args:
+        minimum: see :data:`Minimum`.
+        clients: that take part.
+
+    Example:
+        >>> least(None, 4), least(None, 3), least(None, 2), least(0.25, 10), least(2, 10)
+        (3, 2, 1, 3, 2)
+    """
+    if minimum is None:  # of two, each is all that the other one has
+        return clients // 2 + 1 if clients > 2 else 1
+    return max(1, math.ceil(minimum * clients - 1e-9)) if isinstance(minimum, float) else minimum
+
+
+def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: int, where: str) -> None:
+    """Refuse to go on with too few clients.
+
+    Args:
+        remaining: clients whose update counts.
+        lost: those whose update is not finite.
+        far: those that the guard left out.
+        minimum: how many are needed.
+        where: which exchange.
+
+    Raises:
+        RunError: fewer than the minimum remain.
+    """
+    if remaining >= minimum:
+        return
+    who = [f"not finite: {', '.join(lost)}"] if lost else []
+    who += [f"far from the others: {', '.join(far)}"] if far else []
+    raise RunError(
+        f"{where}: expected an update that counts from at least {minimum} clients, found it at {remaining} "
+        f"({'; '.join(who)}); look at the data, the units and the learning rate of those, clip gradients "
+        "(model.gradient_clip_val), or set exchange.minimum to go on without them"
+    )
+
+
+class Asked:
+    """Asks, and remembers what that weighs and which tensors clients have got by it.
+
+    Args:
+        ask: asks clients.
+        sharing: what each of them has.
+    """
+
+    def __init__(self, ask: Ask, sharing: Sharing) -> None:
+        self._ask, self._sharing, self._bytes = ask, sharing, 0
+        self._had: dict[str, set[int]] = {}
+
+    def __call__(self, questions: Mapping[str, Question]) -> Mapping[str, Any]:
+        """Ask, without tensors that a client does not have."""
+        questions = {name: self._fitting(name, question) for name, question in questions.items()}
+        answers = self._ask(questions)
+        for name, question in questions.items():
+            states = question.states if isinstance(question, Losses) else ()
+            answer = answers[name]
+            self._bytes += sum(map(bytes_of, states))
+            if isinstance(question, Own):  # what a client of its own makes of it, nobody knows: it has nothing by it
+                self._bytes += bytes_of(question.tensors)
+            self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
+            self._had.setdefault(name, set()).update(value.data_ptr() for own in states for value in own.values())
+        return answers
+
+    def _fitting(self, client: str, question: Question) -> Question:
+        """Without tensors that the client does not have."""
+        if not isinstance(question, Losses):
+            return question
+        names = self._sharing.names[client]
+        return Losses([{name: state[name] for name in names if name in state} for state in question.states])
+
+    def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
+        """The bytes of a round. What a client was asked about it has already."""
+        weight = self._bytes + sum(map(bytes_of, received.values()))
+        for name, update in collected.items():
+            weight += bytes_of(update.state) + bytes_of(update.published)
+            had = self._had.get(name, ())
+            weight -= bytes_of({key: own for key, own in received.get(name, {}).items() if own.data_ptr() in had})
+        return weight
