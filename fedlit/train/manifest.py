@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.train.whole import LAST, PREVIOUS
 
@@ -169,6 +167,8 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
     """Whether it has the form that fedlit writes, whoever wrote it."""
+    from torch import Tensor
+
     saved, tensors = header["fedlit"], header.get("state_dict")
     return (
         isinstance(saved, Mapping)

@@ -182,7 +182,7 @@ def test_a_run_keeps_to_40_columns_and_shows_its_score(
     long = [line for line in lines if len(line) > 40]
     # paths and commands to copy are not broken
     assert all(re.match(r"  ?/|(Reading|Next:|Curves:|To compare all runs:) ", line) for line in long), long
-    assert any(re.match(r"epoch 2/2, val auroc 0\.\d{3}", line) for line in lines)
+    assert any(re.match(r"Epoch 1: +\d+%, val auroc=0\.\d{3}", line) for line in lines)
 
 
 class Cells(HTMLParser):

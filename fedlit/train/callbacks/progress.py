@@ -24,6 +24,8 @@ class Progress(TQDMProgressBar):
         refresh_rate: aligned steps between two redraws; values are read from the device only then.
     """
 
+    BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"  # cut off on the right
+
     def __init__(self, refresh_rate: int = 10) -> None:
         super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0)
 
