@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.transport import Group
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge, read_records
-from fedlit.files import write_text
-from fedlit.train.logger import FederatedTensorBoardLogger
+from fedlit.train.callbacks.records import append, draw, truncate
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.whole import spared
 
 __all__ = ["Corrections"]
 
-_log = logging.getLogger(__name__)
+LOST = "what clients correct"
 
 
 class Corrections(Callback):
@@ -41,8 +38,7 @@ class Corrections(Callback):
         if self.path.is_file() and self.group.rank == 0:
             before = read_records(self.path)
             before = before[before["epoch"] <= trainer.current_epoch]
-            with spared(self.path, "what clients correct"):
-                write_text(before.to_csv(index=False), self.path)
+            truncate(self.path, before, LOST)
             self._last = int(before["epoch"].max()) if len(before) else -1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -64,20 +60,13 @@ class Corrections(Callback):
             return
         self._last = epoch
         values.insert(0, "epoch", epoch)
-        with spared(self.path, "what clients correct"):
-            values.to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
-        for logger in trainer.loggers if self.every else ():
-            if isinstance(logger, FederatedTensorBoardLogger):
-                try:
-                    self._draw(logger, values, epoch, trainer.global_step)
-                except Exception as error:  # no picture is worth a training
-                    _log.warning("corrections of epoch %d: no picture: %s: %s", epoch, type(error).__name__, error)
+        append(self.path, values, LOST)
+        if self.every:
+            draw(trainer, f"corrections of epoch {epoch}", lambda: _figures(values, epoch))
 
-    @staticmethod
-    def _draw(logger: FederatedTensorBoardLogger, values: Any, epoch: int, step: int) -> None:
-        from fedlit.show.corrections import heatmap_figure
 
-        judged = judge(values)
-        for side in judged.sides:
-            figure: Any = heatmap_figure(judged, side, f"epoch {epoch}")
-            logger.writer().add_figure(f"corrections/{side}", figure, step)
+def _figures(values: pd.DataFrame, epoch: int) -> dict[str, Any]:
+    from fedlit.show.corrections import heatmap_figure
+
+    judged = judge(values)
+    return {f"corrections/{side}": heatmap_figure(judged, side, f"epoch {epoch}") for side in judged.sides}
