@@ -36,7 +36,7 @@ class Alternating(FederatedClient):
         network: makes the network from (num_features, num_outputs).
         private_first: how long the private part is trained: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
             client's optimizer. The rest of the round is the federated part's.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: a round that ends before the federated part's turn; nothing private, or nothing federated.
@@ -55,9 +55,9 @@ class Alternating(FederatedClient):
         spec: ClientSpec,
         network: NetworkFactory,
         private_first: Literal["epoch"] | dict[str, int] = "epoch",
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         if private_first != "epoch" and (isinstance(private_first, str) or wrong_every(private_first)):
             raise ConfigError(
                 "Alternating: private_first: expected epoch, {epochs: n} or {steps: n} with n of at least 1, found "

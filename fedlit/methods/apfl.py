@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,7 @@ class APFL(TwoCopies):
         alpha: α in [0, 1], for all clients or by name or pattern.
         learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without weight decay, and is
             kept within [0, 1].
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: an α outside [0, 1], or none for this client.
@@ -55,9 +55,9 @@ class APFL(TwoCopies):
         network: NetworkFactory,
         alpha: float | dict[str, float] = 0.5,
         learn_alpha: bool = False,
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         value = torch.tensor(own_share(alpha, spec.name, "alpha"))
         self.learn_alpha = learn_alpha
         if learn_alpha:

@@ -57,7 +57,7 @@ class CHFL(FederatedClient):
         unique: how the client's own columns come in: by ``lateral`` matrices; by ``concatenation`` (the paper's simple
             method: θ_u alone predicts, and takes in θ_c's probabilities beside its own columns); or not at all
             (``none``: FedAvg on the common columns).
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: it is not known what is common; a μ that is no share; with ``unique: none``, a client that is in
@@ -79,9 +79,9 @@ class CHFL(FederatedClient):
         activation: Literal["relu", "selu", "tanh"] = "relu",
         mu: float | dict[str, float] = 0.5,
         unique: Literal["lateral", "concatenation", "none"] = "lateral",
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, None, class_weights)
+        super().__init__(spec, None, **kwargs)
         if spec.common is None:
             raise ConfigError(
                 "CHFL: expected to know which columns clients have in common, found that nothing says so; set "

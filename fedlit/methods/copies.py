@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -25,15 +25,13 @@ class TwoCopies(FederatedClient):
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
     """
 
     private: tuple[str, ...] = ("personal",)
 
-    def __init__(
-        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         self.personal = self.make_network(network)
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
         also = [f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}" for own in self.no_decay]

@@ -4,7 +4,7 @@ arXiv:2012.04221).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +31,7 @@ class Ditto(Anchored, TwoCopies):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         strength: λ, at least 0.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: λ below 0.
@@ -45,14 +45,8 @@ class Ditto(Anchored, TwoCopies):
     private = ("personal", "received")
     stackable = True
 
-    def __init__(
-        self,
-        spec: ClientSpec,
-        network: NetworkFactory,
-        strength: float = 1.0,
-        class_weights: Literal["none", "balanced"] = "none",
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         if not strength >= 0:
             raise ConfigError(f"Ditto: strength: expected at least 0, found {strength}")
         self.strength = strength

@@ -4,7 +4,7 @@ arXiv:2106.06042).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
@@ -26,7 +26,7 @@ class FedBABU(FederatedClient):
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: a network whose head has nothing to train.
@@ -41,10 +41,8 @@ class FedBABU(FederatedClient):
     private = ("head",)
     stackable = True
 
-    def __init__(
-        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         if not list(self.head.parameters()):
             raise ConfigError(
                 f"client {spec.name!r}: FedBABU expected a head with parameters, found {type(self.head).__name__} "

@@ -5,7 +5,7 @@ Regularization", arXiv:2111.04263, Algorithm 1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class FedDyn(Anchored):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         alpha: α, above 0 and the same at all clients: the larger, the shorter the way in a round.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: an α that is not above 0.
@@ -54,14 +54,8 @@ class FedDyn(Anchored):
     }
     stackable = True
 
-    def __init__(
-        self,
-        spec: ClientSpec,
-        network: NetworkFactory,
-        alpha: float = 0.1,
-        class_weights: Literal["none", "balanced"] = "none",
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, alpha: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         if not alpha > 0:
             raise ConfigError(f"FedDyn: alpha: expected a number above 0, found {alpha}; without it take plain clients")
         self.alpha = alpha

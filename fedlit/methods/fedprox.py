@@ -5,7 +5,7 @@ arXiv:1812.06127).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -24,7 +24,7 @@ class FedProx(Anchored):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         mu: μ, at least 0; with 0 the client is a plain one, bit for bit.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: μ below 0.
@@ -37,14 +37,8 @@ class FedProx(Anchored):
 
     stackable = True
 
-    def __init__(
-        self,
-        spec: ClientSpec,
-        network: NetworkFactory,
-        mu: float = 0.01,
-        class_weights: Literal["none", "balanced"] = "none",
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, mu: float = 0.01, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         if not mu >= 0:
             raise ConfigError(f"FedProx: mu: expected at least 0, found {mu}")
         self.mu = mu

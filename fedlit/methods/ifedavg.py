@@ -46,7 +46,7 @@ class IFedAvg(FederatedClient):
         start_round: exchanges before which φ stays as it is; without any exchange it stays for good.
         lr_factor: learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls towards
             0 and not towards the identity, never applies to φ.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Example:
         >>> import torch
@@ -69,9 +69,9 @@ class IFedAvg(FederatedClient):
         hot_start: bool = False,
         start_round: int = 0,
         lr_factor: float = 1.0,
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         if start_round < 0 or not lr_factor > 0:
             raise ConfigError(
                 "IFedAvg: expected start_round of at least 0 and lr_factor above 0, found "

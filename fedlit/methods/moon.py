@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class MOON(Anchored):
         network: makes the network from (num_features, num_outputs).
         mu: μ, at least 0.
         temperature: τ, above 0.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: values out of range; nothing of the encoder and the core is federated.
@@ -54,14 +54,9 @@ class MOON(Anchored):
     private = ("received", "previous")
 
     def __init__(
-        self,
-        spec: ClientSpec,
-        network: NetworkFactory,
-        mu: float = 1.0,
-        temperature: float = 0.5,
-        class_weights: Literal["none", "balanced"] = "none",
+        self, spec: ClientSpec, network: NetworkFactory, mu: float = 1.0, temperature: float = 0.5, **kwargs: Any
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         if not (mu >= 0 and temperature > 0):
             raise ConfigError(f"MOON: expected mu of at least 0 and temperature above 0, found {mu} and {temperature}")
         self.mu, self.temperature = mu, temperature

@@ -5,7 +5,7 @@ Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ class PerFedAvg(TwoCopies):
         hessian: ``none`` (FO), or ``finite_difference`` (HF).
         delta: δ, above 0.
         steps: of the adaptation, at least 1.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: values out of range; nothing that is federated.
@@ -70,9 +70,9 @@ class PerFedAvg(TwoCopies):
         hessian: Literal["none", "finite_difference"] = "none",
         delta: float = 0.001,
         steps: int = 1,
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         if not (alpha > 0 and delta > 0 and steps >= 1):
             raise ConfigError(
                 "PerFedAvg: expected alpha and delta above 0 and steps of at least 1, found alpha "

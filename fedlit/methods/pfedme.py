@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ class PFedMe(TwoCopies):
         strength: λ, above 0.
         inner_steps: K, at least 1.
         eta: η, above 0; η λ is at most 1, for beyond it w would step past θ.
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: values out of range; ``model.accumulate`` above 1.
@@ -56,9 +56,9 @@ class PFedMe(TwoCopies):
         strength: float = 15.0,
         inner_steps: int = 5,
         eta: float = 0.005,
-        class_weights: Literal["none", "balanced"] = "none",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(spec, network, class_weights)
+        super().__init__(spec, network, **kwargs)
         if not (strength > 0 and inner_steps >= 1 and eta > 0 and eta * strength <= 1):
             raise ConfigError(
                 "PFedMe: expected strength and eta above 0 with a product of at most 1, and inner_steps of at least 1, "

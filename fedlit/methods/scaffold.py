@@ -5,7 +5,7 @@ Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Scaffold(FederatedClient):
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        class_weights: see :class:`~fedlit.client.client.FederatedClient`.
+        **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
         ConfigError: an optimizer that is not plain SGD, whose steps are not gradients.
@@ -52,10 +52,8 @@ class Scaffold(FederatedClient):
     requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("ScaffoldMean",)}
     stackable = True
 
-    def __init__(
-        self, spec: ClientSpec, network: NetworkFactory, class_weights: Literal["none", "balanced"] = "none"
-    ) -> None:
-        super().__init__(spec, network, class_weights)
+    def __init__(self, spec: ClientSpec, network: NetworkFactory, **kwargs: Any) -> None:
+        super().__init__(spec, network, **kwargs)
         self.correction = as_buffers({name: torch.zeros_like(own) for name, own in self.named_parameters()})  # c − c_k
         self.state |= {"control": {}, "start": {}, "way": 0.0, "steps": 0, "lr": 0.0}
         self._change: dict[str, Tensor] = {}
