@@ -188,8 +188,7 @@ class Exchange(Callback):
                 f"found {self.minimum}"
             )
         if self.on:
-            self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)))
-            self.rule.check_cohort(self.sharing, taking_part)
+            self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)), taking_part)
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)

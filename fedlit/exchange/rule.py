@@ -166,24 +166,13 @@ class Rule(ABC):
         """
         return []
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
-        """Refuse, before training, what the rule cannot do; by default it can do everything.
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+        """Refuse, before training, what the rule cannot work with; by default it can work with anything.
 
         Args:
             sharing: what of each client is federated.
             rate: the exchange's update rate.
             model: the clients' common part.
-
-        Raises:
-            ConfigError: what is wrong, and what to do.
-        """
-        return None
-
-    def check_cohort(self, sharing: Sharing, clients: int) -> None:
-        """Refuse, before training, rounds that the rule cannot do with; by default it can do with any.
-
-        Args:
-            sharing: what of each client is federated.
             clients: how many take part in a round.
 
         Raises:

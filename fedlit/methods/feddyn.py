@@ -128,7 +128,7 @@ class FedDynMean(ServerOptimizer):
         """In words for the plan."""
         return "whether its update counted"
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse an update rate that leaves clients elsewhere than at what was given."""
         if rate != 1:
             raise ConfigError(

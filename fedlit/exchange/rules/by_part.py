@@ -143,7 +143,7 @@ class ByPart(Rule):
         said = {pattern: own.promise(_of(sharing, self, pattern), clients) for pattern, own in self._rules.items()}
         return "; ".join(f"for {pattern} {words}" for pattern, words in said.items() if words)
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
         found = {name: self.part_of(name) for name in sharing.all_names}
         if lonely := [name for name, pattern in found.items() if pattern is None]:
@@ -163,13 +163,7 @@ class ByPart(Rule):
                 )
             with _blamed(pattern):
                 own = _of(sharing, self, pattern)
-                rule.check(own, rate, model.part(own.all_names))
-
-    def check_cohort(self, sharing: Sharing, clients: int) -> None:
-        """Refuse what a part's rule refuses."""
-        for pattern, rule in self._rules.items():
-            with _blamed(pattern):
-                rule.check_cohort(_of(sharing, self, pattern), clients)
+                rule.check(own, rate, model.part(own.all_names), clients)
 
     # ------------------------------------------------------------------ a round
 

@@ -85,9 +85,9 @@ class _OfUpdates(Clustered):
         self._clusters = clusters
         return list(self._before)
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse an update rate below 1 too: an update is the difference to what was received."""
-        super().check(sharing, rate, model)
+        super().check(sharing, rate, model, clients)
         if rate != 1:
             raise ConfigError(
                 f"exchange.rate: {type(self).__name__} compares clients' updates, which are differences to what they "

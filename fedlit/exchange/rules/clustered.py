@@ -77,7 +77,7 @@ class Clustered(Rule):
         it is, or starts anew where it is not finite.
         """
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse clients that federate different things, which cannot be compared."""
         first, *others = sorted(sharing.names)
         for other in others:

@@ -250,9 +250,9 @@ class FedGMCC(Clustered):
         own: set[Need] = {"model", "answers"} if self.inputs == "range" else {"model"}
         return super().needs | own
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse a federated part that is no function, too."""
-        super().check(sharing, rate, model)
+        super().check(sharing, rate, model, clients)
         part = model.function()
         if self.outputs == "probabilities" and not part.ends_in_head:
             raise ConfigError(

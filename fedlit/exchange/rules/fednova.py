@@ -95,7 +95,7 @@ class FedNova(Mean):
             return ["FedNova takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"]
         return []
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse an update rate that leaves clients elsewhere than at what was given."""
         if rate != 1:
             raise ConfigError(f"exchange.rate: FedNova expected 1, found {rate}: it takes what was given as the start")

@@ -152,7 +152,7 @@ class GrowForest(Rule):
         """Nodes of the last trees, and questions that each client was asked for them."""
         return self._grown
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse to share tensors as well."""
         if sharing.all_names:
             raise ConfigError(

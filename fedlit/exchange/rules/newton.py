@@ -136,7 +136,7 @@ class Newton(Rule):
         """How many questions the last exchange took."""
         return {"newton_steps": float(self._steps)}
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
         if rate != 1:
             raise ConfigError(f"exchange.rate: Newton finds what clients take over, expected 1, found {rate}")

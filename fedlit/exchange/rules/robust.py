@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Need, Round, Rule
 from fedlit.sharing import Sharing, State
 
@@ -106,7 +107,7 @@ class Robust(Rule):
         alone = "; what a single client has goes back to it" if 1 in sizes else ""
         return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
 
-    def check_cohort(self, sharing: Sharing, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
 
         Raises:

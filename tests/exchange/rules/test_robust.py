@@ -15,7 +15,9 @@ from federations import make_run
 from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
+from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
+from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Update
 from fedlit.exchange.rules import (
     CenteredClipping,
@@ -154,19 +156,20 @@ def test_huge_numbers_overflow_nowhere() -> None:
 @pytest.mark.parametrize("make", MADE.values(), ids=lambda make: make.func.__name__)
 def test_fewer_clients_than_the_theory_needs_are_refused(make: Any) -> None:
     rule = make()
+    nothing = Blueprint(FederatedClient, (), (), torch.device("cpu"))
     fewest = rule.fewest(1)
     assert rule.most(fewest) == 1 and rule.most(fewest - 1) == 0 and rule.bears(fewest) == 1
     names = {f"c{place}": ("core.w",) for place in range(fewest)}
-    rule.check_cohort(Sharing(names, names), fewest)
+    rule.check(Sharing(names, names), 1.0, nothing, fewest)
     with pytest.raises(
         ConfigError, match=rf"at least {fewest} clients in a round.* found core.w at all {fewest}, of wh"
     ):
-        rule.check_cohort(Sharing(names, names), fewest - 1)
+        rule.check(Sharing(names, names), 1.0, nothing, fewest - 1)
     few = {**names, "other": ("core.w", "part"), "another": ("part", "alone")}
     with pytest.raises(
         ConfigError, match=r"found part at 2 clients \(another, other\); lower attackers, federate less"
     ):
-        rule.check_cohort(Sharing(few, few), fewest + 2)
+        rule.check(Sharing(few, few), 1.0, nothing, fewest + 2)
 
 
 def test_a_share_is_of_those_who_come() -> None:
