@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.institutions.courier import MOST
+from fedlit.institutions.socket_line import MOST
 from fedlit.run.config import read_yaml, shown
 
 __all__ = [

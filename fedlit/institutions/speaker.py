@@ -13,30 +13,41 @@ import signal
 import sys
 import threading
 import time
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.child import Parent
-from fedlit.institutions.courier import MOST, Courier
 from fedlit.institutions.extra import needs_flower, quiet
 from fedlit.institutions.log import stamped
-from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
+from fedlit.institutions.socket_line import MOST, Courier
 
-__all__ = ["EXITS", "main", "speak"]
+if TYPE_CHECKING:
+    from fedlit.institutions.flower import Speaker
 
-_MODULES = (  # before it becomes a user who may not be able to read them
-    "flwr.app",
-    "flwr.common.serde",
-    "flwr.proto.fleet_pb2",
-    "flwr.proto.heartbeat_pb2",
-    "flwr.supercore.inflatable.inflatable_utils",
-    "flwr.supernode.fleet_http_client",
-    "fedlit.institutions.pieces",
-)
+__all__ = ["EXITS", "Lost", "Refusal", "main", "speak"]
+
+EXITS = {"settings": 2, "key": 3, "expired": 4, "authority": 5, "unreachable": 6, "limit": 7, "site": 8, "clock": 9}
+"""Why it ended → exit status. 0: it was told to."""
 _SLOW, _FAST = 1.0, 0.1
+
+
+class Refusal(FedlitError):
+    """Speaking makes no sense.
+
+    Args:
+        why: a key of :data:`EXITS`.
+        message: for people.
+    """
+
+    def __init__(self, why: str, message: str) -> None:
+        super().__init__(message)
+        self.why, self.exit_status = why, EXITS[why]
+
+
+class Lost(Exception):
+    """The coordinator is away, or has forgotten this node: connect again."""
 
 
 def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Event, patience: float | None) -> None:
@@ -147,8 +158,7 @@ def main(argv: list[str], parent: Parent) -> int:
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         courier = Courier(Path(arguments.socket), answers, arguments.most)
         with needs_flower():
-            for module in _MODULES:
-                import_module(module)
+            from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
         speaker = Speaker(arguments.address, certificate, key, courier, arguments.most)
         if arguments.user:
             _become(arguments.user)
