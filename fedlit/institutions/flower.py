@@ -45,9 +45,9 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.institutions.extra import Lost, Refusal
 from fedlit.institutions.gate import LARGEST
 from fedlit.institutions.socket_line import MOST, Courier
-from fedlit.institutions.speaker import Lost, Refusal
 
 __all__ = [
     "LOST",

@@ -20,8 +20,12 @@ __all__ = ["CoordinatorSettings", "SiteSettings", "check_init", "read_coordinato
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
 
 if TYPE_CHECKING:
-    SiteName = Host = Address = Module = str
-    Port = Limit = int
+    SiteName = str
+    Host = str
+    Address = str
+    Module = str
+    Port = int
+    Limit = int
 else:
     _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
     SiteName = restricted_string_type("SiteName", _SITE.pattern)

@@ -19,35 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.child import Parent
-from fedlit.institutions.extra import needs_flower, quiet
+from fedlit.institutions.extra import Lost, Refusal, needs_flower, quiet
 from fedlit.institutions.log import stamped
 from fedlit.institutions.socket_line import MOST, Courier
 
 if TYPE_CHECKING:
     from fedlit.institutions.flower import Speaker
 
-__all__ = ["EXITS", "Lost", "Refusal", "main", "speak"]
+__all__ = ["main", "speak"]
 
-EXITS = {"settings": 2, "key": 3, "expired": 4, "authority": 5, "unreachable": 6, "limit": 7, "site": 8, "clock": 9}
-"""Why it ended → exit status. 0: it was told to."""
 _SLOW, _FAST = 1.0, 0.1
-
-
-class Refusal(FedlitError):
-    """Speaking makes no sense.
-
-    Args:
-        why: a key of :data:`EXITS`.
-        message: for people.
-    """
-
-    def __init__(self, why: str, message: str) -> None:
-        super().__init__(message)
-        self.why, self.exit_status = why, EXITS[why]
-
-
-class Lost(Exception):
-    """The coordinator is away, or has forgotten this node: connect again."""
 
 
 def speak(speaker: Speaker, answers: queue.SimpleQueue[Any], ended: threading.Event, patience: float | None) -> None:
@@ -135,7 +116,7 @@ def main(argv: list[str], parent: Parent) -> int:
         parent: the site's own process.
 
     Returns:
-        See :data:`EXITS`.
+        See :data:`~fedlit.institutions.extra.EXITS`.
     """
     quiet()
     parser = argparse.ArgumentParser(prog="fedlit.institutions.speaker")

@@ -22,10 +22,10 @@ import pytest
 from carrying import Site
 
 from fedlit.institutions.certificates import make_authority, make_server, make_site_keys
+from fedlit.institutions.extra import EXITS
 from fedlit.institutions.folder import add, init
 from fedlit.institutions.gate import LARGEST
 from fedlit.institutions.settings import read_coordinator
-from fedlit.institutions.speaker import EXITS
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 TESTS = Path(__file__).parents[1]
