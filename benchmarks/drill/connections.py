@@ -108,7 +108,8 @@ def _superlink(folder: Path) -> tuple[int, subprocess.Popen[str]]:
     (public,) = site.glob("*.pub")
     subprocess.run([*command, "coordinate", "add", str(place), "north", str(public)], check=True, capture_output=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedlit.institutions.superlink", "--listen=127.0.0.1", f"--port={port}",
+        [sys.executable, "-m", "fedlit.institutions.child", "fedlit.institutions.superlink",
+         "--listen=127.0.0.1", f"--port={port}",
          f"--certificates={place / 'certificates'}", f"--keys={place / 'keys'}", "--sites=north", "--most=67108864"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -22,9 +22,8 @@ from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import Server
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import federation_of, plain_federation
-from fedlit.institutions.hub import Patience, SitesHub
+from fedlit.institutions.hub import Line, Patience, SitesHub
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.line import Line
 from fedlit.institutions.log import with_time
 from fedlit.institutions.settings import read_coordinator
 from fedlit.run.load import load

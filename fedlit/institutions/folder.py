@@ -19,8 +19,7 @@ from fedlit.institutions.certificates import (
 from fedlit.institutions.extra import needs_flower
 from fedlit.institutions.settings import (
     CoordinatorSettings,
-    check_address,
-    check_sites,
+    check_init,
     read_coordinator,
 )
 from fedlit.run.config import shown
@@ -101,8 +100,7 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
         ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
     """
     with needs_flower():
-        names = check_sites(sites)
-    check_address(address, port)
+        names = check_init(sites, address, port)
     if (folder / "coordinator.yaml").exists():
         raise ConfigError(
             f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose another, or add a "

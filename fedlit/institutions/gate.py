@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from fedlit.institutions.pieces import LARGEST
+__all__ = ["BUDGET", "FLEET", "LARGEST", "RUNTIME", "SECONDS", "Gate"]
 
-__all__ = ["BUDGET", "FLEET", "RUNTIME", "SECONDS", "Gate", "acceptable"]
+LARGEST = 8 * 2**20
+"""Bytes of one request or response: Flower cuts messages into pieces of 5 MiB."""
 
 SECONDS = 20.0
 """Within which a request's body must have arrived."""
@@ -134,36 +135,3 @@ async def _refuse(scope: _Scope, send: _Send, status: int) -> None:
         return
     await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
     await send({"type": "http.response.body", "body": b""})
-
-
-def acceptable(most: int) -> Callable[[str, bytes], bool]:
-    """Which requests of sites' nodes may pass.
-
-    Answers must name the node that sends them (Flower checks a node's key, but not that its answers are its own), and
-    must not announce more pieces than an answer can have.
-
-    Args:
-        most: bytes of an answer.
-
-    Returns:
-        A request's path and body → whether it may.
-    """
-    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE as PIECE
-    from flwr.proto.fleet_pb2 import PushMessagesRequest
-
-    pieces = most // PIECE + 16
-
-    def count(tree: Any) -> int:
-        return 1 + sum(count(child) for child in tree.children)
-
-    def may(path: str, body: bytes) -> bool:
-        if not path.endswith("/push-messages"):
-            return True
-        try:
-            request = PushMessagesRequest.FromString(body)
-        except Exception:  # of kinds of protobuf's own
-            return False
-        own = all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
-        return own and sum(map(count, request.message_object_trees)) <= pieces
-
-    return may

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -19,13 +19,12 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.line import Line
 from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
 
-__all__ = ["Patience", "SitesHub"]
+__all__ = ["Line", "Patience", "SitesHub"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +55,34 @@ class _Asking:
     questions: list[dict[str, Any]] = field(default_factory=list)
     at: int = 0
     answers: dict[int, Any] = field(default_factory=dict)
+
+
+class Line(Protocol):
+    """Questions to sites, and their answers. A question that is lost is asked again by the line itself; an answer may
+    come twice, and one to a question whose place another took may come late.
+    """
+
+    def sites(self) -> frozenset[str]:
+        """The sites that are there now, by the name that their key was registered with."""
+
+    def ask(self, site: str, content: bytes) -> None:
+        """Put a question to a site. One is outstanding at most: a new one takes the place of the old.
+
+        Args:
+            site: whether it is there or not.
+            content: the question.
+        """
+
+    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        """The answers that came.
+
+        Args:
+            timeout: seconds to wait for the first.
+
+        Returns:
+            (site, answer) in the order in which they came; in place of an answer that is longer than allowed, or none
+            of fedlit, what is wrong with it.
+        """
 
 
 class SitesHub:

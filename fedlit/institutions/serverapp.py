@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 import traceback
-from functools import partial
+from importlib import import_module
+from pathlib import Path
 
 from fedlit.errors import FedlitError
 from fedlit.institutions.child import AGAIN, Parent
@@ -29,34 +29,21 @@ def main(argv: list[str], parent: Parent) -> int:
     arguments = parser.parse_args(argv)
     try:
         with needs_flower():
-            from flwr.app import Context, RecordDict
-            from flwr.supercore.run import Run, RunNotRunningException
-            from flwr.supercore.task_identity import TaskIdentity
-            from flwr.superlink.grid import HttpGrid, http_grid
-
-            from fedlit.institutions.flower_app.server_app import app
+            from fedlit.institutions.flower import LOST, FlowerLine, open_grid
     except FedlitError as error:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
-    logging.getLogger("flwr").setLevel(logging.ERROR)
     given = json.loads(parent.lines.get())
-    TaskIdentity.run_id, TaskIdentity.node_id = given["run"], 1
-    TaskIdentity.task_id = 0
-    # an answer is announced before its pieces are there: Flower would wait a second in each round
-    http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
-    grid = HttpGrid(given["runtime"], insecure=True, token=given["token"])
-    grid.set_run(Run.create_empty(given["run"]))
-    settings = {"folder": arguments.folder, "most": arguments.most, "serve": arguments.serve}
+    module, _, name = arguments.serve.partition(":")
     try:
-        app(grid, Context(given["run"], 1, {}, RecordDict(), dict(settings)))
+        grid = open_grid(given["runtime"], given["run"], given["token"])
+        getattr(import_module(module), name)(Path(arguments.folder), FlowerLine(grid, arguments.most))
     except FedlitError as error:
         print(f"fedlit: error: {error}", file=sys.stderr, flush=True)
         return error.exit_status
-    except (RunNotRunningException, KeyboardInterrupt):
+    except (*LOST, KeyboardInterrupt):
         return AGAIN
     except Exception as error:
-        if type(error).__module__.split(".")[0] in ("httpx", "httpcore"):
-            return AGAIN
         if os.environ.get("FEDLIT_DEBUG"):
             traceback.print_exc()
         print(f"fedlit: error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

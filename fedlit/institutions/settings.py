@@ -1,30 +1,41 @@
 """``coordinator.yaml`` and ``site.yaml``: read and checked."""
 
-from __future__ import annotations
-
+# no postponed annotations: jsonargparse reads these types as they stand, and would take those of TYPE_CHECKING
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from argparse import ArgumentError
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from jsonargparse import ArgumentParser
+from jsonargparse.typing import NonNegativeFloat, NotEmptyStr, restricted_number_type, restricted_string_type
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.institutions.courier import MOST
+from fedlit.institutions.socket_line import MOST
 from fedlit.run.config import read_yaml, shown
 
-__all__ = [
-    "COORDINATOR",
-    "SITE",
-    "CoordinatorSettings",
-    "SiteSettings",
-    "check_address",
-    "check_sites",
-    "read_coordinator",
-    "read_site",
-]
+__all__ = ["CoordinatorSettings", "SiteSettings", "check_init", "read_coordinator", "read_site"]
 
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+")
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")
+
+if TYPE_CHECKING:
+    SiteName = str
+    Host = str
+    Address = str
+    Module = str
+    Port = int
+    Limit = int
+else:
+    _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
+    SiteName = restricted_string_type("SiteName", _SITE.pattern)
+    Host = restricted_string_type("Host", _HOST + r"\Z")
+    Address = restricted_string_type("Address", _HOST + r":[0-9]{1,5}\Z")
+    Module = restricted_string_type("Module", r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+    Port = restricted_number_type("Port", int, [(">", 0), ("<", 65536)])
+    Limit = restricted_number_type("Limit", int, (">=", 2**16))
+
+_Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings")
 
 
 @dataclass(frozen=True)
@@ -43,13 +54,23 @@ class CoordinatorSettings:
     """
 
     folder: Path
-    address: str
-    port: int
-    listen: str
-    sites: tuple[str, ...]
-    minimum: int | float
-    patience: float
-    most: int
+    address: Host
+    port: Port
+    sites: tuple[SiteName, ...]
+    listen: Host = "0.0.0.0"
+    minimum: int | float = 1.0
+    patience: NonNegativeFloat = 600.0
+    most: Limit = MOST
+
+    def __post_init__(self) -> None:
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise ConfigError(f"sites: expected names, none of them twice, found {list(self.sites)}")
+        whole = isinstance(self.minimum, int)
+        if not (1 <= self.minimum <= len(self.sites) if whole else 0 < self.minimum <= 1):
+            raise ConfigError(
+                f"minimum: expected a number of sites, at most {len(self.sites)}, or a share of them such as 0.5, "
+                f"found {self.minimum}"
+            )
 
     @property
     def certificates(self) -> Path:
@@ -94,19 +115,29 @@ class SiteSettings:
     """
 
     file: Path
-    site: str
-    coordinator: str
-    fingerprint: str
-    certificate: Path
-    key: Path
-    federation: Path
-    data: Mapping[str, Any]
-    tell: str = "nothing"
-    trust: Sequence[str] = ()
-    peers: Mapping[str, str] = field(default_factory=dict)
-    socket: str | None = None
-    user: str | None = None
-    most: int = MOST
+    site: SiteName
+    coordinator: Address
+    data: dict[str, Any]
+    fingerprint: str = ""
+    certificate: Path = Path("ca.crt")
+    key: Path = Path("site.key")
+    federation: Path = Path("federation.yaml")
+    tell: Literal["nothing", "scores"] = "nothing"
+    trust: tuple[Module, ...] = ()
+    peers: dict[str, str] = field(default_factory=dict)
+    socket: NotEmptyStr | None = None
+    user: NotEmptyStr | None = None
+    most: Limit = MOST
+
+    def __post_init__(self) -> None:
+        if not 0 < int(self.coordinator.rpartition(":")[2]) < 65536:
+            raise ConfigError(f"coordinator: expected a port from 1 to 65535, found {self.coordinator!r}")
+        if strange := [name for name in self.peers if not _SITE.match(name)]:
+            raise ConfigError(f"peers: expected names of letters, digits, - and _, found {strange}")
+        if set(self.data) != {"source"}:
+            raise ConfigError(
+                f"data: expected source: …, this site's own table, and nothing else, found {sorted(self.data)}"
+            )
 
     @property
     def folder(self) -> Path:
@@ -114,103 +145,30 @@ class SiteSettings:
         return self.file.parent
 
 
-def _name(value: Any) -> bool:
-    return isinstance(value, str) and _SITE.fullmatch(value) is not None
-
-
-def _host(value: Any) -> bool:
-    return isinstance(value, str) and _HOST.fullmatch(value) is not None
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _port(value: Any) -> bool:
-    return _whole(value) and 0 < value < 65536
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_name, value)) and len(set(value)) == len(value)
-
-
-def _minimum(value: Any) -> bool:
-    return (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
-
-
-def _where(value: Any) -> bool:
-    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    return _host(host) and port.isdecimal() and _port(int(port))
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _source(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"source"}
-
-
-def _modules(value: Any) -> bool:
-    return isinstance(value, list) and all(_text(own) and all(map(str.isidentifier, own.split("."))) for own in value)
-
-
-def _peers(value: Any) -> bool:
-    return isinstance(value, dict) and all(_name(key) and _text(own) for key, own in value.items())
-
-
-_Keys = Mapping[str, tuple[Callable[[Any], bool], str, Any]]
-_NEEDED = object()
-_NAMES = "names of letters, digits, - and _, such as [north, south], none of them twice"
-COORDINATOR: _Keys = {
-    "address": (_host, "a name or an IP address, such as fl.example.org", _NEEDED),
-    "port": (_port, "a whole number from 1 to 65535", _NEEDED),
-    "listen": (_host, "an IP address of this machine, such as 0.0.0.0", "0.0.0.0"),
-    "sites": (_names, _NAMES, _NEEDED),
-    "minimum": (_minimum, "a number of sites such as 2, or a share of them such as 0.5", 1.0),
-    "patience": (lambda own: _number(own) and own >= 0, "seconds, such as 600", 600),
-    "most": (lambda own: _whole(own) and own >= 2**16, "bytes, at least 65536", MOST),
-}
-"""Key → (whether a value will do, what is expected, what it is where it is not said)."""
-SITE: _Keys = {
-    "site": (_name, "a name of letters, digits, - and _", _NEEDED),
-    "coordinator": (_where, "an address such as fl.example.org:8443", _NEEDED),
-    "fingerprint": (lambda own: isinstance(own, str), "the fingerprint of ca.crt", ""),
-    "certificate": (_text, "a file such as ca.crt", "ca.crt"),
-    "key": (_text, "a file such as site.key", "site.key"),
-    "federation": (_text, "a file such as federation.yaml", "federation.yaml"),
-    "data": (_source, "source: …, this site's own table, and nothing else", _NEEDED),
-    "trust": (_modules, "a list of installed modules, such as [our_networks]", []),
-    "tell": (lambda own: own in ("nothing", "scores"), "nothing, or scores", "nothing"),
-    "peers": (_peers, "site: fingerprint of each other site's key, as fedlit site keys prints it", {}),
-    "socket": (lambda own: own is None or _text(own), "a path of at most 107 bytes, such as /run/north.sock", None),
-    "user": (lambda own: own is None or _text(own), "a user of this machine, who may read no table", None),
-    "most": (lambda own: _whole(own) and own >= 2**16, "bytes, at least 65536", MOST),
-}
-"""See :data:`COORDINATOR`."""
-
-
-def _read(path: Path, keys: _Keys, make: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError(f"{shown(path)}: expected a file, found none; {make}")
-    content = read_yaml(path)
+def _checked(kind: type[_Settings], path: Path, content: Mapping[str, Any]) -> _Settings:
+    place, *keys = (own.name for own in fields(kind))
     for key in content:
         if key not in keys:
-            raise ConfigError(
-                f"{shown(path)}: expected some of {', '.join(keys)}, found {key!r}.{did_you_mean(str(key), keys)}"
-            )
-    found = {}
-    for key, (will_do, expected, default) in keys.items():
-        value = content.get(key, default)
-        if value is _NEEDED or not will_do(value):
-            was = "nothing" if value is _NEEDED else repr(value)
-            raise ConfigError(f"{shown(path)}: {key}: expected {expected}, found {was}")
-        found[key] = value
-    return found
+            raise ConfigError(f"expected some of {', '.join(keys)}, found {key!r}.{did_you_mean(str(key), keys)}")
+    for own in fields(kind)[1:]:
+        if own.name not in content and own.default is MISSING and own.default_factory is MISSING:
+            raise ConfigError(f"{own.name}: expected a value, found nothing")
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(kind, None, skip={place})
+    try:
+        found = parser.parse_object(dict(content)).as_dict()
+    except ArgumentError as error:
+        raise ConfigError(" ".join(str(error).removeprefix("Parser key ").replace('"', "").split())) from error
+    return kind(**{place: path, **found})
+
+
+def _read(kind: type[_Settings], file: Path, path: Path, make: str) -> _Settings:
+    if not file.is_file():
+        raise ConfigError(f"{shown(file)}: expected a file, found none; {make}")
+    try:
+        return _checked(kind, path, read_yaml(file))
+    except ConfigError as error:
+        raise ConfigError(f"{shown(file)}: {error}") from error
 
 
 def read_coordinator(folder: Path) -> CoordinatorSettings:
@@ -219,14 +177,9 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
     Raises:
         ConfigError: ``coordinator.yaml`` is missing, or says what does not fit.
     """
-    path = folder / "coordinator.yaml"
-    found = _read(path, COORDINATOR, "make one by fedlit coordinate init FOLDER --sites north,south,east")
-    sites = tuple(sorted(found.pop("sites")))
-    if isinstance(found["minimum"], int) and found["minimum"] > len(sites):
-        raise ConfigError(
-            f"{shown(path)}: minimum: expected at most the number of sites, {len(sites)}, found {found['minimum']}"
-        )
-    return CoordinatorSettings(folder=folder, sites=sites, **found)
+    make = "make one by fedlit coordinate init FOLDER --sites north,south,east"
+    found = _read(CoordinatorSettings, folder / "coordinator.yaml", folder, make)
+    return replace(found, sites=tuple(sorted(found.sites)))
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -235,30 +188,20 @@ def read_site(path: Path) -> SiteSettings:
     Raises:
         ConfigError: it is missing, or says what does not fit.
     """
-    found = _read(path, SITE, "the coordinator has one in invitations/ for each site")
-    for key in ("certificate", "key", "federation"):
-        found[key] = path.parent / found[key]
-    return SiteSettings(file=path, **found)
+    found = _read(SiteSettings, path, path, "the coordinator has one in invitations/ for each site")
+    files = {key: path.parent / getattr(found, key) for key in ("certificate", "key", "federation")}
+    return replace(found, **files)
 
 
-def check_sites(sites: Iterable[str]) -> list[str]:
-    """Names of sites as they were typed.
+def check_init(sites: Iterable[str], address: str, port: int) -> list[str]:
+    """Check what was typed for a new coordinator; the names of the sites.
 
     Raises:
-        ConfigError: they are no names, or one stands twice.
+        ConfigError: a name, the address or the port does not fit.
     """
     names = [name.strip() for name in sites]
-    if not _names(names):
-        raise ConfigError(f"--sites: expected {_NAMES}, found {', '.join(map(repr, names))}")
+    try:
+        _checked(CoordinatorSettings, Path(), {"address": address, "port": port, "sites": names})
+    except ConfigError as error:
+        raise ConfigError(f"--{error}") from error
     return names
-
-
-def check_address(address: str, port: int) -> None:
-    """An address as it was typed.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    for flag, key, value in (("--address", "address", address), ("--port", "port", port)):
-        if not COORDINATOR[key][0](value):
-            raise ConfigError(f"{flag}: expected {COORDINATOR[key][1]}, found {value!r}")

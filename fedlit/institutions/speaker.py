@@ -13,29 +13,21 @@ import signal
 import sys
 import threading
 import time
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.child import Parent
-from fedlit.institutions.courier import MOST, Courier
-from fedlit.institutions.extra import needs_flower, quiet
+from fedlit.institutions.extra import Lost, Refusal, needs_flower, quiet
 from fedlit.institutions.log import stamped
-from fedlit.institutions.node import EXITS, Lost, Refusal, Speaker
+from fedlit.institutions.socket_line import MOST, Courier
 
-__all__ = ["EXITS", "main", "speak"]
+if TYPE_CHECKING:
+    from fedlit.institutions.flower import Speaker
 
-_MODULES = (  # before it becomes a user who may not be able to read them
-    "flwr.app",
-    "flwr.common.serde",
-    "flwr.proto.fleet_pb2",
-    "flwr.proto.heartbeat_pb2",
-    "flwr.supercore.inflatable.inflatable_utils",
-    "flwr.supernode.fleet_http_client",
-    "fedlit.institutions.pieces",
-)
+__all__ = ["main", "speak"]
+
 _SLOW, _FAST = 1.0, 0.1
 
 
@@ -124,7 +116,7 @@ def main(argv: list[str], parent: Parent) -> int:
         parent: the site's own process.
 
     Returns:
-        See :data:`EXITS`.
+        See :data:`~fedlit.institutions.extra.EXITS`.
     """
     quiet()
     parser = argparse.ArgumentParser(prog="fedlit.institutions.speaker")
@@ -147,8 +139,7 @@ def main(argv: list[str], parent: Parent) -> int:
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         courier = Courier(Path(arguments.socket), answers, arguments.most)
         with needs_flower():
-            for module in _MODULES:
-                import_module(module)
+            from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
         speaker = Speaker(arguments.address, certificate, key, courier, arguments.most)
         if arguments.user:
             _become(arguments.user)

@@ -13,20 +13,21 @@ import argparse
 import asyncio
 import errno
 import json
-import logging
-import os
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.institutions.certificates import read_public_key
 from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import needs_flower
-from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate, acceptable
+from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate
+
+if TYPE_CHECKING:
+    from fedlit.institutions.flower import Link
 
 __all__ = ["main"]
 
@@ -34,68 +35,6 @@ _BUSY = 10.0
 """Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold it."""
 _CONNECTIONS = 256
 """Connections at an address; one more is closed, and tries again."""
-
-
-class _State:
-    """What the parent asks of the SuperLink's state."""
-
-    def __init__(self, state: Any) -> None:
-        self._state, self._task, self._run = state, 0, 0
-        activate = state.activate_node
-
-        def anew(node: int, interval: float) -> bool:
-            # a node that was killed and comes back is still on the list: without this it would be refused for a while
-            state.deactivate_node(node)
-            return bool(activate(node, interval))
-
-        state.activate_node = anew
-        threading.Thread(target=self._beat, daemon=True).start()
-
-    def register(self, sites: dict[str, Path]) -> None:
-        """Enter sites' keys."""
-        from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-        for site, path in sites.items():
-            try:
-                public = public_key_to_bytes(read_public_key(path))
-                self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public, 0, name=site)
-            except ValueError as error:
-                raise ConfigError(f"{path}: expected a key of its own for each site, found one twice") from error
-
-    def begin(self) -> dict[str, Any]:
-        """A new run, and the token with which a ServerApp may ask for it."""
-        from flwr.common.constant import NOOP_FLWR_AID
-        from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
-
-        app = TaskType.SERVER_APP
-        self._run = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
-        (run,) = self._state.get_run_info(run_ids=[self._run])
-        self._task = run.primary_task_id
-        token = self._state.claim_task(self._task)
-        if token is None or not self._state.activate_task(self._task):
-            raise RunError("expected Flower's SuperLink to begin a run, found that it did not; start again")
-        return {"run": self._run, "token": token}
-
-    def end(self, kind: str, details: str) -> dict[str, Any]:
-        """End the run; what Flower says of it."""
-        self._state.finish_task(self._task, kind, details)
-        status = self._state.get_run_status({self._run})[self._run]
-        (run,) = self._state.get_run_info(run_ids=[self._run])
-        return {
-            "status": status.status,
-            "sub_status": status.sub_status,
-            "details": status.details,
-            "sent": run.bytes_sent,
-            "received": run.bytes_recv,
-        }
-
-    def _beat(self) -> None:
-        """The parent knows whether the ServerApp lives."""
-        while True:
-            time.sleep(10)
-            if self._task:
-                self._state.acknowledge_task_heartbeat(self._task)
 
 
 def _protocol() -> type[Any]:
@@ -165,42 +104,13 @@ def main(argv: list[str], parent: Parent) -> int:
 
 async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     import uvicorn
-    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
-    from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
-    from flwr.superlink.main import create_app
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    from fedlit.institutions.flower import acceptable, make_link
+
     certificates = Path(arguments.certificates)
     opened, local = _listen(arguments.listen, arguments.port), _listen("127.0.0.1", 0)
-    config = SuperLinkLifespanConfig(
-        control_address="127.0.0.1:0",
-        health_server_address=None,
-        host="127.0.0.1",
-        port=local.getsockname()[1],
-        insecure=False,
-        certificates=None,
-        # without it anyone on this machine might take the run
-        superexec_auth_secret=os.urandom(32),
-        authn_plugin=load_control_authn_plugin(),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
-        enable_event_log=False,
-        artifact_provider=None,
-        enable_supernode_auth=True,
-        fleet_api_type="grpc-rere",
-        fleet_api_address=None,
-        simulation=False,
-        ssl_ca_certfile=None,
-        ssl_certfile=None,
-        ssl_keyfile=None,
-        database=":flwr-in-memory:",
-        # nobody but the parent starts programs
-        isolation="process",
-        runtime_dependency_install=False,
-    )
-    app = create_app(config, SuperLinkLifespan)
-    state = _State(app.state.linkstate_factory.state())
-    state.register({site: Path(arguments.keys) / f"{site}.pub" for site in arguments.sites.split(",")})
+    keys = {site: read_public_key(Path(arguments.keys) / f"{site}.pub") for site in arguments.sites.split(",")}
+    app, state = make_link(local.getsockname()[1], keys)
     common: dict[str, Any] = {
         "log_level": "warning",
         "access_log": False,
@@ -230,7 +140,7 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     await asyncio.gather(servers[0].serve([opened]), servers[1].serve([local]))
 
 
-def _obey(state: _State, port: int, parent: Parent) -> None:
+def _obey(state: Link, port: int, parent: Parent) -> None:
     """Do what the parent says, line by line."""
 
     def say(message: dict[str, Any]) -> None:

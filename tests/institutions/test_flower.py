@@ -22,11 +22,10 @@ import pytest
 from carrying import Site
 
 from fedlit.institutions.certificates import make_authority, make_server, make_site_keys
+from fedlit.institutions.extra import EXITS
 from fedlit.institutions.folder import add, init
-from fedlit.institutions.gate import acceptable
-from fedlit.institutions.pieces import LARGEST
+from fedlit.institutions.gate import LARGEST
 from fedlit.institutions.settings import read_coordinator
-from fedlit.institutions.speaker import EXITS
 
 pytest.importorskip("flwr", reason="the extra fedlit[flower] is not installed")
 TESTS = Path(__file__).parents[1]
@@ -224,8 +223,7 @@ def test_whatever_is_killed_is_started_again_and_loses_nothing(world: World) -> 
 
 def test_what_speaks_knows_neither_tables_nor_models() -> None:
     code = (
-        "import sys; from importlib import import_module; from fedlit.institutions import speaker\n"
-        "for own in speaker._MODULES: import_module(own)\n"
+        "import sys; import fedlit.institutions.speaker, fedlit.institutions.flower\n"
         "print(*sorted({own.split('.')[0] for own in sys.modules} & {'torch', 'pandas', 'lightning', 'pyarrow'}), "
         "*(own for own in sys.modules if own.startswith(('fedlit.data', 'fedlit.run', 'fedlit.client'))))"
     )
@@ -256,6 +254,8 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     from flwr.proto.fleet_pb2 import PushMessagesRequest
     from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
     from flwr.proto.node_pb2 import Node
+
+    from fedlit.institutions.flower import acceptable
 
     may = acceptable(2**20)
 

@@ -1,18 +1,20 @@
-"""Questions to sites' processes on this machine: against a plain server written here."""
+"""Questions to a site's process over its Unix socket: against a plain server written here."""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from carrying import Site
 
 from fedlit.errors import ConfigError
-from fedlit.institutions.line import LocalLine
+from fedlit.institutions.socket_line import Courier
 
 
 @pytest.fixture
@@ -21,32 +23,24 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def until(line: LocalLine, wanted: int, seconds: float = 10) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    end = time.monotonic() + seconds
-    while len(found) < wanted and time.monotonic() < end:
-        found += line.answers(0.2)
-    return found
-
-
-def test_each_site_gets_its_question_and_a_site_that_is_away_later(folder: Path) -> None:
+def test_a_site_gets_its_question_and_one_that_is_away_later(folder: Path) -> None:
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
     north = Site(folder / "n", lambda asked: asked[::-1])
-    line = LocalLine({"north": folder / "n", "south": folder / "s"})
-    assert line.sites() == {"north"}
+    to_north, to_south = Courier(folder / "n", answers), Courier(folder / "s", answers)
     big = bytes(range(256)) * 10_000
-    line.ask("north", big)
-    line.ask("south", b"two")
-    assert until(line, 1) == [("north", big[::-1])]
+    to_north.ask("north", big)
+    to_south.ask("south", b"two")
+    assert answers.get(timeout=10) == ("north", big[::-1])
     south = Site(folder / "s", lambda asked: asked + b"!")
-    assert until(line, 1) == [("south", b"two!")] and line.sites() == {"north", "south"}
+    assert answers.get(timeout=10) == ("south", b"two!") and answers.empty()
+    for made in (to_north, to_south):
+        made.close()
     north.end()
-    assert line.sites() == {"south"} and line.answers(0) == []
     south.end()
-    line.close()
 
 
 def test_a_new_question_takes_the_place_of_the_old(folder: Path) -> None:
-    going = threading.Event()
+    going, answers = threading.Event(), queue.SimpleQueue[Any]()
 
     def slow(asked: bytes) -> bytes:
         if asked == b"old":
@@ -54,22 +48,27 @@ def test_a_new_question_takes_the_place_of_the_old(folder: Path) -> None:
         return asked
 
     site = Site(folder / "n", slow)
-    line = LocalLine({"north": folder / "n"})
-    line.ask("north", b"old")
+    courier = Courier(folder / "n", answers)
+    courier.ask("north", b"old")
     while not site.questions:
         time.sleep(0.01)
-    line.ask("north", b"new")
+    courier.ask("north", b"new")
     going.set()
-    assert until(line, 1) == [("north", b"new")] and line.answers(0.2) == []
+    assert answers.get(timeout=10) == ("north", b"new")
+    with pytest.raises(queue.Empty):
+        answers.get(timeout=0.2)
+    courier.close()
     site.end()
 
 
 def test_limits(folder: Path) -> None:
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
     site = Site(folder / "n", lambda asked: b"x" * 11)
-    line = LocalLine({"north": folder / "n"}, most=10)
-    line.ask("north", b"?")
-    ((name, wrong),) = until(line, 1)
+    courier = Courier(folder / "n", answers, most=10)
+    courier.ask("north", b"?")
+    name, wrong = answers.get(timeout=10)
     assert name == "north" and "expected a message of at most 10 bytes, found one of 11" in str(wrong)
+    courier.close()
     site.end()
     with pytest.raises(ConfigError, match="at most 107 bytes for a Unix socket, found"):
-        LocalLine({"north": folder / ("x" * 100) / "n"})
+        Courier(folder / ("x" * 100) / "n", answers)

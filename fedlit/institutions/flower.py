@@ -1,0 +1,517 @@
+"""The one place that touches Flower: its interface for nodes, its SuperLink's state, its Grid.
+
+Most of what is used here is private to Flower, whose version is therefore pinned
+(:data:`fedlit.institutions.extra.FLOWER`); ``tests/institutions/test_internals.py`` lists it and fails where a release
+changes it. Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+from flwr.common.serde import message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
+from flwr.proto.node_pb2 import Node
+from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.run import Run, RunNotRunningException
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.institutions.extra import Lost, Refusal
+from fedlit.institutions.gate import LARGEST
+from fedlit.institutions.socket_line import MOST, Courier
+
+__all__ = [
+    "LOST",
+    "FlowerLine",
+    "Link",
+    "Speaker",
+    "acceptable",
+    "make_link",
+    "open_grid",
+    "packed",
+    "unpacked",
+]
+
+LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
+"""What the ServerApp raises where the SuperLink or its run is gone; starting again may help."""
+
+SLACK = 2**20
+"""Bytes that a message may have beyond its content."""
+_KIND = "fedlit"
+_UNKNOWN_KEY = "2004"
+_BEAT = 10.0
+_AGAIN = 0.1
+_FAST, _SLOW = 0.02, 0.5
+_RESEND = 2.0
+_LIFE = 6 * 3600.0
+
+
+def packed(content: bytes) -> RecordDict:
+    """Bytes as what Flower's messages carry."""
+    from flwr.app import RecordDict
+
+    return RecordDict({_KIND: ArrayRecord({_KIND: Array("uint8", (len(content),), _KIND, content)})})
+
+
+def unpacked(record: RecordDict) -> bytes:
+    """The inverse of :func:`packed`. Nothing is decoded: what Flower would read as an array is taken as it is.
+
+    Raises:
+        RunError: this is another message.
+    """
+    try:
+        array: Any = record[_KIND][_KIND]
+        return bytes(array.data)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise RunError("expected a message of fedlit, found another; do all run the same version?") from error
+
+
+class Speaker:
+    """A node of Flower's that carries bytes.
+
+    Args:
+        address: ``HOST:PORT`` of the coordinator.
+        certificate: of the authority that signed the coordinator's certificate, PEM.
+        key: the site's private key, as OpenSSH writes it.
+        courier: to the site's process.
+        most: bytes of a question.
+    """
+
+    def __init__(self, address: str, certificate: bytes, key: bytes, courier: Courier, most: int = MOST) -> None:
+
+        self.address, self.courier, self.most = address, courier, most
+        try:
+            private: Any = load_ssh_private_key(key, None)
+            self._public = public_key_to_bytes(private.public_key())
+            signer = NodeAuthHttpInterceptor(private, private.public_key())
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Refusal("key", "expected a key made by fedlit site keys, found another file") from error
+        try:
+            self._client = FleetHttpClient.from_server_address(address, False, certificate, interceptors=[signer])
+        except (ValueError, ssl.SSLError) as error:
+            raise Refusal("authority", "expected the coordinator's ca.crt, found no certificate") from error
+        http = self._client._client
+        http.follow_redirects = False  # what is meant for the coordinator goes nowhere else
+        http.event_hooks = {"response": [self._bounded]}
+        self._node: Any = None
+        self._beat = 0.0
+
+    def _bounded(self, response: httpx.Response) -> None:
+        """No answer is read that is longer than a piece can be."""
+        length = response.headers.get("content-length", "")
+        if not length.isdecimal():
+            raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read
+        if int(length) > LARGEST:
+            raise Refusal("limit", f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
+
+    def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
+        """One request; what goes wrong is told by its cause.
+
+        Raises:
+            Lost: it may work later.
+            Refusal: it will not.
+        """
+        try:
+            return method(request)
+        except httpx.HTTPStatusError as error:
+            if _UNKNOWN_KEY in error.response.text:
+                raise Refusal("key", self._wrong_key()) from error
+            raise Lost(f"{error.response.status_code}") from error
+        except httpx.TransportError as error:
+            raise (self._of_certificate(str(error)) or Lost(str(error))) from error
+        except ValueError as error:
+            raise Lost(str(error)) from error
+
+    def _wrong_key(self) -> str:
+        return (
+            f"{self.address}: the coordinator does not know this site's key; give it the .pub that fedlit site keys "
+            "made, and let it start again"
+        )
+
+    def _of_certificate(self, told: str) -> Refusal | None:
+        if "CERTIFICATE_VERIFY_FAILED" not in told:
+            return None
+        if "expired" in told or "not yet valid" in told:
+            return Refusal(
+                "expired",
+                f"{self.address}: expected a certificate that is valid now, found one that is not; the coordinator "
+                "makes a new one by fedlit coordinate renew. Is this machine's clock right?",
+            )
+        if "mismatch" in told or "doesn't match" in told:
+            return Refusal(
+                "authority",
+                f"{self.address}: expected a certificate for this address, found one for another; write the address "
+                "that the coordinator gave",
+            )
+        return Refusal(
+            "authority",
+            f"{self.address}: expected a certificate signed by the authority of ca.crt, found another; compare its "
+            "fingerprint with the coordinator's by telephone",
+        )
+
+    def connect(self) -> None:
+        """Enter the coordinator's list."""
+        response = self._say(
+            self._client.ActivateNode, ActivateNodeRequest(public_key=self._public, heartbeat_interval=_BEAT)
+        )
+        self._node, self._beat = Node(node_id=response.node_id), time.monotonic()
+
+    def beat(self) -> None:
+        """Say that this node is there, where it is time."""
+        if time.monotonic() - self._beat < _BEAT / 2:
+            return
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_BEAT)
+        if not self._say(self._client.SendNodeHeartbeat, request).success:
+            raise Lost("forgotten")
+        self._beat = time.monotonic()
+
+    def hear(self) -> tuple[Any, bytes] | None:
+        """The newest question that waits, as Flower's message and its bytes; None where none does."""
+        newest = None
+        while True:
+            heard = self._say(self._client.PullMessages, PullMessagesRequest(node=self._node))
+            if not heard.messages_list:
+                return newest
+            own = self._whole(heard.messages_list[0].metadata.run_id, heard.message_object_trees[0])
+            newest = own if own is not None else newest
+
+    def _whole(self, run: int, tree: Any) -> tuple[Any, bytes] | None:
+        """A message whose pieces are fetched; None where its run is over."""
+        pieces: dict[str, bytes] = {}
+        size = 0
+        for piece in iterate_object_tree(tree):
+            while True:
+                self.beat()
+                request = PullObjectRequest(node=self._node, run_id=run, object_id=piece.object_id)
+                try:
+                    found = self._say(self._client.PullObject, request)
+                except Lost as error:
+                    if str(error) == "403":
+                        return None
+                    raise
+                if not found.object_found:
+                    return None
+                if found.object_available:
+                    break
+                time.sleep(_AGAIN)
+            pieces[piece.object_id] = found.object_content
+            size += len(found.object_content)
+            if size > self.most + SLACK:
+                raise Refusal(
+                    "limit",
+                    f"{self.address}: expected a question of at most {self.most} bytes, found a longer one; nothing "
+                    "of it was used",
+                )
+        try:
+            message: Any = inflate_object_from_contents(tree.object_id, pieces)
+            content = unpacked(message.content)
+        except FedlitError:
+            raise
+        except Exception as error:  # Flower raises kinds of its own
+            raise RunError(f"{self.address}: expected a message of fedlit, found another ({error})") from error
+        assert isinstance(message, Message)
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
+        self._say(self._client.ConfirmMessageReceived, confirm)
+        return message, content
+
+    def answer(self, message: Any, content: bytes) -> None:
+        """Send the answer to a question. Where the question's run is over, nobody waits for it."""
+        reply = Message(packed(content), reply_to=message)
+        run = reply.metadata.run_id
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree, pieces = get_object_tree(reply), get_all_nested_objects(reply)
+            head = message_to_proto(remove_content_from_message(reply))
+            request = PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+            try:
+                told = self._say(self._client.PushMessages, request)
+                for name in told.objects_to_push:
+                    self.beat()
+                    piece = PushObjectRequest(
+                        node=self._node,
+                        run_id=run,
+                        object_id=name,
+                        object_content=pieces[name].deflate(),
+                        session_id=told.session_id,
+                    )
+                    self._say(self._client.PushObject, piece)
+            except Lost as error:
+                if str(error) != "403":
+                    raise
+
+    def leave(self) -> None:
+        """Leave the coordinator's list, if it can be reached."""
+        if self._node is not None:
+            self._client._client.timeout = 2.0  # whoever ends this process waits
+            try:
+                self._say(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
+            except (Lost, Refusal):
+                return
+
+
+class FlowerLine:
+    """See :class:`~fedlit.institutions.hub.Line`. A site is called what its key was registered as, whatever its
+    messages say.
+
+    Args:
+        grid: Flower's, of a run that has begun.
+        most: bytes of an answer.
+    """
+
+    def __init__(self, grid: Grid, most: int = MOST) -> None:
+        self._grid, self._most = grid, most
+        self._asked: dict[str, bytes] = {}  # questions under way
+        self._sent: dict[str, tuple[str, str]] = {}  # site → (message, since when its node is there)
+        self._due: dict[str, float] = {}
+
+    def _nodes(self) -> dict[str, tuple[int, str]]:
+        return {node.name: (node.node_id, node.last_activated_at) for node in self._grid.get_nodes() if node.name}
+
+    def sites(self) -> frozenset[str]:
+        """See :class:`~fedlit.institutions.hub.Line`."""
+        return frozenset(self._nodes())
+
+    def ask(self, site: str, content: bytes) -> None:
+        """See :class:`~fedlit.institutions.hub.Line`."""
+        self._asked[site] = content
+        self._sent.pop(site, None)
+        self._due[site] = 0.0
+        self._push(self._nodes())
+
+    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        """See :class:`~fedlit.institutions.hub.Line`."""
+        end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
+        while True:
+            if time.monotonic() - looked > _SLOW:
+                self._push(self._nodes())
+                looked = time.monotonic()
+            found = self._pull()
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found
+            time.sleep(min(wait, left))
+            wait = min(wait * 1.2, _SLOW)
+
+    def _push(self, nodes: dict[str, tuple[int, str]]) -> None:
+        """Send what is due to the nodes that are there; again where a node has come back, for it has forgotten."""
+        for site, content in self._asked.items():
+            if site not in nodes:
+                continue
+            node, since = nodes[site]
+            if site in self._sent and self._sent[site][1] == since:
+                continue
+            if self._due.get(site, 0.0) > time.monotonic():
+                continue
+            message = Message(packed(content), node, "query", ttl=_LIFE)
+            for name in filter(None, self._grid.push_messages([message])):
+                self._sent[site] = name, since
+            self._due[site] = time.monotonic() + _RESEND
+
+    def _pull(self) -> list[tuple[str, bytes | RunError]]:
+        waiting: dict[str, str] = {message: site for site, (message, _) in self._sent.items()}
+        found: list[tuple[str, bytes | RunError]] = []
+        for reply in self._grid.pull_messages(list(waiting)) if waiting else ():
+            site = waiting.get(reply.metadata.reply_to_message_id)
+            if site is None:
+                continue
+            self._sent.pop(site)
+            if reply.has_error():  # its node is away, or the question's time is over: it is asked again
+                self._due[site] = time.monotonic() + _RESEND
+                continue
+            self._asked.pop(site)
+            try:
+                answer = unpacked(reply.content)
+            except RunError as error:
+                found.append((site, error))
+                continue
+            too_long = RunError(f"expected an answer of at most {self._most} bytes, found {len(answer)}")
+            found.append((site, answer if len(answer) <= self._most else too_long))
+        return found
+
+
+def acceptable(most: int) -> Callable[[str, bytes], bool]:
+    """Which requests of sites' nodes may pass.
+
+    Answers must name the node that sends them (Flower checks a node's key, but not that its answers are its own), and
+    must not announce more pieces than an answer can have.
+
+    Args:
+        most: bytes of an answer.
+
+    Returns:
+        A request's path and body → whether it may.
+    """
+    pieces = most // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 16
+
+    def count(tree: Any) -> int:
+        return 1 + sum(count(child) for child in tree.children)
+
+    def may(path: str, body: bytes) -> bool:
+        if not path.endswith("/push-messages"):
+            return True
+        try:
+            request = PushMessagesRequest.FromString(body)
+        except Exception:  # of kinds of protobuf's own
+            return False
+        own = all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
+        return own and sum(map(count, request.message_object_trees)) <= pieces
+
+    return may
+
+
+class Link:
+    """The state of Flower's SuperLink: its sites, and the run that is under way.
+
+    Args:
+        state: Flower's.
+        sites: site → public key.
+
+    Raises:
+        ConfigError: two sites have the same key.
+    """
+
+    def __init__(self, state: Any, sites: dict[str, Any]) -> None:
+        self._state, self._task, self._run = state, 0, 0
+        activate = state.activate_node
+
+        def anew(node: int, interval: float) -> bool:
+            # a node that was killed and comes back is still on the list: without this it would be refused for a while
+            state.deactivate_node(node)
+            return bool(activate(node, interval))
+
+        state.activate_node = anew
+        for site, key in sites.items():
+            try:
+                state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0, name=site)
+            except ValueError as error:
+                raise ConfigError(f"{site}.pub: expected a key of its own for each site, found one twice") from error
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def begin(self) -> dict[str, Any]:
+        """A new run, and the token with which a ServerApp may ask for it."""
+        from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+
+        app = TaskType.SERVER_APP
+        self._run = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
+        (run,) = self._state.get_run_info(run_ids=[self._run])
+        self._task = run.primary_task_id
+        token = self._state.claim_task(self._task)
+        if token is None or not self._state.activate_task(self._task):
+            raise RunError("expected Flower's SuperLink to begin a run, found that it did not; start again")
+        return {"run": self._run, "token": token}
+
+    def end(self, kind: str, details: str) -> dict[str, Any]:
+        """End the run; what Flower says of it."""
+        self._state.finish_task(self._task, kind, details)
+        status = self._state.get_run_status({self._run})[self._run]
+        (run,) = self._state.get_run_info(run_ids=[self._run])
+        return {
+            "status": status.status,
+            "sub_status": status.sub_status,
+            "details": status.details,
+            "sent": run.bytes_sent,
+            "received": run.bytes_recv,
+        }
+
+    def _beat(self) -> None:
+        """The parent knows whether the ServerApp lives."""
+        while True:
+            time.sleep(10)
+            if self._task:
+                self._state.acknowledge_task_heartbeat(self._task)
+
+
+def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
+    """Make Flower's SuperLink, which keeps everything in memory.
+
+    Args:
+        port: of this machine, where the ServerApp reaches it.
+        sites: site → public key.
+
+    Returns:
+        The ASGI application and its state.
+    """
+    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+    from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
+    from flwr.superlink.main import create_app
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    config = SuperLinkLifespanConfig(
+        control_address="127.0.0.1:0",
+        health_server_address=None,
+        host="127.0.0.1",
+        port=port,
+        insecure=False,
+        certificates=None,
+        # without it anyone on this machine might take the run
+        superexec_auth_secret=os.urandom(32),
+        authn_plugin=load_control_authn_plugin(),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=True,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=None,
+        ssl_certfile=None,
+        ssl_keyfile=None,
+        database=":flwr-in-memory:",
+        # nobody but the parent starts programs
+        isolation="process",
+        runtime_dependency_install=False,
+    )
+    app = create_app(config, SuperLinkLifespan)
+    return app, Link(app.state.linkstate_factory.state(), sites)
+
+
+def open_grid(address: str, run: int, token: str) -> Grid:
+    """The ServerApp's way to the SuperLink.
+
+    Args:
+        address: ``HOST:PORT`` of the SuperLink on this machine.
+        run: as :meth:`Link.begin` has told it.
+        token: likewise.
+    """
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid, http_grid
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    TaskIdentity.run_id, TaskIdentity.node_id = run, 1
+    TaskIdentity.task_id = 0
+    # an answer is announced before its pieces are there: Flower would wait a second in each round
+    http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
+    grid = HttpGrid(address, insecure=True, token=token)
+    grid.set_run(Run.create_empty(run))
+    return grid
