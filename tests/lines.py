@@ -171,7 +171,13 @@ def _settings(folder: Path, name: str, federation: Path, source: Any, tell: str)
     folder.mkdir(exist_ok=True)
     if not (folder / "site.key").exists() and "masked" in federation.read_text(encoding="utf-8"):
         make_site_keys(folder, name)
-    file = folder / "site.yaml"
     return SiteSettings(
-        file, name, "localhost:8443", "", folder / "ca.crt", folder / "site.key", federation, {"source": source}, tell
+        file=folder / "site.yaml",
+        site=name,
+        coordinator="localhost:8443",
+        data={"source": source},
+        certificate=folder / "ca.crt",
+        key=folder / "site.key",
+        federation=federation,
+        tell=tell,
     )
