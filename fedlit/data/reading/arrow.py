@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.cells import text_dtype
 from fedlit.data.reading.names import chosen, tidy, with_made_names
 from fedlit.data.reading.options import ReadOptions
 from fedlit.data.reading.raw import Notes, one_line
+from fedlit.data.reading.texts import text_dtype
 from fedlit.errors import DataError
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.arrow import check_bytes
-from fedlit.data.reading.cells import TextTable
 from fedlit.data.reading.names import check_no_header
 from fedlit.data.reading.options import ReadOptions
 from fedlit.data.reading.raw import Notes, counted, one_line
+from fedlit.data.reading.texts import Header
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -131,11 +131,10 @@ def _table(sheet: Any, merged: list[tuple[int, int]], options: ReadOptions, note
         check_no_header(first, header, notes, f"row {at:,}")
     else:
         _check_title(number, header, first, merged, notes)
-    table = TextTable(header, options, notes)
+    own = Header(header, options, notes)
     if any(last > number for _, last in merged):
         notes.add("it holds cells merged across columns: their value stands in the first column only.")
-    _fill(table, itertools.chain([(at, first)], rows), number, options, notes)
-    return table.frame()
+    return own.frame(own.table(_chunks(own, itertools.chain([(at, first)], rows), number, options, notes)))
 
 
 def _check_title(number: int, header: list[str], first: list[str], merged: list[tuple[int, int]], notes: Notes) -> None:
@@ -148,10 +147,10 @@ def _check_title(number: int, header: list[str], first: list[str], merged: list[
         )
 
 
-def _fill(
-    table: TextTable, rows: Iterable[tuple[int, list[str]]], before: int, options: ReadOptions, notes: Notes
-) -> None:
-    width = len(table.names)
+def _chunks(
+    header: Header, rows: Iterable[tuple[int, list[str]]], before: int, options: ReadOptions, notes: Notes
+) -> Iterator[list[list[str]]]:
+    width = len(header.names)
     chunk: list[list[str]] = []
     empty = used = 0
     for number, row in rows:
@@ -165,9 +164,9 @@ def _fill(
         check_bytes(used, options, notes)
         chunk.append(row + [""] * (width - len(row)))
         if len(chunk) * width >= CHUNK_CELLS:
-            table.add(chunk)
+            yield chunk
             chunk = []
-    table.add(chunk)
+    yield chunk
     if empty and options.names is None:
         notes.add(f"{counted(empty, 'empty row was', 'empty rows were')} skipped.")
 

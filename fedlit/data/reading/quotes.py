@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-__all__ = ["regular_quotes", "without_blanks_around_quotes"]
+__all__ = ["blanks_around_quotes", "regular_quotes", "without_blanks_around_quotes"]
 
 
 def regular_quotes(block: bytes, sep: str) -> bool:
@@ -40,6 +40,16 @@ def regular_quotes(block: bytes, sep: str) -> bool:
         return False
     lines = np.flatnonzero((text == 10) | (text == 13))
     return bool((np.searchsorted(quotes, lines) % 2 == 0).all())
+
+
+def blanks_around_quotes(content: bytes, sep: str) -> bool:
+    """Whether blanks seem to stand between a quote and a separator: then reading takes longer."""
+    if not any(own in content for own in (b' "', b'" ', b'\t"', b'"\t')):
+        return False
+    blank = b" " if sep == "\t" else b"\t" if sep == " " else rb"[ \t]"
+    end = rb"[\r\n]|" + re.escape(sep.encode())
+    around = rb"(?:^|" + end + rb")" + blank + rb'+"|"' + blank + rb"+(?:$|" + end + rb")"
+    return re.search(around, content) is not None
 
 
 def without_blanks_around_quotes(lines: Iterable[str], sep: str) -> Iterator[str]:

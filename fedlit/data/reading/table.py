@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.data.reading.arrow import read_feather, read_parquet
-from fedlit.data.reading.delimited import read_delimited
 from fedlit.data.reading.excel import read_excel
 from fedlit.data.reading.names import renamed
 from fedlit.data.reading.options import ReadOptions
 from fedlit.data.reading.raw import Notes, Raw
 from fedlit.data.reading.recognise import COMPRESSED, expected_kind, kind_of, refuse, told
 from fedlit.data.reading.sql import read_sql, shown_url
+from fedlit.data.reading.text import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def _read_file(text: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
     if kind == "excel":
         return read_excel(path, options, notes)
     if kind == "text" or kind in COMPRESSED:
-        return read_delimited(path, kind, options, notes)
+        return read_text(path, kind, options, notes)
     raise refuse(kind, notes)
 
 

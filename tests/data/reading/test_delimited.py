@@ -221,7 +221,7 @@ def test_many_columns_and_long_lines(tmp_path: Path) -> None:
     long.write_bytes(b"a,b\n1," + b"x" * 70_000_000 + b"\n")
     assert "line 2" in refused(long)
     long.write_bytes(b"a,b\n" + b"1," * 5_000_000 + b"\n")
-    assert "separators" in refused(long)
+    assert "line 2: expected 2 fields" in refused(long)
 
 
 def test_bounds(tmp_path: Path) -> None:
