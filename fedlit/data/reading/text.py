@@ -125,9 +125,7 @@ class _Text:
         notes: whose text it is.
     """
 
-    def __init__(
-        self, content: bytes, place: int, sep: str, skipped: int, options: ReadOptions, notes: Notes
-    ) -> None:
+    def __init__(self, content: bytes, place: int, sep: str, skipped: int, options: ReadOptions, notes: Notes) -> None:
         self._content, self._place, self._sep = content, place, sep
         self._skipped, self._options, self._notes = skipped, options, notes
         self._blank = self._broken = self._longest = self._start = 0

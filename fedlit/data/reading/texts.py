@@ -36,7 +36,9 @@ class Header:
         if options.names is None and mostly_numbers(names):
             notes.add(f"most names of columns are numbers ({shown(names[:4])}). If there is no header, write names.")
         self.names, self.spare = with_made_names(names), spare
-        self._unnamed = {made: place for place, (name, made) in enumerate(zip(names, self.names, strict=True)) if not name}
+        self._unnamed = {
+            made: place for place, (name, made) in enumerate(zip(names, self.names, strict=True)) if not name
+        }
         self._places = chosen(self.names, options, notes)
         self.kept = [self.names[place] for place in self._places]
         self._options, self._notes = options, notes

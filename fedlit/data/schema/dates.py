@@ -16,6 +16,7 @@ _SHAPE = re.compile(
     r"[\d]{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(?::\d{2})?$|\d{4}-\d{2}(?!\d)"
 )
 
+_ODD_YEARS = (1800, 1899, 1900, 1970, 2099, 2199)
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
@@ -61,6 +62,24 @@ def look_like_dates(texts: list[str]) -> bool:
     return bool(sample) and sum(bool(_SHAPE.match(text)) and text[-1:].isdigit() for text in sample) > 0.9 * len(
         texts[:2000]
     )
+
+
+def suspect_day(times: pd.Series) -> pd.Timestamp | None:
+    """A day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, in several rows
+    and further from all other days than these from each other.
+
+    Example:
+        >>> suspect_day(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
+        1900
+    """
+    for day in (times.min(), times.max()):
+        others = times[times != day]
+        if not 0 < len(others) < len(times) - 1 or day.year not in _ODD_YEARS:
+            continue
+        far = min(abs(others.min() - day), abs(others.max() - day)) > others.max() - others.min()
+        if far and (day.month, day.day) in ((1, 1), (12, 30), (12, 31)):
+            return pd.Timestamp(day)
+    return None
 
 
 def _forms(text: str) -> list[str]:

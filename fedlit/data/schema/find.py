@@ -10,10 +10,20 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.schema.column import FALSE, NESTED, TRUE, ColumnType, as_floats, is_text, plain_types
-from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates
+from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates, suspect_day
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.schema.missing import are_days, blank, plain_text, suspects
-from fedlit.data.schema.numbers import Notation, find_notation, is_code, measures, parse, plain_numbers, told
+from fedlit.data.schema.numbers import (
+    Notation,
+    are_levels,
+    find_notation,
+    is_code,
+    measures,
+    only_bounds,
+    parse,
+    plain_numbers,
+    told,
+)
 from fedlit.data.schema.spelling import spellings, told_of_spellings
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
@@ -21,11 +31,14 @@ from fedlit.show.text import shorten
 __all__ = ["Found", "Habits", "declared_type", "find_type"]
 
 _ID_NAME = re.compile(
-    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?)$|^(index|unnamed: ?\d+)$",
+    r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
+    r"|^(index|unnamed: ?\d+)$|^(patient|case|hospital|subject|customer|account)([_\s.-]?(id|no|nr|num|number))?$"
+    r"|[_\s.-](no|nr|number)$",
     re.I,
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
+_DIGIT = re.compile(r"\d")
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
 _SAMPLE = 5_000  # different texts by which it is told how numbers are written
 _MANY = 20  # rows from which all different says something
@@ -39,11 +52,13 @@ class Found:
         type: what it holds.
         notes: what a person should know, without the column's name.
         gaps: words that count as missing → in how many cells.
+        unique: whether it is whole numbers, another in each row, which are kept.
     """
 
     type: ColumnType
     notes: tuple[str, ...] = ()
     gaps: Mapping[str, int] = field(default_factory=dict)
+    unique: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,8 +121,8 @@ def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnTy
     return _of_typed(values, habits, declared)
 
 
-def _out(why: str, note: str) -> Found:
-    return Found(ColumnType("left out", why=why), (f"left out: it {note}",))
+def _out(why: str, note: str, others: Sequence[str] = ()) -> Found:
+    return Found(ColumnType("left out", why=why), (f"left out: it {note}", *others))
 
 
 def _short(value: object) -> str:
@@ -153,10 +168,10 @@ def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequen
         return _out("empty", "has no value")
     if own.min() == own.max():
         gaps = len(numbers) - len(own)
-        return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""))
+        return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
     whole = _whole(own[:1000]) and _whole(own)
     if whole and (said := _identifies(name, own)):
-        return _out("identifier", said)
+        return _out("identifier", said, notes)
     notes = list(notes)
     if asked := suspects(own):
         shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in asked)
@@ -164,7 +179,7 @@ def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequen
         notes.append(f"does {shown} mean that there is no value? Then write missing: {{{name}: [{values}]}}")
     if whole and len(own) > _MANY and are_days(own):
         notes.append(f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}")
-    return Found(type_, tuple(notes))
+    return Found(type_, tuple(notes), unique=whole and len(own) >= _MANY and len(np.unique(own)) == len(own))
 
 
 def _whole(numbers: np.ndarray) -> bool:
@@ -238,6 +253,12 @@ def _of_held(name: str, held: pd.Series, habits: Habits) -> Found:
             [f"{len(bad):,} cells are no dates and count as missing: {shorten(sorted(set(bad)))}"] if len(bad) else []
         )
         type_ = ColumnType("date", missing=missing, form=form, parts=parts)
+        if (day := suspect_day(times.dropna())) is not None:
+            cells = held[times == day]
+            notes.append(
+                f"does {cells.iloc[0]!r} ({len(cells):,} cells) mean that there is no value? Then write missing: "
+                f"{{{name}: [{cells.iloc[0]!r}]}}"
+            )
         return Found(type_, (*notes, *said, *([guess.replace("…", name)] if guess else [])))
     found = _numeric(name, held, texts, counts, habits)
     if found is not None:
@@ -293,7 +314,7 @@ def _numeric(name: str, held: pd.Series, texts: list[str], counts: pd.Series, ha
         return None
     if len(units := measures(odd)) > 1:
         return _out("several units", f"holds numbers in several units ({', '.join(units)}); write them in one")
-    if any(map(is_code, texts)):
+    if any(map(is_code, texts)) or (found.failed and are_levels(odd, found.failed)) or only_bounds(texts):
         return None
     different = len(texts) - len(found.failed)
     share = read / (read + lost)
@@ -303,11 +324,12 @@ def _numeric(name: str, held: pd.Series, texts: list[str], counts: pd.Series, ha
             return None
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
         kept = _is_unusable(name, held, texts) or _categories(counts, habits.missing)
-        note = (
-            f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {others} are not. If they "
-            f"mean that there is no value, write missing: {{{name}: [...]}}"
-        )
+        note = f"is taken for text, though {read:,} of its {read + lost:,} values are numbers; {others} are not"
+        if not any(map(_DIGIT.search, found.failed)):  # else it may be a level
+            note += f". If they mean that there is no value, write missing: {{{name}: [...]}}"
         return Found(kept.type, (note, *kept.notes))
+    if found.failed and np.unique(found.values[~np.isnan(found.values)]).size == 1:
+        return None  # one number and a word are two levels
     notes = told(found, notation, guess)
     if found.failed:
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
@@ -344,5 +366,10 @@ def _categories(counts: pd.Series, missing: tuple[str | float, ...], notes: Sequ
     spelt = spellings(counts.index)
     several = told_of_spellings(spelt)
     said = [*notes, *([f"spellings that are taken for one value: {several}"] if several else [])]
+    if len(counts) > max(_MANY, counts.sum() / 2):
+        said.append(
+            f"has {len(counts):,} different texts in {counts.sum():,} cells, so its categories say next to nothing. "
+            "Split it into columns, or drop it"
+        )
     spelling = {low: own[0] for low, own in spelt.items()} if several else {}
     return Found(ColumnType("categorical", missing=missing, spelling=spelling), tuple(said))

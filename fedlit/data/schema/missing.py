@@ -132,7 +132,7 @@ def suspects(values: np.ndarray) -> Sequence[float]:
     found: list[float] = []
     while len(own) > 2:
         edges = [value for value in (own[0], own[-1]) if value in _ODD]
-        far = [value for value in edges if _is_far(own, value)]
+        far = [value for value in edges if _is_far(own, value) or _is_heap(values, value)]
         if not far:
             break
         found.append(float(far[0]))
@@ -140,8 +140,14 @@ def suspects(values: np.ndarray) -> Sequence[float]:
     return found
 
 
+def _is_heap(values: np.ndarray, value: float) -> bool:
+    """Whether a value is more than three times as frequent as any other."""
+    _, counts = np.unique(values[np.isfinite(values) & (values != value)], return_counts=True)
+    return bool((values == value).sum() > max(3, 3 * counts.max()))
+
+
 def _is_far(own: np.ndarray, value: float) -> bool:
     others = own[own != value]
-    if value == -1.0:  # below everything else that is counted or measured
-        return bool(others[0] >= 0 and len(others) > 10)
+    if value in (-1.0, -9.0, -99.0) and others[0] >= 0:  # below everything else that is counted or measured
+        return len(others) > 10
     return bool(np.abs(others - value).min() > others[-1] - others[0])

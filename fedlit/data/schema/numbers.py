@@ -30,6 +30,7 @@ _MEASURE_WORDS = """
     mmhg kpa iu u mg/dl mmol/l g/dl g/l ng/ml kj kcal
 """
 _MEASURES = frozenset(_MEASURE_WORDS.split())
+_EXACT = 15  # digits that float64 keeps
 _GROUPS = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",."}
 
 
@@ -121,7 +122,7 @@ def split(text: str) -> _Parts | None:
             return None
         ways.append("with blanks between thousands")
     unit = before or after
-    if unit and not _is_unit(unit):
+    if unit and (not _is_unit(unit) or (after and digits.endswith("."))):  # 1. White is a level
         return None
     negative = (match["sign"] == "-") ^ (match["sign2"] == "-") ^ bool(match["open"])
     return _Parts(
@@ -136,7 +137,11 @@ def split(text: str) -> _Parts | None:
 
 def _is_unit(text: str) -> bool:
     """A measure, a currency, or a word; letters and digits behind a number make a code."""
-    return text.casefold() in _MEASURES or _is_currency(text) or (len(text) >= 3 and text.replace(" ", "").isalpha())
+    return _is_measure(text) or (len(text) >= 3 and text.replace(" ", "").isalpha())
+
+
+def _is_measure(text: str) -> bool:
+    return text.casefold() in _MEASURES or _is_currency(text)
 
 
 def _is_currency(text: str) -> bool:
@@ -152,7 +157,7 @@ def measures(texts: Iterable[str]) -> list[str]:
     """
     found = [own for text in texts if (own := split(text)) is not None and own.unit]
     units = {own.unit for own in found if len(own.unit) > 1 or own.apart or not own.unit.isalpha()}  # 1a is a code
-    return sorted(unit for unit in units if unit.casefold() in _MEASURES or _is_currency(unit))
+    return sorted(filter(_is_measure, units))
 
 
 @dataclass(frozen=True)
@@ -171,8 +176,32 @@ class Parsed:
 
 
 def is_code(text: str) -> bool:
-    """Whether digits are a name: 007 and 7 differ."""
-    return len(text) > 1 and text[0] == "0" and text.isdecimal()
+    """Whether digits are a name: 007 and 7 differ, and so do 26 digits that float64 would make one number."""
+    return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()
+
+
+def are_levels(odd: Iterable[str], failed: Iterable[str]) -> bool:
+    """Whether texts that are no plain numbers are levels: some are numbers with a bound or a word that is no unit, and
+    others hold digits, too, but are no number.
+
+    Args:
+        odd: texts that are not plain.
+        failed: those of them that are no number in the column's notation.
+
+    Example:
+        >>> are_levels(["<=20", "20-50"], ["20-50"]), are_levels(["5 mg", "see p. 7"], ["see p. 7"])
+        (True, False)
+    """
+    others = set(failed)
+    parts = [split(text) for text in odd if text not in others]
+    strange = any(own is not None and own.unit and not _is_measure(own.unit) for own in parts)
+    bounds = any(own is not None and any("<" in way or ">" in way for way in own.ways) for own in parts)
+    return (strange or bounds) and any(any(map(str.isdigit, text)) for text in others)
+
+
+def only_bounds(texts: Iterable[str]) -> bool:
+    """Whether all texts are bounds: below 20, and 20 or more."""
+    return all(text[:1] in "<>≤≥" for text in texts)
 
 
 def plain_numbers(values: pd.Series) -> np.ndarray | None:

@@ -11,6 +11,7 @@ import pandas as pd
 from fedlit.data.schema.column import ColumnType
 from fedlit.data.schema.declared import Declared
 from fedlit.data.schema.find import Habits, declared_type, find_type
+from fedlit.data.schema.odd import grouped_by_points, second_header
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -73,6 +74,7 @@ class Schema:
                         f"{key}: expected one of the columns, found {name!r}." + did_you_mean(name, map(str, raw))
                     )
         columns, notes, gaps = dict[str, ColumnType](), list[str](), dict[str, list[str]]()
+        unique = list[str]()
         for name in map(str, raw):
             words = (*further.get("*", ()), *further.get(name, ()))
             habits = Habits(decimal, thousands, words)
@@ -80,8 +82,28 @@ class Schema:
             found = find_type(raw[name], habits, said)
             columns[name] = found.type
             notes += [f"{name}: {note}" for note in found.notes]
+            unique += [name] * found.unique
             for word, count in found.gaps.items():
                 gaps.setdefault(word, []).append(f"{name} ({count:,})")
+        if unique:
+            notes.append(
+                f"another value in each row, and kept: {shorten(unique)}. What names rows is left out by types: "
+                f"{{{unique[0]}: identifier}}"
+            )
+        if decimal is None and thousands is None and (points := grouped_by_points(raw, columns)):
+            if any(own.notation.decimal == "," for own in columns.values()):
+                words = {name: [*further.get("*", ()), *further.get(name, ())] for name in points}
+                again, more = cls.find(raw[list(points)], dict.fromkeys(points, "numeric"), words, ",", ".")
+                columns |= again.columns
+                notes += [note for note in more if note not in notes]
+            else:
+                notes += [
+                    f"{name}: {text!r} is read as {float(text):g}, beside whole numbers such as {other!r}. If it is a "
+                    "thousand, write thousands: '.'"
+                    for name, (text, other) in points.items()
+                ]
+        if units := second_header(raw, columns):
+            notes.insert(0, f"the first row looks like a second header ({shorten(units)}). Remove it from the file")
         first = [f"{word!r} counts as missing in {shorten(where)}" for word, where in gaps.items()]
         return cls(columns, dict(reading or {})), first + notes
 

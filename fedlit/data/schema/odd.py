@@ -1,0 +1,51 @@
+"""What is odd about a table's columns, seen together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pandas as pd
+
+from fedlit.data.schema.column import ColumnType, is_text
+
+__all__ = ["grouped_by_points", "second_header"]
+
+_SAMPLE = 5_000
+_GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+
+
+def grouped_by_points(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> dict[str, tuple[str, str]]:
+    """Columns of numbers that may have a point between thousands: 1.583 beside 950.
+
+    Args:
+        raw: the cells.
+        types: what was found of each column.
+
+    Returns:
+        Column → a number with a point, and one without.
+
+    Example:
+        >>> grouped_by_points(pd.DataFrame({"a": ["1.583", "950"]}), {"a": ColumnType("numeric")})
+        {'a': ('1.583', '950')}
+    """
+    found = {}
+    for name, own in types.items():
+        if own.kind != "numeric" or own.notation.decimal != "." or not is_text(raw[name]):
+            continue
+        texts = [str(text).strip() for text in raw[name].dropna().iloc[:_SAMPLE]]
+        marked = [text for text in texts if "." in text]
+        plain = next((text for text in texts if text.isdecimal() and len(text) == 3), None)
+        if marked and plain and all(map(_GROUPED.fullmatch, marked)):
+            found[name] = (marked[0], plain)
+    return found
+
+
+def second_header(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> list[str]:
+    """The first row's cells, if they look like units below the names: words where all other rows have numbers."""
+    numbers = [name for name, own in types.items() if own.kind == "numeric" and is_text(raw[name]) and len(raw) > 1]
+    first = [str(raw[name].iloc[0]).strip() for name in numbers]
+    words = [
+        text.casefold() in types[name].missing and text[:1].isalpha() for name, text in zip(numbers, first, strict=True)
+    ]
+    return first if numbers and all(words) else []
