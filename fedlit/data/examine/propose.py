@@ -218,7 +218,7 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
         if said not in columns:
             raise ConfigError(
                 f"{raw.where}: --target: expected one of {shorten(columns, 20)}, found {said!r}."
-                f"{did_you_mean(said, columns)} Of one client alone: --target CLIENT=COLUMN."
+                f"{did_you_mean(said, columns)} Of one client alone: --target CLIENT=COLUMN.{raw.hint}"
             )
         return said, "as you said"
     usable = [name for name in columns if kinds[name] not in (*_NO_TARGETS, *_ONE_VALUE)]

@@ -91,6 +91,7 @@ def _sheet(book: Any, options: ReadOptions, notes: Notes) -> Any:
         if len(sheets) > 1:
             names = ", ".join(map(repr, list(sheets)[:12]))
             notes.add(f"of its {len(sheets)} sheets the first is read: {names}. sheet chooses another.")
+            notes.hint = f" Only the first of the sheets {names} is read; sheet chooses another."
         return next(iter(sheets.values()))
     if isinstance(options.sheet, int):
         if options.sheet >= len(sheets):

@@ -22,11 +22,13 @@ class Raw:
             is text as it was written, and missing only where the cell is empty. Parquet, Feather and SQL keep types.
         notes: what was found, left out or doubtful, for a person; each names the client.
         where: whose table it is and where it was read, the start of messages.
+        hint: where else a column may be that is not there; "" for nowhere.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
     where: str
+    hint: str = ""
 
 
 class Notes:
@@ -43,7 +45,7 @@ class Notes:
     """
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self.where, self.hint = where, ""
         self.texts: list[str] = []
 
     def add(self, text: str) -> None:

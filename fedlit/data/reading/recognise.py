@@ -87,7 +87,7 @@ def kind_of(head: bytes, tail: bytes = b"", suffix: str = "") -> str:
     if head[257:262] == b"ustar":
         return "a tar archive"
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:200].lower()
-    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+    if start.startswith((b"<!doctype html", b"<html", b"<?xml", b"<table", b"<body", b"<head", b"<meta")):
         return "a web page or XML"
     if start.startswith((b'{"', b'[{"', b"{\n", b"[\n")) and suffix not in (".csv", ".tsv", ".txt"):
         return "JSON"

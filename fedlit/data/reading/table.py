@@ -71,7 +71,7 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
     if not len(frame):
         raise notes.error("expected rows of data, found none. Fetch or write the file again.")
     frame.columns = renamed(list(frame.columns), options, notes)
-    return Raw(frame, tuple(notes.texts), notes.where)
+    return Raw(frame, tuple(notes.texts), notes.where, notes.hint)
 
 
 def _read_file(text: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:

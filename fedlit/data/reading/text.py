@@ -129,7 +129,7 @@ class _Text:
         self._content, self._place, self._sep = content, place, sep
         self._skipped, self._options, self._notes = skipped, options, notes
         self._blank = self._broken = self._longest = self._start = 0
-        lines = (found.group().decode() for found in LINE.finditer(content, place))
+        lines: Iterator[str] = (found.group().decode() for found in LINE.finditer(content, place))
         self._tidied = blanks_around_quotes(content, sep)
         if self._tidied:
             lines = without_blanks_around_quotes(lines, sep)
@@ -175,7 +175,7 @@ class _Text:
         from pyarrow import csv as arrow
 
         body = memoryview(self._content)[place or 0 :]
-        if body[:3] == codecs.BOM_UTF8 or not self._sep.isascii():  # Arrow would leave the mark out
+        if bytes(body[:3]) == codecs.BOM_UTF8 or not self._sep.isascii():  # Arrow would leave the mark out
             return None
         quoted = self._content.find(b'"', place or 0) >= 0
         if quoted and not all(regular_quotes(block, self._sep) for block in _blocks(body)):

@@ -92,8 +92,8 @@ class Schema:
             )
         if decimal is None and thousands is None and (points := grouped_by_points(raw, columns)):
             if any(own.notation.decimal == "," for own in columns.values()):
-                words = {name: [*further.get("*", ()), *further.get(name, ())] for name in points}
-                again, more = cls.find(raw[list(points)], dict.fromkeys(points, "numeric"), words, ",", ".")
+                also = {name: [*further.get("*", ()), *further.get(name, ())] for name in points}
+                again, more = cls.find(raw[list(points)], dict.fromkeys(points, "numeric"), also, ",", ".")
                 columns |= again.columns
                 notes += [note for note in more if note not in notes]
             else:

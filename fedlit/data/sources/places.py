@@ -13,7 +13,9 @@ from fedlit.data.files import search_roots
 from fedlit.data.reading import ReadOptions, check_url
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names
+from fedlit.data.splitting import SplitSettings, check_split
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
 
 __all__ = ["Files", "Place", "files_in", "find_file", "places_of"]
 
@@ -22,7 +24,7 @@ Files = str | dict[str, str | dict[str, Any]]
 
 ENDINGS = (".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods")
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-_TYPES = "types"
+_TYPES, _SPLIT = "types", "split"
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,15 @@ class Place:
         path: a file's path, or the URL of a database.
         options: how it is read.
         types: what is said of its columns.
-        note: what was made of its name, if anything.
+        split: how its rows are split; as those of all clients if None.
+        note: what was made of its name, or which files beside it are not read.
     """
 
     client: str
     path: str
     options: ReadOptions
     types: Mapping[str, Declared] = field(default_factory=dict)
+    split: SplitSettings | None = None
     note: str = ""
 
     @property
@@ -80,28 +84,40 @@ def places_of(files: Files | Mapping[str, Any], read: Mapping[str, Any] | None, 
 
 
 def _place(client: str, own: dict[str, Any], read: dict[str, Any]) -> Place:
-    path, types = str(own.pop("path")), own.pop(_TYPES, None) or {}
+    path, types, split = str(own.pop("path")), own.pop(_TYPES, None) or {}, own.pop(_SPLIT, None)
     where = f"tables: files: client {client!r}"
+    try:
+        check_split(split)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     for column, said in types.items():
         check_declared(column, said, f"{where}: {_TYPES}")
     known = [own.name for own in fields(ReadOptions)]
     for key in own:
         if key not in known:
             raise ConfigError(
-                f"{where}: expected path, {_TYPES} or one of {', '.join(known)}; found {key!r}."
-                + did_you_mean(key, ["path", _TYPES, *known])
+                f"{where}: expected path, {_TYPES}, {_SPLIT} or one of {', '.join(known)}; found {key!r}."
+                + did_you_mean(key, ["path", _TYPES, _SPLIT, *known])
             )
     options = ReadOptions.from_dict({**read, **own}, where)
     if "://" in path:
         check_url(path)
-    return Place(client, path, options, dict(types))
+    return Place(client, path, options, dict(types), split)
 
 
 def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
     """The files of a folder or pattern, or one file."""
     if "://" in pattern:
         return [_place("all-rows", {"path": pattern}, read)]
-    return _named(files_in("tables", pattern, root, ENDINGS, PACKED), read)
+    paths = files_in("tables", pattern, root, ENDINGS, PACKED)
+    made = _named(paths, read)
+    beside = [
+        own.name for own in sorted(paths[0].parent.iterdir()) if own not in paths and not own.name.startswith(".")
+    ]
+    if beside and Path(pattern).name == paths[0].parent.name:  # a folder is named
+        note = f"{made[0].client}: beside the clients' files, these are not read: {shorten(beside)}"
+        made[0] = replace(made[0], note="; ".join(filter(None, [made[0].note, note])))
+    return made
 
 
 def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]) -> list[Path]:
@@ -123,8 +139,13 @@ def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str]
         try:
             whole = folder / given
             if whole.is_dir():
-                inside = [path for path in sorted(whole.iterdir()) if path.is_file()]
-                paths = [path for path in inside if _ends(path.name.lower(), tuple(endings), packed)]
+                inside = [own for own in sorted(whole.iterdir()) if _ends(own.name.lower(), tuple(endings), packed)]
+                if lost := [path.name for path in inside if path.is_symlink() and not path.exists()]:
+                    raise DataError(
+                        f"{source}: files: expected files in {whole}, found links that lead nowhere: "
+                        f"{shorten(lost)}. Mend them, or take them away."
+                    )
+                paths = [path for path in inside if path.is_file()]
                 if not paths:
                     raise DataError(
                         f"{source}: files: expected {source} in {whole} ({', '.join(endings)}), found none. Name the "

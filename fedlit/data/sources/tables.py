@@ -216,7 +216,8 @@ class Tables(Source):
         from fedlit.data.labels import read_target
         from fedlit.data.schema.schema import words_by_column
 
-        targets, by, frame = self._targets(client), split_column(self.split), raw.frame
+        split = place.split if place.split is not None else self.split
+        targets, by, frame = self._targets(client), split_column(split), raw.frame
         self._check_table(client, raw, place, by)
         options, notes = place.options, [place.note] if place.note else []
         words = words_by_column(options.missing)
@@ -237,7 +238,7 @@ class Tables(Source):
         classes = not several and is_classification(own_task(self.task, client))
         splits, how = split_rows(
             client,
-            self.split,
+            split,
             labels.target,
             rows[by] if by else None,
             seed,
@@ -266,7 +267,7 @@ class Tables(Source):
                 found = ", ".join(_names(raw)[:20])
                 raise DataError(
                     f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
-                    f"{did_you_mean(column, _names(raw))} Correct the name or the file."
+                    f"{did_you_mean(column, _names(raw))} Correct the name or the file.{raw.hint}"
                 )
         drop, categorical = self.listed("drop", client), self.listed("categorical", client)
         for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):
@@ -283,8 +284,9 @@ class Tables(Source):
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
         types |= dict.fromkeys((own for own in self.listed("categorical", client) if own in rows), "categorical")
-        if isinstance(self.split, dict) and "time" not in self.split:  # who a row is of says nothing of tomorrow's
-            (way, by), *_ = self.split.items()
+        split = place.split if place.split is not None else self.split
+        if isinstance(split, dict) and "time" not in split:  # who a row is of says nothing of tomorrow's
+            (way, by), *_ = split.items()
             types |= {by: "identifier" if way == "group" else "drop"} if by in rows else {}
         options, missing = place.options, place.options.missing
         if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each

@@ -239,3 +239,45 @@ def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) ->
     assert table.schema is not None and table.schema.keys == ["who"] and "who" not in table.features
     rows.assign(y=[-1 if n % 8 == 0 else n % 2 for n in range(96)]).to_csv(path, index=False)
     assert len(read(path, read={"missing": {"y": [-1]}}, unlabelled="drop").target) == 84
+
+
+def test_one_client_may_be_split_in_another_way(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"person": [n // 2 for n in range(40)], "x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}
+    )
+    for name in ("north", "south"):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {
+        "north": {"path": str(tmp_path / "north.csv"), "split": {"group": "person"}},
+        "south": str(tmp_path / "south.csv"),
+    }
+    north, south = Tables(files, "y").tables(seed=1)
+    people = [set(frame["person"].iloc[rows]) for rows in north.splits.values()]
+    assert not any(own & other for place, own in enumerate(people) for other in people[:place])
+    assert "person" not in north.features and "person" in south.features
+    with pytest.raises(ConfigError, match=r"client 'north'.*split"):
+        Tables({"north": {"path": "x.csv", "split": {"grup": "person"}}}, "y")
+
+
+def test_each_file_of_a_folder_that_is_not_read_is_named(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}).to_csv(
+        tmp_path / "north.csv", index=False
+    )
+    (tmp_path / "notes.md").write_text("about")
+    (own,) = Tables(str(tmp_path), "y").tables(seed=1)
+    assert any("notes.md" in note for note in own.notes)
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    with pytest.raises(DataError, match=r"loop\.csv"):
+        Tables(str(tmp_path), "y").tables(seed=1)
+
+
+def test_a_target_on_another_sheet_is_looked_for_in_vain_with_the_sheets_named(tmp_path: Path) -> None:
+    with pd.ExcelWriter(tmp_path / "north.xlsx") as book:
+        pd.DataFrame({"note": ["about"]}).to_excel(book, sheet_name="About", index=False)
+        pd.DataFrame({"x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}).to_excel(
+            book, sheet_name="Rows", index=False
+        )
+    with pytest.raises(DataError, match=r"'Rows'.*sheet"):
+        Tables({"north": str(tmp_path / "north.xlsx")}, "y").tables(seed=1)
+    (own,) = Tables({"north": {"path": str(tmp_path / "north.xlsx"), "sheet": "Rows"}}, "y").tables(seed=1)
+    assert len(own.target) == 40
