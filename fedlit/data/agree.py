@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from fedlit.data.bins import SKETCHED, Bins, Sketch, agreed_edges, check_bins
@@ -171,6 +171,53 @@ class Agreement:
         """Whether the clients that meet in a column tell a sketch of its numbers."""
         agreed = self.columns[column]
         return self.terms.sketched and agreed.kind == NUMBERS and len(agreed.clients) > 1
+
+    def with_client(self, client: str, terms: Terms, columns: Iterable[str]) -> Agreement:
+        """The agreement with a client more, which has these columns and tells nothing.
+
+        Its numbers are coded as the others' where ``terms`` say so. It is in the groups all of whose columns it has.
+        """
+        own = set(columns)
+        groups = None
+        if self.groups is not None and terms.common is not None:
+            groups = tuple(replace(group, clients=(client,)) for group in self.groups if own.issuperset(group.columns))
+        grouped = None if groups is None else {column for group in groups for column in group.columns}
+        met = {
+            name: replace(column, clients=(client,))
+            for name, column in self.columns.items()
+            if grouped is None or terms.features or name in grouped
+        }
+        return replace(self, terms=terms, names=tuple(met), columns=met, groups=groups, apart=())
+
+    def with_codes(self, encoders: Mapping[str, Mapping[str, Any]]) -> Agreement:
+        """The agreement with the codes of columns that one client alone has: nobody else had to know them.
+
+        Args:
+            encoders: client → its encoder's state.
+        """
+
+        def known(name: str, column: AgreedColumn) -> AgreedColumn:
+            states = [encoders[client]["columns"].get(name) for client in column.clients if client in encoders]
+            if column.categories is not None or not self.terms.alike or not states or "categories" not in states[0]:
+                return column
+            own = ColumnEncoder.of(name, states[0])
+            return replace(column, kind=own.kind, categories=own.categories, tail=own.tail)
+
+        return replace(self, columns={name: known(name, column) for name, column in self.columns.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Agreement:
+        """From its state."""
+        columns = {
+            name: AgreedColumn(**{**own, "moments": Moments(**own["moments"]) if own["moments"] else None})
+            for name, own in state["columns"].items()
+        }
+        groups = None if state["groups"] is None else tuple(CommonColumns(**own) for own in state["groups"])
+        return cls(**{**state, "terms": Terms(**state["terms"]), "columns": columns, "groups": groups})
 
     @property
     def features(self) -> tuple[str, ...] | None:

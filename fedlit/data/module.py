@@ -139,6 +139,7 @@ class FederatedData(LightningDataModule):
         self.train_loaders: dict[str, ClientLoader] = {}
         self.steps = self.rows_per_epoch = 0
         self._agreement: Agreement | None = None
+        self._joined: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._run: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
@@ -157,14 +158,20 @@ class FederatedData(LightningDataModule):
         """Whether tables are encoded by what a trained run learnt of them."""
         return bool(self._learnt)
 
-    def join(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+    def join(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any]) -> None:
         """Encode clients of a trained run as it did, and others by what its clients agreed on (see
         :func:`fedlit.data.newcomer.newcomer`); before ``setup``.
 
         Args:
             states: client of the run → its encoder's state.
+            agreement: of the run, as :meth:`agreement_state` gave it.
         """
-        self._run = states
+        self._run, self._joined = states, Agreement.of(agreement).with_codes(states)
+
+    def agreement_state(self) -> dict[str, Any] | None:
+        """What clients agreed on, as plain data; for :meth:`join`. None where tables are encoded by what was learnt."""
+        agreed = self._joined or self._agreement
+        return None if agreed is None else agreed.state_dict()
 
     def encoder_states(self) -> dict[str, dict[str, Any]]:
         """Client → all that was learnt of its table, as plain data; for :meth:`use_encoders`."""
@@ -272,12 +279,12 @@ class FederatedData(LightningDataModule):
         complete = self.pool or len(columns) == len(self.names)
         check_ranges(self.bins, (column for own in columns.values() for column in own), complete=complete)
         terms = Terms(self.align, self.scaling, categories, common, self.pool, self.missing, self.bins, self.num_bins)
-        if self._run:
+        if self._joined is not None:
             for place, table in enumerate(tables):
                 if table.name in self._run:
                     encoders[table.name].load_state_dict(self._run[table.name])
                 else:
-                    encoders[table.name], tables[place] = newcomer(table, terms, self._run)
+                    encoders[table.name], tables[place] = newcomer(table, terms, self._joined, self._run)
             return encoders, tables
         self._agreement = negotiate(tables, terms, self.share)
         return {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}, tables

@@ -152,7 +152,7 @@ class FederatedLoop(LightningModule):
         # a run that is scored has learnt already, and what it started from may be gone
         begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
         if begun is not None:
-            data.join(begun.encoders)
+            data.join(begun.encoders, begun.agreement)
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
@@ -386,7 +386,7 @@ class FederatedLoop(LightningModule):
         personal = self.federation.personal.state_dict()
         counts = {name: [len(own._optimizers), len(own._scheduler_configs)] for name, own in self.federation.items()}
         kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
-        kept["counts"] = counts
+        kept |= {"counts": counts, "agreement": self.federation.data.agreement_state()}
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

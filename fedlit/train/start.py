@@ -72,6 +72,12 @@ class Begun:
         found: dict[str, dict[str, Any]] = self.header["fedlit"]["encoders"]
         return found
 
+    @property
+    def agreement(self) -> dict[str, Any]:
+        """What the run's clients agreed on."""
+        found: dict[str, Any] = self.header["fedlit"]["agreement"]
+        return found
+
     def apply(self, federation: Federation) -> None:
         """Let clients start from the run; the federation then has notes on it, and what is frozen.
 

@@ -134,7 +134,7 @@ def test_states_have_the_bins(bins: Any) -> None:
     shipped = TableEncoder("a")
     shipped.load_state_dict(json.loads(json.dumps(encoders["a"].state_dict())))
     assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == specs["a"].inputs
-    later, own = newcomer(replace(tables[0], name="d"), Terms(bins=bins), {"b": encoders["b"].state_dict()})
+    later, own = newcomer(replace(tables[0], name="d"), Terms(bins=bins), agreement, ["a", "b"])
     found, run = later.encode(own), agreement.met("b", "age")
     given = run is not None and later.columns["age"].edges == run.edges
     assert given == (bins == "agreed") and input_of(found, "age").edges
