@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fedlit.data.agree import Agreement, Terms
-from fedlit.data.columns import NUMBERS, kind_of
+from fedlit.data.columns import kind_of
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.table import ClientTable
 from fedlit.data.target import agree_on_task, target_facts
