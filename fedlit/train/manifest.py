@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "LAST", "PREVIOUS", "Manifest", "read_checkpoint"]
 
-FORMAT = 5
+FORMAT = 6
 """Of checkpoints; others are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change

@@ -30,6 +30,7 @@ _MEASURE_WORDS = """
     mmhg kpa iu u mg/dl mmol/l g/dl g/l ng/ml kj kcal
 """
 _MEASURES = frozenset(_MEASURE_WORDS.split())
+_NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
 _EXACT = 15  # digits that float64 keeps
 _GROUPS = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",."}
 
@@ -212,19 +213,18 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         >>> plain_numbers(pd.Series(["1.5", None])), plain_numbers(pd.Series(["01"])), plain_numbers(pd.Series(["1,5"]))
         (array([1.5, nan]), None, None)
     """
-    cells = values.tolist()
-    gone = values.isna().tolist()
-    if any(not empty and not isinstance(cell, str) for cell, empty in zip(cells, gone, strict=True)):
-        return None  # typed cells among text, or in a column of any objects
-    kept = ["nan" if empty else cell for cell, empty in zip(cells, gone, strict=True)]
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     try:
-        numbers = np.array(kept, dtype=object).astype(np.float64)
-    except ValueError:
-        return None
-    for cell in cells:
-        if isinstance(cell, str) and (not cell[:1].isascii() or cell[-1:].isalpha() or "_" in cell or is_code(cell)):
+        cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
+        if pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
             return None
-    return numbers
+        numbers = cells.cast(pa.float64())
+    except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
+        return None
+    made: np.ndarray = numbers.to_numpy(zero_copy_only=False)
+    return made
 
 
 def told_of_ways(found: Parsed) -> list[str]:

@@ -33,11 +33,18 @@ def grouped_by_points(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> dic
     for name, own in types.items():
         if own.kind != "numeric" or own.notation.decimal != "." or not is_text(raw[name]):
             continue
-        texts = [str(text).strip() for text in raw[name].dropna().iloc[:_SAMPLE]]
-        marked = [text for text in texts if "." in text]
-        plain = next((text for text in texts if text.isdecimal() and len(text) == 3), None)
-        if marked and plain and all(map(_GROUPED.fullmatch, marked)):
-            found[name] = (marked[0], plain)
+        marked = plain = ""
+        for cell in raw[name].iloc[:_SAMPLE].tolist():
+            text = cell.strip() if isinstance(cell, str) else ""
+            if "." in text:
+                if not _GROUPED.fullmatch(text):
+                    break
+                marked = marked or text
+            elif not plain and len(text) == 3 and text.isdecimal():
+                plain = text
+        else:
+            if marked and plain:
+                found[name] = (marked, plain)
     return found
 
 
