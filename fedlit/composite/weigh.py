@@ -182,4 +182,3 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
             f"alone: --ckpt_path last --mixture.weights.{best} 1"
         )
     return Weighed(client, recipe, metric, scores, judge(mixture), before, len(held.row), changes, (*notes, *more))
-

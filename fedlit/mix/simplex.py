@@ -102,4 +102,5 @@ def minimise(parts: Array, terms: Terms, pseudo: float) -> Array:
     weights: Array = np.clip(found.x, 0, None)
     if not np.isfinite(weights).all() or not weights.sum() > 0:
         raise RunError(f"mixture: expected weights of least loss, found none ({found.message}); take weights: equal")
-    return weights / weights.sum()
+    scaled: Array = weights / weights.sum()
+    return scaled
