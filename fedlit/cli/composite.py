@@ -17,7 +17,7 @@ __all__ = ["execute"]
 _HELP = """A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
   --mixture.weights equal | half_own | fitted, or --mixture.weights.PART NUMBER
-  --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE, --mixture.calibrate, --mixture.class_shares
+  --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
   --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a go-alone model
   --ckpt_path last: continue the newest run, or mix it anew
   --format: of describe table or json, of predict csv or parquet"""

@@ -122,12 +122,9 @@ def _card(scorer: MixedScorer, checked: str) -> str:
         f"| {name} | {scorer.recipe.weights[name]:.3f} | {len(folds)} | {folds[0].about.get('client', '')} |"
         for name, folds in scorer.scorers.items()
     )
-    recipe = scorer.recipe
-    temperature = f"\n\nProbabilities are brought to temperature {recipe.temperature:.3f}." * (recipe.temperature != 1)
-    shares = "\n\nShares of classes are estimated anew from the rows that are predicted together." * recipe.class_shares
     return (
         f"# {scorer.client}: a mixture that predicts {scorer.encoder.target_name}\n\n"
         "The models of a part's folds are averaged, then parts are mixed by weight.\n\n"
-        f"| part | weight | models | what |\n| --- | --- | --- | --- |\n{weights}{temperature}{shares}"
+        f"| part | weight | models | what |\n| --- | --- | --- | --- |\n{weights}"
         f"\n\n{checked}\n"
     )

@@ -108,6 +108,4 @@ class MixturePlan(Shown):
             if own.admit
             else "all parts enter (mixture.admit is false)"
         )
-        more = " A temperature is fitted." * own.calibrate
-        more += " Shares of classes are estimated anew from the rows to predict." * own.class_shares
-        return f"{how}; {enter}.{more}"
+        return f"{how}; {enter}."

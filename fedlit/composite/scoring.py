@@ -20,7 +20,6 @@ from fedlit.composite.settings import MixtureSettings
 from fedlit.composite.weigh import HeldOut, held_out_of
 from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
-from fedlit.mix.calibration import calibrated
 from fedlit.mix.losses import row_loss
 from fedlit.mix.weights import mixed_parts
 from fedlit.score.mixed import MixedScorer, Recipe
@@ -121,8 +120,6 @@ def from_held_out(parts: Mapping[str, Part], clients: dict[str, dict[str, Any]])
     for client, held in held_out_of_all({name: part.out_of_fold() for name, part in parts.items()}).items():
         recipe = Recipe.of(clients[client]["recipe"], f"client {client!r}")
         mixture = mixed_parts(held.parts, dict(recipe.weights))
-        if recipe.temperature != 1:
-            mixture = calibrated(mixture, recipe.temperature, each=held.task.name == "multi_label")
         tensor = torch.from_numpy(np.ascontiguousarray(mixture))
         found[client] = Predicted(
             held.task, held.row, held.y, held.parts, tensor.float() if held.task.classes else tensor

@@ -80,10 +80,7 @@ def mixed_scorers(
     for name, own in clients.items():
         recipe = recipes[name]
         if every:
-            recipe = Recipe(
-                {part: recipe.weights.get(part, 0.0) for part in own["scores"]}, recipe.temperature,
-                recipe.class_shares, recipe.training,
-            )  # fmt: skip
+            recipe = Recipe({part: recipe.weights.get(part, 0.0) for part in own["scores"]})
         about: dict[str, Any] = {
             "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture",
             "rows": {}, "version": None, "precision": _precision(models[name]),

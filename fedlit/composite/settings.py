@@ -21,7 +21,7 @@ from fedlit.run.keys import check_key
 __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mixture", "settings_from", "settings_of"]
 
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
-MIXTURE = ("parts", "weights", "shrink", "admit", "by", "calibrate", "class_shares")
+MIXTURE = ("parts", "weights", "shrink", "admit", "by")
 PART = ("config", "set", "checkpoint", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted")
 KEPT = "parts/{}/config.yaml"
@@ -70,8 +70,6 @@ class MixtureSettings:
         shrink: how many rows each part's equal weight counts where weights are fitted.
         admit: whether federated parts enter only where they do not make the own ones worse on held-out rows.
         by: the score that decides; the main one of a client's task if None.
-        calibrate: whether a temperature is fitted to held-out rows.
-        class_shares: whether the shares of classes are estimated anew from the rows to predict.
         origin: the configuration's file.
     """
 
@@ -85,8 +83,6 @@ class MixtureSettings:
     shrink: float = 100.0
     admit: bool = True
     by: str | None = None
-    calibrate: bool = False
-    class_shares: bool = False
     origin: Path | None = None
 
     @property
@@ -325,9 +321,8 @@ def _check(own: MixtureSettings, where: str) -> None:
         if type(value) is not int or not low <= value <= high or (key == "folds" and value == 1):
             what = f"a whole number from {low} to {high}" if key != "folds" else "0 for none, or 2 folds or more"
             raise ConfigError(f"{where}: {key}: expected {what}, found {value!r}")
-    for key in ("admit", "calibrate", "class_shares"):
-        if type(getattr(own, key)) is not bool:
-            raise ConfigError(f"{where}: mixture.{key}: expected true or false, found {getattr(own, key)!r}")
+    if type(own.admit) is not bool:
+        raise ConfigError(f"{where}: mixture.admit: expected true or false, found {own.admit!r}")
     if type(own.shrink) not in (int, float) or not math.isfinite(own.shrink) or own.shrink < 0:
         raise ConfigError(f"{where}: mixture.shrink: expected a number of rows of at least 0, found {own.shrink!r}")
     if isinstance(own.weights, str):

@@ -10,16 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from fedlit.composite.parts import ORDER
 from fedlit.composite.settings import MixtureSettings
 from fedlit.errors import ConfigError
 from fedlit.mix.admission import admitted
-from fedlit.mix.calibration import temperature_of
 from fedlit.mix.losses import Judge, row_loss
-from fedlit.mix.shares import MIN_ROWS, missed
 from fedlit.mix.weights import How, mixed_parts, weights_of
 from fedlit.score.mixed import Recipe
 from fedlit.tasks import COMPARED, Task, read_predictions
@@ -175,16 +172,7 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
             else math.nan
         )
     mixture = mixed_parts(parts, weights)
-    temperature, more = _temperature(held, mixture) if settings.calibrate else (1.0, [])
-    training = _shares(held) if settings.class_shares else None
-    if training is not None and (why := _missed(held, mixture, training)):
-        training = None
-        more.append(f"class_shares: not used: {why}")
-    if settings.class_shares and held.task.name != "classification":
-        more.append("class_shares: its task has no classes, so there are no shares to estimate")
-    recipe = Recipe(
-        {name: float(value) for name, value in weights.items()}, temperature, training is not None, training
-    )
+    recipe, more = Recipe({name: float(value) for name, value in weights.items()}), list[str]()
     scores = {name: judge(predictions) for name, predictions in parts.items()}
     reached, better = judge(mixture), judge.higher_is_better
     best = max(scores, key=lambda name: (scores[name] if better else -scores[name], name))
@@ -194,32 +182,3 @@ def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSetti
             f"alone: --ckpt_path last --mixture.weights.{best} 1"
         )
     return Weighed(client, recipe, metric, scores, judge(mixture), before, len(held.row), changes, (*notes, *more))
-
-
-def _temperature(held: HeldOut, mixture: np.ndarray) -> tuple[float, list[str]]:
-    if not held.task.classes:
-        return 1.0, ["calibrate: its task predicts a number, so there is no temperature"]
-    each = held.task.name == "multi_label"
-    found = temperature_of(mixture, held.y.numpy(), each=each)
-    told = f"temperature {found.temperature:.3f}: log loss of held-out rows {found.before:.4f} → {found.after:.4f}"
-    return found.temperature, [f"{told}{f' ({found.note})' if found.note else ''}"]
-
-
-def _missed(held: HeldOut, mixture: np.ndarray, training: dict[str, float]) -> str:
-    """Why held-out rows speak against estimating shares: their own, which are known, would be missed. So it is with
-    models that count classes alike, for these were not trained on the shares of the rows.
-    """
-    y = held.y.numpy()
-    if (y >= 0).sum() < MIN_ROWS:
-        return (
-            f"only {int((y >= 0).sum())} held-out rows can tell whether the probabilities fit (100 or more are needed)"
-        )
-    return missed((mixture, y), np.array(list(training.values())), list(training))
-
-
-def _shares(held: HeldOut) -> dict[str, float] | None:
-    """Label → its share of the rows that models were trained on: of all, where there are folds."""
-    if held.task.name != "classification":
-        return None
-    counts = torch.bincount(held.y[held.y >= 0], minlength=len(held.task.classes)).double()
-    return dict(zip(map(str, held.task.classes), (counts / counts.sum()).tolist(), strict=True))

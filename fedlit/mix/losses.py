@@ -23,7 +23,7 @@ class RowLoss:
     """A loss of each row: a sum over columns of convex functions of the predictions.
 
     Attributes:
-        terms: predictions (n, width) → losses, slopes and curvatures, each (n, width); 0 of a row whose target is not
+        terms: predictions (n, width) → losses and slopes, each (n, width); 0 of a row whose target is not
             known.
         known: (n,) bool, of which rows the target is known.
         nats: whether it is a negative log-likelihood; else it is a squared error in some unit.
@@ -48,11 +48,9 @@ class RowLoss:
         return float(self(predictions).sum() / count) if count else float("nan")
 
 
-def _minus_log(probability: Array) -> tuple[Array, Array, Array]:
+def _minus_log(probability: Array) -> tuple[Array, Array]:
     inside = np.maximum(probability, FLOOR)
-    low = probability < FLOOR
-    value = -np.log(inside) + np.where(low, 1 - probability / FLOOR, 0.0)
-    return value, -1 / inside, np.where(low, 0.0, inside**-2)
+    return -np.log(inside) + np.where(probability < FLOOR, 1 - probability / FLOOR, 0.0), -1 / inside
 
 
 def _yes_no(truth: Array) -> Terms:
@@ -61,9 +59,9 @@ def _yes_no(truth: Array) -> Terms:
     sign = np.where(truth == 1, 1.0, -1.0)
     share = known / np.maximum(known.sum(axis=1, keepdims=True), 1)
 
-    def terms(predictions: Array) -> tuple[Array, Array, Array]:
-        value, slope, curvature = _minus_log(np.where(truth == 1, predictions, 1 - predictions))
-        return value * share, slope * sign * share, curvature * share
+    def terms(predictions: Array) -> tuple[Array, Array]:
+        value, slope = _minus_log(np.where(truth == 1, predictions, 1 - predictions))
+        return value * share, slope * sign * share
 
     return terms
 
@@ -89,9 +87,9 @@ def log_loss(y: np.ndarray, width: int) -> RowLoss:
         return RowLoss(_yes_no(np.where(known, y, np.nan)[:, None]), known)
     own = np.eye(width)[np.where(known, y, 0)] * known[:, None]
 
-    def terms(predictions: Array) -> tuple[Array, Array, Array]:
-        value, slope, curvature = _minus_log(predictions)
-        return value * own, slope * own, curvature * own
+    def terms(predictions: Array) -> tuple[Array, Array]:
+        value, slope = _minus_log(predictions)
+        return value * own, slope * own
 
     return RowLoss(terms, known)
 
@@ -114,7 +112,7 @@ def squared_loss(y: np.ndarray) -> RowLoss:
     """
     true = np.asarray(y, float)[:, None]
     return RowLoss(
-        lambda found: ((found - true) ** 2, 2 * (found - true), np.full_like(found, 2.0)),
+        lambda found: ((found - true) ** 2, 2 * (found - true)),
         np.ones(len(true), bool),
         nats=False,
     )
@@ -129,9 +127,9 @@ def poisson_loss(y: np.ndarray) -> RowLoss:
     true = np.asarray(y, float)[:, None]
     least = np.where(true > 0, true * np.log(np.maximum(true, 1e-300)) - true, 0.0)
 
-    def terms(rates: Array) -> tuple[Array, Array, Array]:
-        value, slope, curvature = _minus_log(rates)
-        return rates + true * value + least, 1 + true * slope, true * curvature
+    def terms(rates: Array) -> tuple[Array, Array]:
+        value, slope = _minus_log(rates)
+        return rates + true * value + least, 1 + true * slope
 
     return RowLoss(terms, np.ones(len(true), bool))
 

@@ -1,4 +1,4 @@
-"""Weights that are not negative and sum to 1, and minimise a convex loss of the mixture: to the optimum, with proof."""
+"""Weights that are not negative and sum to 1, and minimise a convex loss of the mixture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from fedlit.errors import DataError, RunError
 __all__ = ["Array", "Terms", "checked", "minimise", "stacked"]
 
 Array = NDArray[np.float64]
-Terms = Callable[[Array], tuple[Array, Array, Array]]
-"""(n, width) predictions → losses, their slopes and their curvatures, each (n, width): convex in each prediction."""
+Terms = Callable[[Array], tuple[Array, Array]]
+"""(n, width) predictions → losses and their slopes, each (n, width): convex in each prediction."""
 
-_GAP = 1e-9  # a row: how far above the least loss the weights may be, times the number of parts
-_STEPS = 200  # of Newton's method at one strength of the barrier; about ten are needed
+_LEAST = 1e-12  # a weight whose logarithm is taken
 
 
 def checked(name: str, predictions: np.ndarray) -> Array:
@@ -60,11 +59,8 @@ def stacked(parts: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Array:
     return np.stack(list(made.values()))
 
 
-def minimise(parts: Array, terms: Terms, pseudo: float) -> tuple[Array, int]:
-    """The weights w of the least Σ losses(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ.
-
-    Newton's method on the simplex. Without pseudo-rows the second term is made small step by step (a log barrier): at
-    strength t, the loss is at most (number of parts) · t above the least. The last t is 1e-9 times the number of rows.
+def minimise(parts: Array, terms: Terms, pseudo: float) -> Array:
+    """The weights w of the least Σ losses(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
 
     Args:
         parts: (K, n, width).
@@ -72,64 +68,39 @@ def minimise(parts: Array, terms: Terms, pseudo: float) -> tuple[Array, int]:
         pseudo: at least 0.
 
     Returns:
-        (K,) weights, and how many steps it took.
+        (K,) weights of sum 1.
 
     Example:
         Of ten rows, the first part explains seven and the second three:
 
         >>> rows = np.repeat([[1.0, 0.0], [0.0, 1.0]], [7, 3], axis=0)
-        >>> weights, _ = minimise(rows.T[:, :, None], lambda m: (-np.log(m), -1 / m, m**-2), 0.0)
-        >>> weights.round(6)
+        >>> minimise(rows.T[:, :, None], lambda m: (-np.log(m), -1 / m), 0.0).round(5)
         array([0.7, 0.3])
     """
+    from scipy.optimize import minimize
+
     count, rows = parts.shape[:2]
-    weights = np.full(count, 1 / count)
     if count == 1:
-        return weights, 0
-    last = max(pseudo, _GAP * rows)
-    strength, taken = max(last, float(rows)), 0
-    while True:
-        weights, steps = _newton(parts, terms, strength, weights)
-        taken += steps
-        if strength <= last:
-            return weights / weights.sum(), taken
-        strength = max(last, strength / 20)
+        return np.ones(1)
+    flat, scale = parts.reshape(count, -1), rows + pseudo * count
 
+    def value(weights: Array) -> tuple[float, Array]:
+        losses, slopes = terms(np.tensordot(weights, parts, 1))
+        inside = np.maximum(weights, _LEAST)
+        loss = losses.sum() - pseudo * np.log(inside).sum()
+        return loss / scale, (flat @ slopes.ravel() - pseudo / inside) / scale
 
-def _newton(parts: Array, terms: Terms, strength: float, weights: Array) -> tuple[Array, int]:
-    """The optimum at one strength of the barrier, from weights inside."""
-
-    def value(own: Array) -> float:
-        return float(terms(np.tensordot(own, parts, 1))[0].sum() - strength * np.log(own).sum())
-
-    flat = parts.reshape(len(parts), -1)
-    now = value(weights)
-    for step in range(1, _STEPS + 1):
-        _, slope, curvature = (own.ravel() for own in terms(np.tensordot(weights, parts, 1)))
-        # in units of the weights themselves the system stays well conditioned where a weight goes to 0
-        gradient = weights * (flat @ slope) - strength
-        hessian = weights[:, None] * ((flat * curvature) @ flat.T) * weights
-        # beside very steep losses the barrier would be lost in rounding, and equal parts make the system singular
-        hessian += (strength + 1e-13 * hessian.diagonal().max()) * np.eye(len(weights))
-        solved = np.linalg.solve(hessian, np.stack([gradient, weights], axis=1))
-        move = -(solved[:, 0] - solved[:, 1] * (weights @ solved[:, 0]) / (weights @ solved[:, 1]))
-        decrement = float(-gradient @ move)
-        size = min(1.0, 0.99 / max(float(-move.min()), 1e-300))
-        if decrement <= 1e-9 * (1 + abs(now)):  # rounding of the sum hides what is gained: Newton's own step is right
-            weights = weights * (1 + size * move)
-            now = value(weights)
-            if decrement <= 1e-17 * (1 + abs(now)) or decrement <= 1e-12 * strength:
-                return weights, step
-            continue
-        while (then := value(weights * (1 + size * move))) > now - 0.1 * size * decrement:
-            size /= 2
-            if size < 1e-12:
-                raise _lost()
-        weights, now = weights * (1 + size * move), then
-    if decrement > 1e-6 * (1 + abs(now)):  # less is what a kink at the floor of a loss leaves
-        raise _lost()
-    return weights, _STEPS
-
-
-def _lost() -> RunError:
-    return RunError("mixture: expected weights of least loss, found none by Newton's method; take weights: equal")
+    found = minimize(
+        value,
+        np.full(count, 1 / count),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * count,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    weights: Array = np.clip(found.x, 0, None)
+    if not np.isfinite(weights).all() or not weights.sum() > 0:
+        raise RunError(f"mixture: expected weights of least loss, found none ({found.message}); take weights: equal")
+    scaled: Array = weights / weights.sum()
+    return scaled

@@ -68,9 +68,9 @@ class _Scaled:
     terms: Terms
     unit: float
 
-    def __call__(self, predictions: Array) -> tuple[Array, Array, Array]:
-        value, slope, curvature = self.terms(predictions)
-        return value / self.unit, slope / self.unit, curvature / self.unit
+    def __call__(self, predictions: Array) -> tuple[Array, Array]:
+        value, slope = self.terms(predictions)
+        return value / self.unit, slope / self.unit
 
 
 def weights_of(
@@ -154,6 +154,6 @@ def _fitted(names: list[str], stack: Array, loss: RowLoss | None, shrink: float,
     if not loss.nats:
         # a mixture without any error is as good as can be: no unit is then too small
         terms = _Scaled(terms, 2 * loss.mean(stack.mean(axis=0)) or 1.0)
-    found, _ = minimise(stack, terms, shrink)
+    found = minimise(stack, terms, shrink)
     weights = dict(zip(names, found.tolist(), strict=True))
     return {name: weights[name] for name in order}

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import DataError, RunError, told_as
-from fedlit.mix.calibration import calibrated
-from fedlit.mix.shares import shares_of
 from fedlit.mix.weights import mixed_parts
 from fedlit.score import folder as single
 from fedlit.score.plain import read_json, write_json
@@ -25,7 +23,7 @@ from fedlit.tasks import Classification, MultiLabel, Task
 __all__ = ["MIXTURE", "MixedScorer", "Recipe", "aligned", "load", "united", "write_recipe"]
 
 MIXTURE = "mixture.json"
-_VERSION = 1
+_VERSION = 2
 _KEYS = {"format", "client", "parts", "recipe", "about"}
 _UNUSED = "columns that the client does not use"
 
@@ -36,15 +34,9 @@ class Recipe:
 
     Attributes:
         weights: part → its weight, of the parts that entered; of sum 1.
-        temperature: of the mixture's probabilities; 1 leaves them as they are.
-        class_shares: whether the shares of classes are estimated anew from the rows to predict.
-        training: label as text → its share among the training rows; what those are compared with.
     """
 
     weights: Mapping[str, float]
-    temperature: float = 1.0
-    class_shares: bool = False
-    training: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -66,10 +58,6 @@ class Recipe:
                 raise ValueError(f"weights {values}, which must lie between 0 and 1")
             if not math.isclose(sum(values), 1, abs_tol=1e-9):
                 raise ValueError(f"weights of sum {sum(values):g}, which must be 1")
-            if type(own.temperature) not in (int, float) or not 0 < own.temperature < math.inf:
-                raise ValueError(f"temperature {own.temperature!r}, which must be above 0")
-            if type(own.class_shares) is not bool or (own.class_shares and not own.training):
-                raise ValueError("class_shares without the shares among training rows")
         return own
 
 
@@ -184,18 +172,6 @@ class MixedScorer(Scorer):
         """
         parts = {name: self.part(name, found) for name, found in predictions.items()}
         mixture = mixed_parts(parts, dict(self.recipe.weights))
-        each = isinstance(self.task, MultiLabel)
-        if self.recipe.temperature != 1:
-            mixture = calibrated(mixture, self.recipe.temperature, each=each)
-        if self.recipe.class_shares and len(mixture):
-            training = self.recipe.training or {}
-            shares = [float(training.get(str(label), 0.0)) for label in self.task.classes]
-            found = shares_of(mixture, shares, [str(label) for label in self.task.classes])
-            mixture = found.adjusted
-            told = ", ".join(
-                f"{label} {share:.3f}" for label, share in zip(self.task.classes, found.estimated, strict=True)
-            )
-            self.notes += [found.warning or f"shares of classes were estimated anew ({told}): {found.assumption}"]
         tensor = torch.from_numpy(np.ascontiguousarray(mixture))
         return tensor.float() if self.task.classes else tensor
 

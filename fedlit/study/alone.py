@@ -1,4 +1,4 @@
-"""What a study may name as a go-alone model: a model of a task, any class, a mean of two, what another program did."""
+"""What a study may name as a go-alone model: a model of a task, any class, a mean of two."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ LABELS = {name: model.label for task in TASKS.values() for name, model in task.g
 LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
 
 
-def check_alone(
-    baselines: Models, blends: Mapping[str, Sequence[str]], external: Mapping[str, str], methods: Iterable[str]
-) -> None:
+def check_alone(baselines: Models, blends: Mapping[str, Sequence[str]], methods: Iterable[str]) -> None:
     """Refuse names that are taken or unknown, and keys of a class that there are not.
 
     Raises:
@@ -43,7 +41,7 @@ def check_alone(
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"baselines.{name}.{key}: expected a list of at least one value, found {values!r}")
     taken = {*methods, *LABELS}
-    for key, names in (("baselines", own), ("blends", blends), ("external", external)):
+    for key, names in (("baselines", own), ("blends", blends)):
         for name in names:
             if not NAME.fullmatch(name) or name in taken:
                 raise ConfigError(

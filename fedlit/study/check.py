@@ -29,7 +29,6 @@ KEYS: dict[str, Any] = {
     "folds": int,
     "small": int,
     "blends": dict[str, list[str]],
-    "external": dict[str, str],
     "choose": str | dict[str, str] | None,
     "checkpoint": Literal["last", "best"],
     "metrics": list[str] | None,

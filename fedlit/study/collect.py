@@ -251,12 +251,8 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
             trained[rows["test"]["digest"]] += record["train_rows"][client] if client != UNION_SITE else 0
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
-            if job.external:  # no validation rows; its test rows were held against the reference's
-                digests = {split: own for split, own in digests.items() if split == "test"}
             first, expected = seen.setdefault((job.seed, client), (title, digests))
-            if any(expected.get(split) != own for split, own in digests.items()) or not (
-                job.external or len(digests) == len(expected)
-            ):
+            if digests != expected:
                 raise RunError(
                     f"{client}, seed {job.seed}: expected the same validation and test rows for all methods, found "
                     f"others for {title} than for {first}; give their configurations the same data.source"

@@ -29,7 +29,7 @@ from fedlit.study.settle import SETTLED, settle
 from fedlit.study.study import HINDSIGHT, Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.study.units import in_unit, lift_unit
-from fedlit.study.words import HINDSIGHT_WORDS, external_notes, guard_notes, one_class_notes, provenance
+from fedlit.study.words import HINDSIGHT_WORDS, guard_notes, one_class_notes, provenance
 
 __all__ = ["Comparison", "compare"]
 
@@ -199,7 +199,6 @@ def _found(
         left_out=others_by_client(study, scores),
         notes=[
             *notes,
-            *external_notes(study, collected, seeds),
             *one_class_notes(study, collected),
             *guard_notes(study, collected),
         ],

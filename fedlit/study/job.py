@@ -89,7 +89,6 @@ class Job:
         small: validation rows below which a go-alone model's settings are chosen by out-of-fold predictions.
         parts: of a mean of models, the folders of each, in groups of which a client has one; of what another program
             predicted, the folder of the reference, which has the rows.
-        external: of what another program predicted, the file of its predictions.
         mix: of a mixture of another method's parts, which and with which weights; that method's folder is in ``parts``.
         explain: whether it is written what the models' predictions rest on (see :mod:`fedlit.study.explained`).
     """
@@ -113,7 +112,6 @@ class Job:
     folds: int = 0
     small: int = 0
     parts: list[list[str]] | None = None
-    external: str | None = None
     mix: dict[str, Any] | None = None
 
     @property

@@ -107,7 +107,7 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
         own = load(str(part.config), *part.arguments).settings or {}
         kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
         parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by, mixture.calibrate, mixture.class_shares]
+    mixing = [mixture.weights, mixture.shrink, mixture.admit, mixture.by]
     return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
 
 

@@ -19,7 +19,6 @@ from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
-from fedlit.study.blends import external_files
 from fedlit.study.job import FORMAT, Job, digest_of, each_variant, is_free, title_of, variant_name
 from fedlit.study.mixtures import mixture_settings, must_have_parts, refuse_hidden_sharing, trained_with
 from fedlit.study.study import Study
@@ -136,11 +135,10 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, tables: Sequence[Client
             small=study.small if own.grid is not None else 0,
         )
 
-    files = {name: external_files(name, folder, seeds, study.folder) for name, folder in study.external.items()}
     jobs = []
     for seed in seeds:
         trained = [job(own, seed) for own in planned]
-        jobs += [*trained, *_computed(study, seed, trained, files)]
+        jobs += [*trained, *_computed(study, seed, trained)]
     return [*jobs, *(job(own, seed) for seed in seeds for own in without)]
 
 
@@ -164,8 +162,8 @@ def _baselines(
     return planned
 
 
-def _computed(study: Study, seed: int, trained: Sequence[Job], files: Mapping[str, Mapping[int, Path]]) -> list[Job]:
-    """What is computed of a seed's predictions: means of models, and scores of what another program predicted."""
+def _computed(study: Study, seed: int, trained: Sequence[Job]) -> list[Job]:
+    """What is computed of a seed's predictions: mixtures, and means of models."""
     jobs, found = {own.method: own for own in trained}, []
     for name, method in study.methods.items():
         if method.of is not None:
@@ -182,11 +180,6 @@ def _computed(study: Study, seed: int, trained: Sequence[Job], files: Mapping[st
         new = _computed_job(first, name, digest_of(made_of))
         found.append(replace(new, parts=[[part.folder for part in group] for group in parts]))
         jobs[name] = found[-1]
-    for name, own in files.items():
-        if seed in own:
-            made_of = [name, first.digest, hashlib.blake2b(own[seed].read_bytes(), digest_size=8).hexdigest()]
-            new = _computed_job(first, name, digest_of(made_of))
-            found.append(replace(new, parts=[[first.folder]], external=str(own[seed])))
     return found
 
 

@@ -29,7 +29,7 @@ from fedlit.run.load import load
 from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.blends import mean_of_models, of_another_program
+from fedlit.study.blends import mean_of_models
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.curves import read_curves, training_seconds
 from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
@@ -62,8 +62,7 @@ def execute(job: Job) -> None:
     """
     folder = Path(job.folder)
     begun = time.perf_counter()
-    parts = mixed_anew if job.mix is not None else mean_of_models if job.parts else None
-    compute = of_another_program if job.external else parts
+    compute = mixed_anew if job.mix is not None else mean_of_models if job.parts else None
     if job.grid is not None or compute is not None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -94,7 +94,7 @@ def _trials(study: Study, tuned: Sequence[str], folder: Path, tables: Sequence[C
     """The runs of all combinations; they never see test rows."""
     kept = {study.reference, *tuned}
     methods = {name: replace(own, reference=None) for name, own in study.methods.items() if name in kept}
-    trials = replace(study, methods=methods, baselines={}, blends={}, external={}, bootstrap=0, explain=False,
+    trials = replace(study, methods=methods, baselines={}, blends={}, bootstrap=0, explain=False,
                      leave_one_out=False, search=None, tune={}, tune_seeds=None)  # fmt: skip
     seeds = study.tune_seeds or []
     planned = plan_jobs(trials, seeds, folder / TRIALS, tables)

@@ -58,8 +58,6 @@ class Study:
         small: the number of validation rows below which a client's go-alone models, and the best of them, are chosen by
             out-of-fold predictions on its training rows (5 folds); they are fitted on all of these then. 0 for nobody.
         blends: name → go-alone models, networks alone among them, whose mean prediction is one more go-alone model.
-        external: name → folder of predictions that another program made of this study's rows (``seed_8/
-            predictions.parquet``). It is shown, and lifts over it are; seeds that it lacks are left out there.
         choose: the metric, on validation, by which settings of baselines and tuned methods, the best model alone,
             best checkpoints and trials of a search are chosen; or client → its own. Left out: the main score of the
             client's task.
@@ -93,7 +91,6 @@ class Study:
     folds: int = 0
     small: int = 500
     blends: dict[str, list[str]] = field(default_factory=dict)
-    external: dict[str, str] = field(default_factory=dict)
     choose: str | dict[str, str] | None = None
     checkpoint: Literal["last", "best"] = "last"
     metrics: list[str] | None = None
@@ -141,7 +138,7 @@ class Study:
                         raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
                 except ConfigError as error:
                     raise ConfigError(f"methods.{name}.tune.{key}: {error}") from error
-        check_alone(self.baselines or {}, self.blends, self.external, self.methods)
+        check_alone(self.baselines or {}, self.blends, self.methods)
         check_folds(self.folds)
         must_be_known("choose", self.choices, [name for name, score in COMPARED.items() if not score.test_only])
         must_be_known("metrics", self.metrics or (), COMPARED)
@@ -254,7 +251,7 @@ class Study:
         }
         best = {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"} if len(self.alone) > 1 else {}
         best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
-        return {**single, **blends, **{name: name for name in self.external}, **best}
+        return {**single, **blends, **best}
 
     @property
     def alone(self) -> list[str]:
@@ -279,8 +276,8 @@ class Study:
 
     @property
     def bars(self) -> list[str]:
-        """What all federated methods are set against: the best alone, also in hindsight, and other programs."""
-        return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else []), *self.external]
+        """What all federated methods are set against: the best alone, also in hindsight."""
+        return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else [])]
 
     def reference_of(self, method: str) -> str:
         """What a method's lift is over."""

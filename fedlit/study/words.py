@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 from fedlit.exchange import named
 from fedlit.show.text import shorten
@@ -18,7 +17,7 @@ from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import choice_words, in_percent
 
 __all__ = [
-    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "external_notes", "guard_notes", "one_class_notes",
+    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "guard_notes", "one_class_notes",
     "paper_notes", "provenance", "words",
 ]  # fmt: skip
 
@@ -174,22 +173,6 @@ def _judged(found: Findings) -> str:
             f"than {study.small} validation rows"
         )
     return f". Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"
-
-
-def external_notes(study: Study, collected: Collected, seeds: Sequence[int]) -> list[str]:
-    """Where what another program predicted is not there for all seeds or clients."""
-    notes = []
-    for name in study.external:
-        own = collected.results[(collected.results["method"] == name) & (collected.results["split"] == "test")]
-        there = sorted(set(own["seed"].tolist()))
-        if there and len(there) < len(seeds):
-            notes.append(
-                f"{name} has seeds {seed_words(there)}: what is compared with it is compared on these seeds alone"
-            )
-        clients = sorted(set(own["client"]))
-        if there and clients != collected.clients:
-            notes.append(f"{name} has predictions of {', '.join(clients)} only: it is no bar for the other clients")
-    return notes
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:

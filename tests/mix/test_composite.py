@@ -160,10 +160,10 @@ def test_other_weights_need_no_training(trained: Mixture, place: Path) -> None:
     assert trained.folder is not None
     path = trained.folder / "mixture.json"
     kept = path.read_text()
-    other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}, "calibrate": True}))
+    other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}}))
     other.fit("last", quiet=True)
     recipe = json.loads(path.read_text())["clients"]["wine"]["recipe"]
-    assert recipe["weights"] == {"trees": 0.75, "network": 0.25} and recipe["temperature"] != 1
+    assert recipe["weights"] == {"trees": 0.75, "network": 0.25}
     path.write_text(kept)
     with pytest.raises(ConfigError, match=r"changes to how parts are mixed only, found changed parts\.trees"):
         changed = settings(place)
@@ -204,7 +204,6 @@ def altered(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
         (altered(lambda own: own["weights"].update(trees=2.0)), "must lie between 0 and 1"),
         (altered(lambda own: own["weights"].update(trees=0.5)), "of sum 1.16667, which must be 1"),
         (altered(lambda own: own["weights"].update(forest=0.1)), "weights of some of trees, network, federated"),
-        (altered(lambda own: own.update(temperature=0)), "temperature 0, which must be above 0"),
         (altered(lambda own: own.update(code="x")), "expected a recipe"),
         (lambda path: path.write_text("{"), "expected plain data"),
         (lambda path: path.write_text("{}"), "expected what fedlit fit writes"),

@@ -21,11 +21,10 @@ from sklearn.svm import SVC
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of, together
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.study.alone import check_models
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.blends import of_another_program
 from fedlit.study.choose import best_in_hindsight, best_on_validation
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job
@@ -277,34 +276,6 @@ def test_nothing_is_fitted_twice(compared: Comparison) -> None:
     again = compare(str(Path(compared.study.folder) / "alone.yaml"), out=compared.folder, jobs=1, quiet=True)
     assert again.collected.values("auroc").equals(compared.collected.values("auroc"))
     assert stamps == {path: path.stat().st_mtime_ns for path in compared.folder.glob("baselines/*/*")}
-
-
-def test_another_programs_predictions_enter_the_tables_if_the_rows_agree(compared: Comparison, tmp_path: Path) -> None:
-    file = tmp_path / "theirs" / "seed_2" / "predictions.parquet"
-    file.parent.mkdir(parents=True)
-    theirs = stored(compared, "extra_trees", 2)
-    theirs = theirs[theirs["split"] == "test"].sample(frac=1.0, random_state=0)
-    theirs.drop(columns="split").to_parquet(file)
-    study = replace(load_study(str(Path(compared.study.folder) / "alone.yaml")), external={"robot": "theirs"})
-    with pytest.raises(ConfigError, match=r"external.robot: expected a folder with seed_N/.*found no folder theirs"):
-        plan_jobs(study, [1, 2], compared.folder)
-    study = replace(study, external={"robot": str(tmp_path / "theirs")})
-    found = compare(study, out=compared.folder, jobs=1, quiet=True)
-    values = found.collected.values("auroc")
-    assert values["robot", "wine"].dropna().to_dict() == {2: values["extra_trees", "wine"][2]}
-    lift = found.lift[(found.lift["reference"] == "robot") & (found.lift["metric"] == "auroc")]
-    assert set(lift["n"]) == {1} and "robot" not in found.study.alone
-    assert any("robot has seeds 2: what is compared with it is compared on these seeds alone" in n for n in found.notes)
-    own = next(own for own in plan_jobs(found.study, [2], found.folder) if own.external)
-    theirs.iloc[3:].to_parquet(file)
-    with pytest.raises(
-        RunError, match=r"robot, seed 2, client '\w+': expected predictions of the study's \d+ test rows"
-    ):
-        of_another_program(own)
-    other = theirs.assign(target=theirs["target"].to_numpy()[::-1])
-    other.to_parquet(file)
-    with pytest.raises(RunError, match="found another target for"):
-        of_another_program(own)
 
 
 @pytest.mark.parametrize(
