@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import Any, Literal
 
 import torch
@@ -84,6 +85,8 @@ class Exchange(Callback):
         clustering: who belongs together, after the last exchange, where the rule says so.
         guard: looks at updates; None for no guard.
         named: who was left out, and how often.
+        remark: what the rule says of the settings, for the plan.
+        started: whether clients start from another run (``model.start``), which the rule must leave as it is.
 
     Raises:
         ConfigError: values out of range.
@@ -116,7 +119,7 @@ class Exchange(Callback):
             problems.append(
                 f"exchange.participation: expected a share in (0, 1], found {participation}; 1 for all clients"
             )
-        if participation < 1 and not federated and not (rule is not None and rule.by_questions):
+        if participation < 1 and not federated and not (rule is not None and rule.facts.by_questions):
             problems.append(
                 "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
             )
@@ -130,8 +133,13 @@ class Exchange(Callback):
         self.minimum: Minimum = minimum
         self.optimizer_state: OptimizerState = optimizer_state
         self.participation, self.rule = participation, rule if rule is not None else Mean()
-        self.federated, self.by_name = self.rule.narrow(federated or [], by_name or [])
+        facts = self.rule.facts
+        self.federated = [*federated, *facts.private] if federated else []
+        # patterns that only leave out say nothing by themselves
+        more = facts.by_name if by_name else dropwhile(lambda pattern: pattern.startswith("!"), facts.by_name)
+        self.by_name = [*(by_name or []), *more]
         self.every: Every = every
+        self.remark, self.started = "", False
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.transport: Transport = InProcess()
         self.sharing = Sharing({}, {})
@@ -146,7 +154,7 @@ class Exchange(Callback):
     @property
     def on(self) -> bool:
         """Whether there are exchanges at all."""
-        return bool(self.federated) or self.rule.by_questions
+        return bool(self.federated) or self.rule.facts.by_questions
 
     @property
     def not_finite(self) -> dict[str, int]:
@@ -176,8 +184,8 @@ class Exchange(Callback):
         :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        by_rule = self.rule.narrow(["*"], [])[0][1:]
-        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name, by_rule)
+        private, share = self.rule.facts.private, self.transport.share
+        self.sharing = resolve(clients, self.federated, self.buffers, share, self.by_name, private)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
@@ -188,7 +196,9 @@ class Exchange(Callback):
                 f"found {self.minimum}"
             )
         if self.on:
-            self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)), taking_part)
+            model = self._blueprint(members, min(clients))
+            model.clients, model.reset = tuple(clients.values()), self.optimizer_state == "reset"
+            self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
             if "model" in self.rule.needs:
                 sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
                 self.transport.share("model", sizes)
@@ -269,6 +279,12 @@ class Exchange(Callback):
     def _begin(self, members: Members) -> None:
         collected = {name: self.collect(members, client, begin=True) for name, client in members.clients.items()}
         outcome = self._round(members, BEGIN, collected, measure=False)
+        if self.started and any(outcome.received.values()):
+            raise ConfigError(
+                "model.start: expected a rule that leaves clients what they start from, found "
+                f"{type(self.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
+                "add-client without --federated)"
+            )
         for name, state in outcome.received.items():
             self._write_back(members.clients[name], state, 1.0)
         self.bytes += outcome.bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import FederatedFunction, entering, function_of
 from fedlit.sharing import State, named_tensors
 
-__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of"]
+__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of", "within"]
 
 ROWS = 4096
 """Rows that are evaluated at once."""
@@ -66,6 +66,13 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 """By the name under which they travel."""
 
 
+def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether a question has the values that its rule says (see ``Facts.questions``)."""
+    wanted = values.get(question.topic, {}) if isinstance(question, Own) else {}
+    tensors = question.tensors if isinstance(question, Own) else {}
+    return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
+
+
 class Blueprint:
     """What is known of clients' networks without asking any: how they are built. It holds nothing learnt.
 
@@ -74,7 +81,14 @@ class Blueprint:
         names: of its federated tensors.
         parameters: those that are parameters.
         device: where rules compute.
+
+    Attributes:
+        clients: those of this process, as their configuration makes them; known to ``Rule.check`` alone.
+        reset: whether each round begins with an empty optimizer state; known there, too.
     """
+
+    clients: tuple[FederatedClient, ...] = ()
+    reset = False
 
     def __init__(
         self,
@@ -88,7 +102,9 @@ class Blueprint:
     def part(self, names: Collection[str]) -> Blueprint:
         """The same of some of its tensors."""
         own, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
-        return Blueprint(self._build, own, parameters, self.device)
+        part = Blueprint(self._build, own, parameters, self.device)
+        part.clients, part.reset = self.clients, self.reset
+        return part
 
     def function(self) -> FederatedFunction:
         """The federated part as a function."""

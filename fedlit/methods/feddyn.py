@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import DOWN, Need, Round
+from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.methods.anchored import Anchored, as_buffers, by_name
@@ -110,23 +110,14 @@ class FedDynMean(ServerOptimizer):
         {'given': {}, 'gone': {}}
     """
 
-    by_mean = False
     moments = ("gone",)
-    requires = "FedDyn"
+    sends = "whether its update counted"
+    facts = Facts(requires="FedDyn")
 
     def __init__(self) -> None:
         super().__init__(1.0)
+        self.needs = frozenset({"states"})  # what clients publish is no mean
         self._share: dict[str, Tensor | float] = {}
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states: what clients publish is no mean."""
-        return frozenset({"states"})
-
-    @property
-    def sends(self) -> str:
-        """In words for the plan."""
-        return "whether its update counted"
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse an update rate that leaves clients elsewhere than at what was given."""

@@ -300,7 +300,7 @@ def test_clients_and_rules_that_do_not_belong_together_are_refused(kind: str, tm
     name = KINDS[kind][1].__name__
     with pytest.raises(ConfigError, match=f"expected exchange.rule: {name}, found Mean"):
         small(tmp_path, kind, exchange={"rule": None}).describe()
-    wanted = KINDS[kind][1].requires
+    wanted = KINDS[kind][1].facts.requires
     with pytest.raises(ConfigError, match=rf"client 'ash'.*expected model.client: {wanted}, found FederatedClient"):
         small(tmp_path, kind, FederatedClient).describe()
 

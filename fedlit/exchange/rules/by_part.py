@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.exchange.questions import Blueprint, Question
-from fedlit.exchange.rule import Need, Round, Rule, settings_of
+from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.rule import Facts, Need, Round, Rule, settings_of
+from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State, select
@@ -61,7 +62,7 @@ class ByPart(Rule):
         self.parts = {pattern: settings_of(own) if isinstance(own, Rule) else own for pattern, own in parts.items()}
         self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
         for what, speaking in {
-            "clusters clients": [key for key, own in self._rules.items() if hasattr(own, "clustering")],
+            "clusters clients": [key for key, own in self._rules.items() if isinstance(own, Clustered)],
             "sends clients something beside": [key for key, own in self._rules.items() if own.sends],
         }.items():
             if len(speaking) > 1:
@@ -69,6 +70,18 @@ class ByPart(Rule):
                     f"ByPart: expected at most one rule that {what}, found it at {' and '.join(speaking)}; give one of "
                     "these parts another rule"
                 )
+        rules, at = self._rules.values(), self._rules.items()
+        self.needs = frozenset[Need]().union(*(own.needs for own in rules))
+        self.asks = "; ".join(f"{own.asks} (for {pattern})" for pattern, own in at if own.asks)
+        self.sends = "; ".join(f"{own.sends} (for {pattern})" for pattern, own in at if own.sends)
+        self.facts = Facts(
+            # a masked sum has one weight a client
+            by_mean=all(own.facts.by_mean for own in rules) and len({own.needs for own in rules}) == 1,
+            questions={kind: values for own in rules for kind, values in own.facts.questions.items()},
+            private=tuple(f"!{pattern}" for pattern, own in self.parts.items() if own == "none"),
+            by_name=tuple(own if self.parts[own] == "by_name" else f"!{own}" for own in self._rules),
+        )
+        self.clustering: Clustering | None = None
         self._known: dict[str, str | None] = {}
 
     def part_of(self, name: str) -> str | None:
@@ -83,67 +96,7 @@ class ByPart(Rule):
             self._known[name] = matching[-1] if matching else None
         return self._known[name]
 
-    def narrow(self, federated: Sequence[str], by_name: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Without the parts that do not travel, and with those that are shared by name."""
-        private = [f"!{pattern}" for pattern, own in self.parts.items() if own == "none"]
-        cut = [pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules]
-        first = next((place for place, pattern in enumerate(cut) if not pattern.startswith("!")), len(cut))
-        return [*federated, *(private if federated else [])], [*by_name, *(cut if by_name else cut[first:])]
-
-    # ------------------------------------------------------------------ what the parts' rules say
-
-    @property
-    def by_mean(self) -> bool:  # type: ignore[override]
-        """Whether all do, and weigh clients alike: a masked sum has one weight a client."""
-        return (
-            all(own.by_mean for own in self._rules.values()) and len({own.needs for own in self._rules.values()}) == 1
-        )
-
-    @property
-    def leaves_start(self) -> bool:  # type: ignore[override]
-        """Whether all do."""
-        return all(own.leaves_start or type(own).begin is Rule.begin for own in self._rules.values())
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What any needs."""
-        return frozenset().union(*(own.needs for own in self._rules.values()))
-
-    @property
-    def asks(self) -> str:
-        """In words for the plan."""
-        return "; ".join(f"{own.asks} (for {pattern})" for pattern, own in self._rules.items() if own.asks)
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """What any asks."""
-        return frozenset().union(*(own.questions for own in self._rules.values()))
-
-    def would_ask(self, question: Question) -> bool:
-        """Whether any would."""
-        return any(own.would_ask(question) for own in self._rules.values())
-
-    @property
-    def sends(self) -> str:
-        """In words for the plan."""
-        return "; ".join(f"{own.sends} (for {pattern})" for pattern, own in self._rules.items() if own.sends)
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """What each has to log, under its pattern."""
-        return {f"{pattern}/{tag}": value for pattern, own in self._rules.items() for tag, value in own.scalars.items()}
-
-    @property
-    def clustering(self) -> Clustering | None:
-        """Who belongs together, where one of the rules says so."""
-        return next((own.clustering for own in self._rules.values() if hasattr(own, "clustering")), None)
-
-    def promise(self, sharing: Sharing, clients: int) -> str:
-        """In words for the plan."""
-        said = {pattern: own.promise(_of(sharing, self, pattern), clients) for pattern, own in self._rules.items()}
-        return "; ".join(f"for {pattern} {words}" for pattern, words in said.items() if words)
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
         found = {name: self.part_of(name) for name in sharing.all_names}
         if lonely := [name for name, pattern in found.items() if pattern is None]:
@@ -152,6 +105,7 @@ class ByPart(Rule):
                 + (f" and {len(lonely) - 1} more" if len(lonely) > 1 else "")
                 + '; name it, begin with a default ("*": mean), or keep it private (none)'
             )
+        remarks = []
         for pattern, rule in self._rules.items():
             if pattern not in found.values():
                 taken = dict.fromkeys(repr(own) for name, own in found.items() if select([name], [pattern]))
@@ -163,7 +117,9 @@ class ByPart(Rule):
                 )
             with _blamed(pattern):
                 own = _of(sharing, self, pattern)
-                rule.check(own, rate, model.part(own.all_names), clients)
+                remark = rule.check(own, rate, model.part(own.all_names), clients)
+            remarks += [f"for {pattern} {remark}"] if remark else []
+        return "; ".join(remarks)
 
     # ------------------------------------------------------------------ a round
 
@@ -173,7 +129,10 @@ class ByPart(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        return _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
+        received = _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
+        self.scalars = {f"{at}/{tag}": value for at, own in self._rules.items() for tag, value in own.scalars.items()}
+        self.clustering = next((own.clustering for own in self._rules.values() if isinstance(own, Clustered)), None)
+        return received
 
     def _round(self, round: Round, pattern: str) -> Round:
         """What the part's rule sees: the clients that have sent something of it."""
@@ -210,7 +169,7 @@ def _rule_of(pattern: str, own: Part) -> Rule:
             f"ByPart: {pattern}: expected mean, none, by_name (by the names of columns and classes), or a rule's "
             f"class_path, found {own!r}.{close}"
         )
-    if isinstance(own, ByPart) or own.by_questions:
+    if isinstance(own, ByPart) or own.facts.by_questions:
         why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
         raise ConfigError(
             f"ByPart: {pattern}: expected a rule of a part, found {type(own).__name__}, which {why}; make it the whole "

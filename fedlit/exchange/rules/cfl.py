@@ -27,9 +27,8 @@ class _OfUpdates(Clustered):
     """What both rules need: clients' updates, the difference to what each received last."""
 
     def __init__(self, linkage: Linkage, weights: Literal["uniform", "rows"]) -> None:
-        super().__init__()
         self.linkage: Linkage = linkage
-        self.weights = weights
+        super().__init__(weights)
         self._clusters: Clusters = ()
         self._before: list[dict[str, Tensor]] = []  # by cluster, what its clients received
 

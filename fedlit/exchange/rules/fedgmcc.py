@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError
 from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.questions import Blueprint, InputRange
-from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rule import Facts, Need, Round
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
@@ -228,27 +228,16 @@ class FedGMCC(Clustered):
         self.inputs: Literal["unit", "range"] = inputs
         self.outputs: Literal["probabilities", "raw"] = outputs
         self.epsilon: Literal["losses", "barriers"] = epsilon
+        self.needs |= frozenset[Need]({"model"})
+        if inputs == "range":
+            self.needs |= frozenset[Need]({"answers"})
+            self.asks = "least and largest value of each input of its federated part"
+            self.facts = Facts(questions={"input_range": {}})
         self._percentile = 50.0
         self._losses: list[float] = []
         self._companions: dict[str, list[str]] = {}
         self._last: Clusters = ()
         self._down: list[Clusters] = []
-
-    @property
-    def asks(self) -> str:
-        """The range, if inputs are drawn from it."""
-        return "least and largest value of each input of its federated part" if self.inputs == "range" else ""
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """The range, if inputs are drawn from it."""
-        return frozenset({"input_range"} if self.inputs == "range" else ())
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The model; answers, if inputs are drawn from the range that clients tell."""
-        own: set[Need] = {"model", "answers"} if self.inputs == "range" else {"model"}
-        return super().needs | own
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse a federated part that is no function, too."""

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 from fedlit.client import FederatedClient
+from fedlit.client.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Need, Round, Update
+from fedlit.exchange.rule import Facts, Need, Round, Update
 from fedlit.exchange.rules.mean import Mean
 from fedlit.sharing import Sharing, State
 
@@ -48,57 +49,47 @@ class FedNova(Mean):
     """
 
     # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
-    by_mean = False
-    leaves_start = True
+    facts = Facts()
 
     def __init__(self, momentum: float = 0.0, weights: Literal["uniform", "rows"] = "uniform") -> None:
         super().__init__(weights)
         if not 0 <= momentum < 1:
             raise ConfigError(f"FedNova: momentum: expected a number in [0, 1), found {momentum}")
         self.momentum = momentum
+        self.needs |= frozenset[Need]({"steps", "states"})
         self._given: dict[str, Tensor] = {}
-        self._range: dict[str, float] = {}
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Steps, and single states."""
-        return super().needs | {"steps", "states"}
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """Fewest and most steps of a client in the last round."""
-        return self._range
 
     def length(self, steps: int) -> float:
         """‖a‖₁ of so many steps."""
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
 
-    def remarks(self, optimizer: Optimizer, state: str, client: FederatedClient) -> list[str]:
-        """Where steps are not as long as the rule believes."""
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
+        """Refuse what breaks the sums, and say where steps are not as long as the rule believes."""
+        if rate != 1:
+            raise ConfigError(f"exchange.rate: FedNova expected 1, found {rate}: it takes what was given as the start")
+        return "; ".join(dict.fromkeys(filter(None, (self._doubt(own, model.reset) for own in model.clients))))
+
+    def _doubt(self, client: FederatedClient, reset: bool) -> str:
         if getattr(client, "mu", 0) and "FedProx" in (kind.__name__ for kind in type(client).__mro__):
             raise ConfigError(
                 f"model.client: expected a client without a proximal term under FedNova, whose ‖a_k‖₁ is that of SGD, "
                 f"found {type(client).__name__}; set model.client: fedlit.FederatedClient, or another rule"
             )
+        with settings_of(client.spec.name, "model.optimizer"):
+            optimizer = client.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
         if not isinstance(optimizer, SGD):
-            return [f"FedNova counts steps of SGD; how long those of {type(optimizer).__name__} are it does not know"]
-        if optimizer.param_groups[0]["nesterov"]:
+            return f"counts steps of SGD; how long those of {type(optimizer).__name__} are, it does not know"
+        if optimizer.defaults["nesterov"]:
             raise ConfigError(
                 "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is that of plain momentum, "
                 "found nesterov=True; set nesterov: false"
             )
-        found = float(optimizer.param_groups[0]["momentum"])
-        if found != self.momentum:
-            return [f"FedNova believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"]
-        if found and state == "keep":
-            return ["FedNova takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"]
-        return []
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse an update rate that leaves clients elsewhere than at what was given."""
-        if rate != 1:
-            raise ConfigError(f"exchange.rate: FedNova expected 1, found {rate}: it takes what was given as the start")
+        if (found := float(optimizer.defaults["momentum"])) != self.momentum:
+            return f"believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"
+        if found and not reset:
+            return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
+        return ""
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same at all."""
@@ -111,7 +102,7 @@ class FedNova(Mean):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         taken = {client: update.steps for client, update in round.updates.items()}
         steps = list(taken.values()) or [0]
-        self._range = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
+        self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
         # nobody took a step, as where all have learnt enough: then all are as they were, and alike
         updates = {client: own for client, own in round.updates.items() if own.steps or not any(taken.values())}
         average = self.average({client: self._normalised(own, updates) for client, own in updates.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint, Own, Question
-from fedlit.exchange.rule import DOWN, Need, Round, Rule
+from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.rule import DOWN, Facts, Round, Rule
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
 from fedlit.trees import keys as drawn
@@ -65,7 +65,7 @@ class GrowForest(Rule):
         'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions)'
     """
 
-    by_questions: ClassVar[bool] = True
+    sends = "the trees: columns, thresholds, and what all told of each leaf"
 
     def __init__(
         self,
@@ -94,21 +94,18 @@ class GrowForest(Rule):
             raise ConfigError("\n".join(problems))
         self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
         self.noise, self.max_features, self.summed = noise, max_features, summed
-        self._grown: dict[str, float] = {}
+        self.needs = frozenset({"answers"} if summed else {"answers", "states"})
+        # what begins says the limits, and all else counts on them
+        limits = {"trees": trees, "minimum": minimum, "noise": noise, "summed": summed}
+        kinds = {"start": True, "counts": True, "totals": summed, "ranges": exact}
+        self.facts = Facts(
+            by_questions=True,
+            questions={f"forest/{kind}": limits if kind == "start" else {} for kind, asked in kinds.items() if asked},
+            adds_answers=frozenset({"forest/totals", "forest/counts"} if summed else ()),  # ranges are each client's
+        )
+        self.asks = self._words()
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Answers of each client, unless they are summed."""
-        return frozenset({"answers"} if self.summed else {"answers", "states"})
-
-    @property
-    def adds_answers(self) -> frozenset[str]:
-        """Counts, where they are summed; ranges of columns are told by each client."""
-        return frozenset({"forest/totals", "forest/counts"} if self.summed else ())
-
-    @property
-    def asks(self) -> str:
-        """Sums, and what limits them."""
+    def _words(self) -> str:
         told = (
             f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
             "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
@@ -125,32 +122,6 @@ class GrowForest(Rule):
         )
         noise = f"; each is told with noise of scale {self.noise:g}, which is no guarantee" if self.noise else ""
         return f"{told}; {few}{noise}"
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Topics of what a forest asks."""
-        kinds = {"start": True, "counts": True, "totals": self.summed, "ranges": self.exact}
-        return frozenset(f"forest/{kind}" for kind, asked in kinds.items() if asked)
-
-    def would_ask(self, question: Question) -> bool:
-        """Whether a question leaves the limits as they were agreed: what begins says these, and all else counts on
-        them.
-        """
-        if not isinstance(question, Own) or question.topic != "forest/start":
-            return True
-        told = question.tensors
-        limits = {"trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
-        return set(limits) <= set(told) and all(float(told[key]) == float(own) for key, own in limits.items())
-
-    @property
-    def sends(self) -> str:
-        """The trees."""
-        return "the trees: columns, thresholds, and what all told of each leaf"
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """Nodes of the last trees, and questions that each client was asked for them."""
-        return self._grown
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse to share tensors as well."""
@@ -200,7 +171,7 @@ class GrowForest(Rule):
                 self.minimum,
                 self.noise,
             )
-        self._grown = {"nodes": float(len(grown.feature)), "questions": float(questions)}
+        self.scalars = {"nodes": float(len(grown.feature)), "questions": float(questions)}
         sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)
 

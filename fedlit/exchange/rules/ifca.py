@@ -11,7 +11,7 @@ import torch
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Losses
-from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rule import Facts, Need, Round
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, sort_clusters
 from fedlit.seeding import derive_seed
@@ -37,6 +37,8 @@ class IFCA(Clustered):
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
+    facts = Facts(questions={"losses": {}})
+
     def __init__(
         self,
         clusters: int = 2,
@@ -45,26 +47,13 @@ class IFCA(Clustered):
     ) -> None:
         if clusters < 1:
             raise ConfigError(f"IFCA: clusters: expected at least 1, found {clusters}")
-        super().__init__()
-        self.clusters, self.weights = clusters, weights
+        self.clusters = clusters
+        super().__init__(weights)
+        self.needs |= frozenset[Need]({"model", "answers"})
+        self.asks = f"its mean training loss under each of {clusters} models"
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}
-
-    @property
-    def asks(self) -> str:
-        """Losses."""
-        return f"its mean training loss under each of {self.clusters} models"
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Losses."""
-        return frozenset({"losses"})
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The model and answers, too."""
-        return super().needs | {"model", "answers"}
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Draw the models, and let clients pick."""

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Need, Round, Rule, Update
+from fedlit.exchange.rule import Facts, Round, Rule, Update
 from fedlit.sharing import State
 
 __all__ = ["Mean", "Sum", "counted", "mean"]
@@ -110,15 +110,11 @@ class Mean(Rule):
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
     """
 
-    by_mean = True
+    facts = Facts(by_mean=True)
 
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
         self.weights: Literal["uniform", "rows"] = weights
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Rows, where they are weights."""
-        return frozenset({"rows"} if self.weights == "rows" else ())
+        self.needs = frozenset({"rows"} if weights == "rows" else ())
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
-from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.exchange.rule import Facts, Round, Rule
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten
 
@@ -90,51 +90,25 @@ class Newton(Rule):
         ConfigError: a ridge that is not above 0.
     """
 
+    needs = frozenset({"answers"})
+    sends = "the number of clients whose rows are behind what it receives"
+
     def __init__(self, of: Literal["others", "all"] = "others", ridge: float = 3.0) -> None:
         if not ridge > 0:
             raise ConfigError(f"Newton: ridge: expected a number above 0, found {ridge}")
         self.of: Literal["others", "all"] = of
         self.ridge = ridge
         self._found: dict[str, dict[str, float]] = {}
-        self._steps = 0
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Answers alone."""
-        return frozenset({"answers"})
-
-    @property
-    def adds_answers(self) -> frozenset[str]:
-        """With ``of: all``. Of the ``others``, sums without one client each are made, at first of the same point: each
-        client's answer is their difference.
-        """
-        return frozenset({"curvature"} if self.of == "all" else ())
-
-    @property
-    def asks(self) -> str:
-        """Values, gradients, curvatures."""
-        points = "each other client's point" if self.of == "others" else "one point"
-        return (
+        # of the others, sums without one client each are made: each client's answer is a difference of two of them
+        added = frozenset({"curvature"} if of == "all" else ())
+        self.facts = Facts(questions={"curvature": {}}, adds_answers=added)
+        points = "each other client's point" if of == "others" else "one point"
+        self.asks = (
             f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
             f"log likelihood at {points}, until it is found (at most {STEPS} times), its own intercept and columns "
             "taken out. That tells about as much as weighted sums, squares and products of the shared inputs by class: "
             "of a category that few rows have, near to these rows"
         )
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Curvatures."""
-        return frozenset({"curvature"})
-
-    @property
-    def sends(self) -> str:
-        """Beside the coefficients."""
-        return "the number of clients whose rows are behind what it receives"
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """How many questions the last exchange took."""
-        return {"newton_steps": float(self._steps)}
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
@@ -162,10 +136,11 @@ class Newton(Rule):
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See the class."""
         problems = self._problems(round)
-        self._steps = 0
-        while self._steps < STEPS and not all(own.done for _, own in problems):
+        steps = 0
+        while steps < STEPS and not all(own.done for _, own in problems):
             self._ask(round, [own for _, own in problems if not own.done])
-            self._steps += 1
+            steps += 1
+        self.scalars = {"newton_steps": float(steps)}
         if not all(own.done for _, own in problems):
             _log.warning(
                 "exchange %d: coefficients were not found to %g in %d steps; raise the rule's ridge (%g)",

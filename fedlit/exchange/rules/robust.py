@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.exchange.rule import Round, Rule
 from fedlit.sharing import Sharing, State
 
 __all__ = ["Moves", "Robust", "middle"]
@@ -54,6 +54,7 @@ class Robust(Rule):
         ConfigError: neither a number of at least 1 nor such a share.
     """
 
+    needs = frozenset({"states"})
     by_setting: ClassVar[bool] = False
     """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule bears."""
 
@@ -66,7 +67,6 @@ class Robust(Rule):
                 f"found {attackers!r}; where there are none take fedlit.Mean"
             )
         self.attackers = attackers
-        self._borne: int | None = None
 
     # ------------------------------------------------------------------ how many
 
@@ -99,16 +99,18 @@ class Robust(Rule):
         most = self.most(clients)
         return min(most, self.expected(clients)) if self.by_setting else most
 
-    def promise(self, sharing: Sharing, clients: int) -> str:
-        """See :class:`~fedlit.exchange.rule.Rule`."""
+    def _promise(self, sharing: Sharing, clients: int) -> str:
         sizes = {len(owners) for owners in _groups(sharing.names)}
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
         alone = "; what a single client has goes back to it" if 1 in sizes else ""
         return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
+
+        Returns:
+            How many attackers it bears.
 
         Raises:
             ConfigError: with the part and who has it.
@@ -129,13 +131,9 @@ class Robust(Rule):
                 f"which it needs for {_attackers(attackers)}, found {names[0]} at {who}{part}; lower attackers,{mend} "
                 "federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
             )
+        return self._promise(sharing, clients)
 
     # ------------------------------------------------------------------ a round
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states."""
-        return frozenset({"states"})
 
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -174,7 +172,7 @@ class Robust(Rule):
         """
 
     def _say(self, round: Round, borne: int) -> None:
-        known, self._borne = self._borne, borne
+        known, self.scalars = self.scalars.get("bears"), {"bears": float(borne)}
         if round.updates and borne < self.expected(len(round.updates)) and borne != known:
             _log.warning(
                 f"exchange {round.number + 1}: {type(self).__name__} has updates of {len(round.updates)} clients and "
@@ -182,16 +180,9 @@ class Robust(Rule):
                 f"{self.expected(len(round.updates))} that it was told to expect; see who was left out"
             )
 
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """How many attackers it bore in the last exchange, of the part that the fewest clients had."""
-        return {} if self._borne is None else {"bears": float(self._borne)}
-
 
 class Moves(Robust):
     """A robust rule that looks at how far clients moved from what the last exchange gave."""
-
-    leaves_start = True
 
     def __init__(self, attackers: int | float = 1) -> None:
         super().__init__(attackers)

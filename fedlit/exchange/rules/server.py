@@ -35,7 +35,6 @@ class ServerOptimizer(Mean):
         ConfigError: a learning rate that is none.
     """
 
-    leaves_start = True
     moments: tuple[str, ...] = ()
 
     def __init__(self, lr: float, weights: Literal["uniform", "rows"] = "uniform") -> None:
