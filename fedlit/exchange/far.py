@@ -203,11 +203,9 @@ def clipped(update: Mapping[str, Tensor], given: State, factor: Tensor) -> dict[
         >>> clipped({"w": torch.tensor([9.0])}, {"w": torch.tensor([1.0])}, torch.tensor(0.25))
         {'w': tensor([3.])}
     """
-    made = {}
-    for name, value in update.items():
-        if not value.is_floating_point():
-            made[name] = value
-            continue
-        start = given[name].to(value.device, value.dtype) if name in given else torch.zeros_like(value)
-        made[name] = torch.lerp(start, value, factor.to(value.device, value.dtype))
-    return made
+    return {
+        name: torch.lerp(given.get(name, torch.zeros_like(value)).to(value), value, factor.to(value))
+        if value.is_floating_point()
+        else value
+        for name, value in update.items()
+    }

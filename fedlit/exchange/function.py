@@ -102,18 +102,13 @@ class FederatedFunction:
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
     """From which part of the chain to which one there are federated parameters."""
-    if sliced := next((key for key in federated if key.endswith("]")), None):
-        raise ConfigError(
-            "exchange.rule: this rule calls the federated part as a function, expected whole tensors, found "
-            f"{sliced}; choose another rule, or set exchange.by_name: []"
-        )
     held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
-    elsewhere = [key for key in federated if key.partition(".")[0] not in CHAIN]
-    if not held or elsewhere:
+    odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
+    if not held or odd:
         raise ConfigError(
-            "exchange.rule: this rule calls the federated part as a function, expected it within encoder, core and "
-            f"head, found {', '.join(elsewhere[:3]) or 'nothing'}; choose another rule or other patterns in "
-            "exchange.federated"
+            "exchange.rule: this rule calls the federated part as a function, expected whole tensors within encoder, "
+            f"core and head, found {', '.join(odd[:3]) or 'nothing'}; choose another rule or other patterns in "
+            "exchange.federated, or set exchange.by_name: []"
         )
     return held[0], held[-1]
 

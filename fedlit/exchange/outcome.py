@@ -52,14 +52,13 @@ class Outcome:
             "lost": self.lost,
             "records": {key: float(value) for key, value in self.records.items()},
             "bytes": self.bytes,
-            "verdict": self.verdict.to_dict(),
+            "verdict": vars(self.verdict),
         }
 
     @classmethod
     def from_message(cls, told: Mapping[str, Any]) -> Outcome:
         """The inverse of :meth:`to_message`, but for clusters."""
-        verdict = Verdict.from_dict(told["verdict"])
-        return cls(told["received"], tuple(told["lost"]), told["records"], told["bytes"], verdict=verdict)
+        return cls(**{**told, "lost": tuple(told["lost"]), "verdict": Verdict(**told["verdict"])})
 
 
 def is_minimum(found: Any) -> bool:

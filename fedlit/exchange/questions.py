@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -73,62 +73,56 @@ def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> boo
     return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
 
 
+@dataclass
 class Blueprint:
     """What is known of clients' networks without asking any: how they are built. It holds nothing learnt.
 
-    Args:
+    Attributes:
         build: makes a client, untrained, with initial values of the run's seed (None) or another one.
         names: of its federated tensors.
         parameters: those that are parameters.
         device: where rules compute.
-
-    Attributes:
         clients: those of this process, as their configuration makes them; known to ``Rule.check`` alone.
         reset: whether each round begins with an empty optimizer state; known there, too.
     """
 
-    clients: tuple[FederatedClient, ...] = ()
-    reset = False
-
-    def __init__(
-        self,
-        build: Callable[[int | None], FederatedClient],
-        names: Sequence[str],
-        parameters: Sequence[str],
-        device: torch.device,
-    ) -> None:
-        self._build, self.names, self.parameters, self.device = build, tuple(names), tuple(parameters), device
+    build: Callable[[int | None], FederatedClient]
+    names: Sequence[str]
+    parameters: Sequence[str]
+    device: torch.device
+    clients: Sequence[FederatedClient] = ()
+    reset: bool = False
 
     def part(self, names: Collection[str]) -> Blueprint:
         """The same of some of its tensors."""
         own, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
-        part = Blueprint(self._build, own, parameters, self.device)
-        part.clients, part.reset = self.clients, self.reset
-        return part
+        return replace(self, names=own, parameters=parameters)
 
     def function(self) -> FederatedFunction:
         """The federated part as a function."""
-        client = self._build(None)
+        client = self.build(None)
         return function_of(client, client.spec.num_features, self.parameters, client.spec.task.bounded)
 
     def fresh(self, seed: int | None) -> State:
         """Initial values of the federated tensors, drawn by another seed, or by the run's if None."""
-        client = self._build(seed)
+        client = self.build(seed)
         drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
 
 
+@dataclass
 class Answerer:
     """Answers questions for one client, from its own rows.
 
-    Args:
+    Attributes:
         client: it.
         parameters: names of its federated parameters.
         rows: its training rows.
     """
 
-    def __init__(self, client: FederatedClient, parameters: Sequence[str], rows: Rows) -> None:
-        self.client, self.parameters, self.rows = client, parameters, rows
+    client: FederatedClient
+    parameters: Sequence[str]
+    rows: Rows
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Any:

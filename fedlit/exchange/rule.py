@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from fedlit.client.hooks import warn_of_misspelt
+from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "settings_of"]
+__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "demand", "settings_of"]
 
 DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
@@ -80,6 +82,8 @@ class Facts:
             answers no other question. A rule that ``needs`` answers and names no kind may ask anything.
         adds_answers: topics of which it puts the same question to all clients and only adds the answers: their sum as
             one client's answer, and zeros as the others', would do. Masked sums tell no more.
+        whole_rate: clients must take over all that they receive (``exchange.rate: 1``), as where an update is the
+            difference to what was received last.
         private: patterns of tensors that do not travel, whatever ``exchange.federated`` says; each begins with ``!``.
         by_name: patterns behind those of ``exchange.by_name``.
     """
@@ -89,6 +93,7 @@ class Facts:
     requires: str = ""
     questions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     adds_answers: frozenset[str] = frozenset()
+    whole_rate: bool = False
     private: tuple[str, ...] = ()
     by_name: tuple[str, ...] = ()
 
@@ -114,6 +119,8 @@ class Rule(ABC):
     sends: str = ""
     scalars: Mapping[str, float] = MappingProxyType({})
     facts: Facts = Facts()
+    _memory: tuple[str, ...] = ()
+    """Of a shipped rule: names, without the underscore, of the attributes that ``state_dict`` returns."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -160,12 +167,24 @@ class Rule(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What the rule remembers: tensors, numbers, strings, lists and dictionaries of these."""
-        return {}
+        return {name: getattr(self, f"_{name}") for name in self._memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        if state:
+        if state.keys() != set(self._memory):
             raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")
+        for name, value in deepcopy(state).items():
+            setattr(self, f"_{name}", value)
+
+
+def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") -> None:
+    """Refuse a setting of a rule.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    if not fits:
+        raise ConfigError(f"{setting}: expected {wanted}, found {found}" + (mend and f"; {mend}"))
 
 
 def settings_of(rule: Rule) -> str:

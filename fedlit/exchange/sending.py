@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
@@ -9,9 +10,9 @@ from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Sharing, State, form_of
+from fedlit.sharing import Sharing, State, form_of, named_tensors
 
-__all__ = ["collect", "federated_tensors", "planned"]
+__all__ = ["collect", "federated_tensors", "planned", "recover"]
 
 
 def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: bool) -> dict[str, Tensor]:
@@ -90,3 +91,15 @@ def collect(
         )
     rows, parameters = client.spec.rows["train"], sharing.parameters[name]
     return Update(state, rows, published, parameters=parameters, steps=client.steps_taken)
+
+
+@torch.no_grad()
+def recover(client: FederatedClient, initial: State) -> None:
+    """Empty the optimizer states of a client that was not finite, and give each of its tensors that is not finite its
+    initial value: otherwise the client would be lost for good.
+    """
+    for optimizer in client._optimizers:
+        optimizer.state.clear()
+    for name, tensor in named_tensors(client).items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            tensor.copy_(initial[name])

@@ -306,9 +306,7 @@ def _verdict(told: Any, site: str) -> Verdict:
         for done, own in found.items()
     }
     grown = [site] if any(sizes.values()) and told.get("grown") else []
-    return Verdict.from_dict(
-        {**sizes, "doubt": [site] if sizes["watched"] and told.get("doubt") else [], "grown": grown}
-    )
+    return Verdict(**sizes, doubt=[site] if sizes["watched"] and told.get("doubt") else [], grown=grown)
 
 
 def _odd(error: Exception) -> RunError:

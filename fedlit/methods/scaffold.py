@@ -141,6 +141,7 @@ class ScaffoldMean(Mean):
     # NOTE[DIFF]: clients count alike; the paper has no weights.
     sends = "the mean of the clients' control variates, as large as the federated parameters"
     facts = Facts(requires="Scaffold")
+    _memory = ("control",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,11 +166,3 @@ class ScaffoldMean(Mean):
             }
             for (client, state), names in zip(super().__call__(round).items(), round.receivers.values(), strict=True)
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The server's control variate."""
-        return {"control": self._control}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._control = dict(state["control"])

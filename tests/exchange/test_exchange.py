@@ -225,12 +225,10 @@ def test_drift_is_of_parameters_whatever_happens_to_buffers(tmp_path: Path) -> N
     assert drifts(one) == drifts(other)
 
 
-def test_what_is_published_is_planned_and_recorded(tmp_path: Path) -> None:
+def test_what_is_published_is_planned(tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, client=Publishes, exchange={"federated": ["core"]})
     plan = run.describe().clients["ash"]
     assert plan["published"] == {"rows": ("float32", (1,))} and plan["bytes_per_exchange"] == 4 * (64 + 8 + 8 + 8 + 1)
-    run.fit(quiet=True)
-    assert "published/rows" in run.exchange.sent["ash"]
 
 
 class Scaled(Network):

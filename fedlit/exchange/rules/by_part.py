@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -78,6 +77,7 @@ class ByPart(Rule):
             # a masked sum has one weight a client
             by_mean=all(own.facts.by_mean for own in rules) and len({own.needs for own in rules}) == 1,
             questions={kind: values for own in rules for kind, values in own.facts.questions.items()},
+            whole_rate=any(own.facts.whole_rate for own in rules),
             private=tuple(f"!{pattern}" for pattern, own in self.parts.items() if own == "none"),
             by_name=tuple(own if self.parts[own] == "by_name" else f"!{own}" for own in self._rules),
         )
@@ -115,9 +115,15 @@ class ByPart(Rule):
                     f"ByPart: {pattern}: expected a federated tensor, found {why}"
                     + ("" if taken else "; look at exchange.federated, or leave it out")
                 )
-            with _blamed(pattern):
-                own = _of(sharing, self, pattern)
+            names, parameters = (
+                {client: self._of(pattern, mine) for client, mine in every.items()}
+                for every in (sharing.names, sharing.parameters)
+            )
+            own = Sharing(names, parameters, {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)})
+            try:
                 remark = rule.check(own, rate, model.part(own.all_names), clients)
+            except ConfigError as error:
+                raise ConfigError(f"ByPart: {pattern}: {error}") from error
             remarks += [f"for {pattern} {remark}"] if remark else []
         return "; ".join(remarks)
 
@@ -134,20 +140,18 @@ class ByPart(Rule):
         self.clustering = next((own.clustering for own in self._rules.values() if isinstance(own, Clustered)), None)
         return received
 
+    def _of(self, pattern: str, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if self.part_of(name) == pattern)
+
     def _round(self, round: Round, pattern: str) -> Round:
         """What the part's rule sees: the clients that have sent something of it."""
         updates = {}
         for client, update in round.updates.items():
-            state = {name: value for name, value in update.state.items() if self.part_of(name) == pattern}
-            parameters = tuple(name for name in update.parameters if self.part_of(name) == pattern)
-            if state:
-                updates[client] = replace(update, state=state, parameters=parameters)
-        receivers = {
-            client: tuple(name for name in names if self.part_of(name) == pattern)
-            for client, names in round.receivers.items()
-        }
-        names = {name for own in receivers.values() for name in own}
-        model = None if round.model is None else round.model.part(names)
+            if names := self._of(pattern, update.state):
+                state = {name: update.state[name] for name in names}
+                updates[client] = replace(update, state=state, parameters=self._of(pattern, update.parameters))
+        receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
+        model = round.model and round.model.part({name for own in receivers.values() for name in own})
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,25 +180,6 @@ def _rule_of(pattern: str, own: Part) -> Rule:
             "exchange.rule"
         )
     return own
-
-
-@contextmanager
-def _blamed(pattern: str) -> Iterator[None]:
-    """Says of which part a rule's refusal is."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"ByPart: {pattern}: {error}") from error
-
-
-def _of(sharing: Sharing, rule: ByPart, pattern: str) -> Sharing:
-    """What of each client is the part's."""
-    names, parameters = (
-        {client: tuple(name for name in mine if rule.part_of(name) == pattern) for client, mine in of_all.items()}
-        for of_all in (sharing.names, sharing.parameters)
-    )
-    forms = {name: form for name, form in sharing.forms.items() if rule.part_of(name) == pattern}
-    return Sharing(names, parameters, forms)
 
 
 def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:

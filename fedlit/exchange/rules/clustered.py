@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules.mean import mean
+from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
@@ -88,9 +88,7 @@ class Clustered(Rule):
 
     def mean_of(self, updates: Mapping[str, Update], clients: Iterable[str]) -> dict[str, Tensor]:
         """The mean of some clients' states."""
-        states = {client: updates[client].state for client in clients}
-        weights = {client: float(updates[client].rows) for client in states} if self.weights == "rows" else None
-        return mean(states, weights)
+        return Mean(self.weights).average({client: updates[client] for client in clients})
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError
 from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.questions import Blueprint, InputRange
-from fedlit.exchange.rule import Facts, Need, Round
+from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
@@ -205,6 +205,8 @@ class FedGMCC(Clustered):
         ConfigError: values out of range.
     """
 
+    _memory = ("percentile", "losses", "companions", "last", "down")
+
     def __init__(
         self,
         samples: int = 512,
@@ -217,17 +219,13 @@ class FedGMCC(Clustered):
         move: float = 5.0,
     ) -> None:
         super().__init__()
-        if samples < 1 or steps < 0 or grid < 2 or grid % 2:
-            raise ConfigError(
-                "FedGMCC: expected at least 1 of samples, 0 or more steps, and an even grid of at least 2, found "
-                f"{samples}, {steps} and {grid}"
-            )
-        if not lr > 0 or not 0 < move <= 50:
-            raise ConfigError(f"FedGMCC: expected lr above 0 and move in (0, 50], found {lr} and {move}")
-        self.samples, self.steps, self.lr, self.grid, self.move = samples, steps, lr, grid, move
-        self.inputs: Literal["unit", "range"] = inputs
-        self.outputs: Literal["probabilities", "raw"] = outputs
-        self.epsilon: Literal["losses", "barriers"] = epsilon
+        demand(samples >= 1, "FedGMCC: samples", "at least 1", samples)
+        demand(steps >= 0, "FedGMCC: steps", "at least 0", steps)
+        demand(lr > 0, "FedGMCC: lr", "a number above 0", lr)
+        demand(grid >= 2 and grid % 2 == 0, "FedGMCC: grid", "an even number of at least 2", grid)
+        demand(0 < move <= 50, "FedGMCC: move", "percentiles in (0, 50]", move)
+        self.samples, self.steps, self.lr, self.grid = samples, steps, lr, grid
+        self.inputs, self.outputs, self.epsilon, self.move = inputs, outputs, epsilon, move
         self.needs |= frozenset[Need]({"model"})
         if inputs == "range":
             self.needs |= frozenset[Need]({"answers"})
@@ -358,11 +356,7 @@ class FedGMCC(Clustered):
         up = self.move if len(clusters) > 1 else -self.move
         self._percentile = min(100.0, max(0.0, self._percentile + up))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where ε is, and who was with whom."""
-        return {name: getattr(self, f"_{name}") for name in ("percentile", "losses", "companions", "last", "down")}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        self._percentile, self._losses, self._companions = state["percentile"], state["losses"], state["companions"]
+        super().load_state_dict(state)
         self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]

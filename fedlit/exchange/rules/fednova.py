@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,13 +17,13 @@ from fedlit.client.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Facts, Need, Round, Update
-from fedlit.exchange.rules.mean import Mean
+from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.sharing import Sharing, State
 
 __all__ = ["FedNova"]
 
 
-class FedNova(Mean):
+class FedNova(ServerOptimizer):
     """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is what the last exchange gave,
     and a_k says how often each of the client's gradients is in its update. So who takes more steps does
     not count more, and clients that take equally many receive what :class:`~fedlit.exchange.rules.mean.Mean` gives, bit
@@ -49,15 +49,12 @@ class FedNova(Mean):
     """
 
     # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
-    facts = Facts()
+    facts = Facts(whole_rate=True)
 
     def __init__(self, momentum: float = 0.0, weights: Literal["uniform", "rows"] = "uniform") -> None:
-        super().__init__(weights)
-        if not 0 <= momentum < 1:
-            raise ConfigError(f"FedNova: momentum: expected a number in [0, 1), found {momentum}")
-        self.momentum = momentum
+        super().__init__(1.0, weights)
+        self.momentum = self.in_range("momentum", momentum, 0, 1)
         self.needs |= frozenset[Need]({"steps", "states"})
-        self._given: dict[str, Tensor] = {}
 
     def length(self, steps: int) -> float:
         """‖a‖₁ of so many steps."""
@@ -66,8 +63,6 @@ class FedNova(Mean):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse what breaks the sums, and say where steps are not as long as the rule believes."""
-        if rate != 1:
-            raise ConfigError(f"exchange.rate: FedNova expected 1, found {rate}: it takes what was given as the start")
         return "; ".join(dict.fromkeys(filter(None, (self._doubt(own, model.reset) for own in model.clients))))
 
     def _doubt(self, client: FederatedClient, reset: bool) -> str:
@@ -91,12 +86,6 @@ class FedNova(Mean):
             return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
         return ""
 
-    def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, which is the same at all."""
-        for update in round.updates.values():
-            self._given |= {name: update.state[name].clone() for name in update.parameters if name not in self._given}
-        return {}
-
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
@@ -105,10 +94,17 @@ class FedNova(Mean):
         self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
         # nobody took a step, as where all have learnt enough: then all are as they were, and alike
         updates = {client: own for client, own in round.updates.items() if own.steps or not any(taken.values())}
-        average = self.average({client: self._normalised(own, updates) for client, own in updates.items()})
-        moving = {name for update in updates.values() for name in update.parameters}
-        self._given |= {name: value.clone() for name, value in average.items() if name in moving}
-        return self.spread(average, round)
+        return super().__call__(replace(round, updates=updates))
+
+    def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
+        """The mean, as if all had taken τ̄ steps."""
+        return super().average({client: self._normalised(own, updates) for client, own in updates.items()})
+
+    def step(
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """To the mean."""
+        return mean, {}
 
     def _normalised(self, own: Update, updates: Mapping[str, Update]) -> Update:
         """As if the client had taken τ̄ steps of its mean direction."""
@@ -134,11 +130,3 @@ class FedNova(Mean):
         relative = [self.length(other.steps) / longest for other in others]
         mean = sum(p * one for p, one in zip(weights, relative, strict=True)) / sum(weights)
         return mean / (self.length(own.steps) / longest)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was given last."""
-        return {"given": self._given}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._given = dict(state["given"])

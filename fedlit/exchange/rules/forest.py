@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
-from fedlit.exchange.rule import DOWN, Facts, Round, Rule
+from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
 from fedlit.trees import keys as drawn
@@ -77,21 +77,13 @@ class GrowForest(Rule):
         max_features: float = 1.0,
         summed: bool = False,
     ) -> None:
-        problems = [
-            f"GrowForest: {name}: expected {wanted}, found {found}"
-            for name, found, wanted, fits in (
-                ("trees", trees, "at least 1", trees >= 1),
-                ("thresholds", thresholds, f"1 to {drawn.LARGEST}", 1 <= thresholds <= drawn.LARGEST),
-                ("minimum", minimum, "at least 1 row (1 tells every count)", minimum >= 1),
-                ("noise", noise, "at least 0 (none)", noise >= 0),
-                ("max_features", max_features, "a share of the columns in (0, 1]", 0 < max_features <= 1),
-            )
-            if not fits
-        ]
-        if exact and summed:
-            problems.append("GrowForest: summed: expected exact: false, for least and largest values cannot be added")
-        if problems:
-            raise ConfigError("\n".join(problems))
+        demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
+        demand(1 <= thresholds <= drawn.LARGEST, "GrowForest: thresholds", f"1 to {drawn.LARGEST}", thresholds)
+        demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
+        demand(noise >= 0, "GrowForest: noise", "at least 0 (none)", noise)
+        demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
+        mend = "least and largest values cannot be added"
+        demand(not (exact and summed), "GrowForest: summed", "false with exact", summed, mend)
         self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
         self.noise, self.max_features, self.summed = noise, max_features, summed
         self.needs = frozenset({"answers"} if summed else {"answers", "states"})
@@ -106,22 +98,17 @@ class GrowForest(Rule):
         self.asks = self._words()
 
     def _words(self) -> str:
-        told = (
+        few = f"no number of rows from 1 to {self.minimum - 1} is told"
+        said = {
             f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
             "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
-            "range of each column, in whole numbers"
-        )
-        if self.exact:
-            told += "; also the least and the largest value of each column in each node"
-        if self.summed:
-            told += "; of all nodes and classes, so that sums over clients do"
-        few = (
-            f"no number of rows from 1 to {self.minimum - 1} is told"
-            if self.minimum > 1
-            else "single rows are told: minimum is 1"
-        )
-        noise = f"; each is told with noise of scale {self.noise:g}, which is no guarantee" if self.noise else ""
-        return f"{told}; {few}{noise}"
+            "range of each column, in whole numbers": True,
+            "also the least and the largest value of each column in each node": self.exact,
+            "of all nodes and classes, so that sums over clients do": self.summed,
+            few if self.minimum > 1 else "single rows are told: minimum is 1": True,
+            f"each is told with noise of scale {self.noise:g}, which is no guarantee": self.noise,
+        }
+        return "; ".join(words for words, true in said.items() if true)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse to share tensors as well."""
@@ -147,8 +134,8 @@ class GrowForest(Rule):
             return [{key: own.numpy() for key, own in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
-        begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
-        start = {key: np.array(own) for key, own in {**begin, "max_features": self.max_features}.items()}
+        begin = {"seed": seed, **self.facts.questions["forest/start"], "max_features": self.max_features}
+        start = {key: np.array(own) for key, own in begin.items()}
         starts = ask("start", [start] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
@@ -178,14 +165,11 @@ class GrowForest(Rule):
     def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
         for name, own in zip(clients, starts, strict=True):
             columns, target = own["meaning"] == starts[0]["meaning"]
-            if not columns or not target:
-                what, advice = ("columns", "data.align: both") if not columns else ("classes", "data.align: both")
-                if columns and not own["classes"]:
-                    what, advice = "units of the target", "the task's targets: pooled"
-                raise ConfigError(
-                    f"client {name!r}: expected the {what} of {clients[0]!r}, which GrowForest needs, found others; "
-                    f"set {advice}"
-                )
+            what, advice = "classes" if columns else "columns", "data.align: both"
+            if columns and not own["classes"]:
+                what, advice = "units of the target", "the task's targets: pooled"
+            same = f"the {what} of {clients[0]!r}, which GrowForest needs"
+            demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
 
 
 def _added(answers: Sequence[Arrays]) -> Arrays:

@@ -5,13 +5,12 @@ Federated Learning", arXiv:2006.04088).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Losses
-from fedlit.exchange.rule import Facts, Need, Round
+from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, sort_clusters
 from fedlit.seeding import derive_seed
@@ -38,6 +37,7 @@ class IFCA(Clustered):
     """
 
     facts = Facts(questions={"losses": {}})
+    _memory = ("models", "picked")
 
     def __init__(
         self,
@@ -45,8 +45,7 @@ class IFCA(Clustered):
         start: Literal["losses", "drawn"] = "losses",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        if clusters < 1:
-            raise ConfigError(f"IFCA: clusters: expected at least 1, found {clusters}")
+        demand(clusters >= 1, "IFCA: clusters", "at least 1", clusters)
         self.clusters = clusters
         super().__init__(weights)
         self.needs |= frozenset[Need]({"model", "answers"})
@@ -85,11 +84,3 @@ class IFCA(Clustered):
             [client for client in round.receivers if self._picked[client] == number] for number in range(self.clusters)
         )
         return Clustering(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The models, and who picked which."""
-        return {"models": [dict(model) for model in self._models], "picked": self._picked}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        self._models, self._picked = state["models"], state["picked"]

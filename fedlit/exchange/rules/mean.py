@@ -13,7 +13,7 @@ from torch import Tensor
 from fedlit.exchange.rule import Facts, Round, Rule, Update
 from fedlit.sharing import State
 
-__all__ = ["Mean", "Sum", "counted", "mean"]
+__all__ = ["Mean", "Sum", "counted", "mean", "spread"]
 
 
 @torch.no_grad()
@@ -103,6 +103,13 @@ def _at_least_single(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
+    """To each client what it has."""
+    return {
+        client: {name: average[name] for name in names if name in average} for client, names in round.receivers.items()
+    }
+
+
 class Mean(Rule):
     """Every client receives the mean.
 
@@ -118,7 +125,7 @@ class Mean(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        return self.spread(self.average(round.updates), round)
+        return spread(self.average(round.updates), round)
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """The mean of what clients sent, of each tensor over those that have it."""
@@ -130,11 +137,3 @@ class Mean(Rule):
     def weight(self, update: Update) -> float:
         """What a client counts."""
         return float(update.rows) if self.weights == "rows" else 1.0
-
-    @staticmethod
-    def spread(average: State, round: Round) -> Mapping[str, State]:
-        """To each client what it has."""
-        return {
-            client: {name: average[name] for name in names if name in average}
-            for client, names in round.receivers.items()
-        }

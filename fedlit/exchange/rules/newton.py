@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
-from fedlit.exchange.rule import Facts, Round, Rule
+from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten
 
@@ -91,17 +90,17 @@ class Newton(Rule):
     """
 
     needs = frozenset({"answers"})
+    _memory = ("found",)
     sends = "the number of clients whose rows are behind what it receives"
 
     def __init__(self, of: Literal["others", "all"] = "others", ridge: float = 3.0) -> None:
-        if not ridge > 0:
-            raise ConfigError(f"Newton: ridge: expected a number above 0, found {ridge}")
+        demand(ridge > 0, "Newton: ridge", "a number above 0", ridge)
         self.of: Literal["others", "all"] = of
         self.ridge = ridge
         self._found: dict[str, dict[str, float]] = {}
         # of the others, sums without one client each are made: each client's answer is a difference of two of them
         added = frozenset({"curvature"} if of == "all" else ())
-        self.facts = Facts(questions={"curvature": {}}, adds_answers=added)
+        self.facts = Facts(questions={"curvature": {}}, whole_rate=True, adds_answers=added)
         points = "each other client's point" if of == "others" else "one point"
         self.asks = (
             f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
@@ -112,14 +111,9 @@ class Newton(Rule):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
-        if rate != 1:
-            raise ConfigError(f"exchange.rate: Newton finds what clients take over, expected 1, found {rate}")
         odd = [name for name in sharing.all_names if not name.startswith("prior.") or tuple(sharing.forms[name][1])]
-        if odd:
-            raise ConfigError(
-                f"exchange.rule: Newton finds single coefficients by name, expected exchange.federated: [prior] and "
-                f"clients of fedlit.PooledLogistic, found {odd[0]}"
-            )
+        wanted = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
+        demand(not odd, "exchange.rule: Newton finds single coefficients by name", wanted, "".join(odd[:1]))
         shared = _shared(sharing.names)
         nothing = [client for client, names in sharing.names.items() if not shared.intersection(names)]
         if len(nothing) == len(sharing.names):
@@ -200,14 +194,6 @@ class Newton(Rule):
                 gradient[at] += said["gradient"]
                 curvature[at[:, None], at] += said["curvature"]
             own.take(value, gradient, curvature, self.ridge)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was found, by receiver and name."""
-        return {"found": {whose: dict(own) for whose, own in self._found.items()}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        self._found = state["found"]
 
 
 def _output(name: str) -> str:

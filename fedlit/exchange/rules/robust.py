@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Round, Rule
+from fedlit.exchange.rule import Round, Rule, demand
+from fedlit.exchange.rules.mean import spread
 from fedlit.sharing import Sharing, State
 
 __all__ = ["Moves", "Robust", "middle"]
@@ -59,13 +60,9 @@ class Robust(Rule):
     """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule bears."""
 
     def __init__(self, attackers: int | float = 1) -> None:
-        whole = isinstance(attackers, int) and not isinstance(attackers, bool)
-        number = whole or isinstance(attackers, float)
-        if not number or (attackers < 1 if whole else not 0 < attackers < 0.5):
-            raise ConfigError(
-                f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), "
-                f"found {attackers!r}; where there are none take fedlit.Mean"
-            )
+        fits = attackers >= 1 if isinstance(attackers, int) else isinstance(attackers, float) and 0 < attackers < 0.5
+        wanted, mend = "a whole number of at least 1, or a share in (0, 0.5)", "where there are none take fedlit.Mean"
+        demand(fits and attackers is not True, f"{type(self).__name__}: attackers", wanted, repr(attackers), mend)
         self.attackers = attackers
 
     # ------------------------------------------------------------------ how many
@@ -154,10 +151,7 @@ class Robust(Rule):
             if others:
                 average |= _apart(middle(_matrix(states, others)), others, states[0])
         self._say(round, min(borne, default=0))
-        return {
-            client: {name: average[name] for name in names if name in average}
-            for client, names in round.receivers.items()
-        }
+        return spread(average, round)
 
     @abstractmethod
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
@@ -183,6 +177,8 @@ class Robust(Rule):
 
 class Moves(Robust):
     """A robust rule that looks at how far clients moved from what the last exchange gave."""
+
+    _memory: tuple[str, ...] = ("given",)
 
     def __init__(self, attackers: int | float = 1) -> None:
         super().__init__(attackers)
@@ -216,14 +212,6 @@ class Moves(Robust):
             self._given |= {name: state[name].clone() for name in parameters & state.keys()}
         return received
 
-    def state_dict(self) -> dict[str, Any]:
-        """What was given last."""
-        return {"given": self._given}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._given = dict(state["given"])
-
 
 def clipped(moved: Tensor, bound: float | None) -> Tensor:
     """Vectors, [clients, numbers], none longer than the bound; than the median of their lengths if None."""
@@ -234,11 +222,8 @@ def clipped(moved: Tensor, bound: float | None) -> Tensor:
 
 def check_bound(rule: Rule, key: str, bound: float | None) -> None:
     """Refuse a length that is none."""
-    if bound is not None and not 0 < bound < math.inf:
-        raise ConfigError(
-            f"{type(rule).__name__}: {key}: expected a length above 0, found {bound}; leave it out for the median of "
-            "what clients move"
-        )
+    mend = "leave it out for the median of what clients move"
+    demand(bound is None or 0 < bound < math.inf, f"{type(rule).__name__}: {key}", "a length above 0", bound, mend)
 
 
 def _attackers(number: int) -> str:
