@@ -34,7 +34,7 @@ def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[
 
 
 def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False) -> None:
-    """Refuse what cannot be meant.
+    """Refuse tensors that no client can take over.
 
     Args:
         rule: named in the message.
@@ -98,7 +98,7 @@ def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tens
     # the largest magnitude is finite exactly if all values are
     numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     largest = torch._foreach_norm(numbers, float("inf")) if numbers else ()
-    if not largest or bool(torch.stack([torch.isfinite(own) for own in largest]).all()):
+    if not largest or bool(torch.stack([torch.isfinite(norm) for norm in largest]).all()):
         return ""
     client, name = next(
         (client, name)
@@ -106,7 +106,7 @@ def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tens
         for name, value in state.items()
         if not bool(torch.isfinite(value).all())
     )
-    huge = [name for name, own in round.updates.items() if any(map(_is_huge, own.state.values()))]
+    huge = [name for name, update in round.updates.items() if any(map(_is_huge, update.state.values()))]
     whose = "all updates were finite" if round.updates else "nobody sent anything"
     if huge:  # sums of such numbers are not finite: their sender is at fault rather than the rule
         whose += f", but {huge[0]!r} sent a number above {_HUGE:g}: exchange.guard: leave_out minds such numbers"

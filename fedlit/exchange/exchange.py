@@ -155,7 +155,7 @@ class Exchange(Callback):
     @property
     def not_finite(self) -> dict[str, int]:
         """Client → how often its state was not finite."""
-        return {name: own["not_finite"] for name, own in self.found.items() if "not_finite" in own}
+        return {name: counts["not_finite"] for name, counts in self.found.items() if "not_finite" in counts}
 
     @property
     def found(self) -> dict[str, dict[str, int]]:
@@ -189,13 +189,13 @@ class Exchange(Callback):
             model.clients, model.reset = tuple(clients.values()), self.optimizer_state == "reset"
             self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
             if "model" in self.rule.needs:
-                sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
+                sizes = {name: [client.spec.num_features, client.spec.num_outputs] for name, client in clients.items()}
                 self.transport.share("model", sizes)
-                specs = {name: own.spec.state_dict() for name, own in clients.items()}
+                specs = {name: client.spec.state_dict() for name, client in clients.items()}
                 told = group_of(self.transport).gather("specs", specs)
-                self._specs = {name: ClientSpec.from_state(own) for one in told for name, own in one.items()}
+                self._specs = {name: ClientSpec.from_state(state) for one in told for name, state in one.items()}
         self._take_hold(members)
-        self.published = {name: planned(own, members.seed) if self.on else {} for name, own in clients.items()}
+        self.published = {name: planned(client, members.seed) if self.on else {} for name, client in clients.items()}
         return self.sharing
 
     def _take_hold(self, members: Members) -> None:
@@ -317,15 +317,15 @@ class Exchange(Callback):
         gone = {*outcome.lost, *outcome.verdict.left_out}
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in members.clients.items():
-            own = outcome.received.get(name, {})
+            state = outcome.received.get(name, {})
             if name in gone:
                 recover(client, named_tensors(members.fresh(client.spec)))
-                self._write_back(client, own, 1.0)
+                self._write_back(client, state, 1.0)
             elif name in collected or self.rate != 1:
-                self._write_back(client, own, self.rate)
+                self._write_back(client, state, self.rate)
             else:
-                self._write_back(client, self._lending.lend(client, own, sent), 1.0)
-            self._tell(members, client, own, self.rounds)
+                self._write_back(client, self._lending.lend(client, state, sent), 1.0)
+            self._tell(members, client, state, self.rounds)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
@@ -362,9 +362,9 @@ class Exchange(Callback):
     @torch.no_grad()
     def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
-        own = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
-        names = [name for name in received if name in own]
-        mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
+        federated = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
+        names = [name for name in received if name in federated]
+        mine, theirs = [federated[name] for name in names], [received[name].to(federated[name].dtype) for name in names]
         if not names:
             return
         if rate == 1:

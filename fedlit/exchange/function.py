@@ -85,18 +85,18 @@ class FederatedFunction:
         """Outputs (n, …) for inputs (n, *shape); ``state`` holds ``parameters``, and may hold more."""
         for name, module in self._chain.items():
             prefix = f"{name}."
-            own = {
+            parameters = {
                 key.removeprefix(prefix): state[key]
                 for key in self.parameters
                 if key in state and key.startswith(prefix)
             }
-            x = functional_call(module, own, (x,))
+            x = functional_call(module, parameters, (x,))
         return x
 
     def stacked(self, states: State, x: Tensor) -> Tensor:
         """Several functions at once: outputs (m, n, …) for tensors (m, …) by name and inputs (m, n, *shape)."""
-        own = {name: states[name] for name in self.parameters}
-        outputs: Tensor = vmap(self.__call__)(own, x)
+        parameters = {name: states[name] for name in self.parameters}
+        outputs: Tensor = vmap(self.__call__)(parameters, x)
         return outputs
 
 

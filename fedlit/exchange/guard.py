@@ -82,9 +82,9 @@ class Guard:
         return {
             name
             for client, names in sharing.parameters.items()
-            if not (own := self.given.get(client, {})).keys() >= set(names)
+            if not (given := self.given.get(client, {})).keys() >= set(names)
             for name in names
-            if name not in own
+            if name not in given
         }
 
     def judge(self, updates: Mapping[str, Update], sharing: Sharing, finite: Mapping[str, Tensor]) -> Far:
@@ -97,16 +97,15 @@ class Guard:
         """
         self._unknown = self._not_given(sharing)
         measured = {client: norms_of(update, self._start(update, client)) for client, update in updates.items()}
-        places = {
-            name: place for place, name in enumerate(sorted({name for own, _ in measured.values() for name in own}))
-        }
+        every = sorted({name for names, _ in measured.values() for name in names})
+        places = {name: place for place, name in enumerate(every)}
         rows = {client: row for row, client in enumerate(sorted(sharing.names))}
         device = next((norms.device for _, norms in measured.values()), torch.device("cpu"))
         norms = torch.full((2, len(rows), len(places)), torch.nan, device=device)
-        for client, (names, own) in measured.items():
+        for client, (names, measured_norms) in measured.items():
             at = torch.tensor([places[name] for name in names], dtype=torch.long, device=device)
-            norms[:, rows[client]].index_copy_(1, at, torch.where(finite[client].to(device), own, torch.nan))
-        parameters = {name for own in sharing.parameters.values() for name in own}
+            norms[:, rows[client]].index_copy_(1, at, torch.where(finite[client].to(device), measured_norms, torch.nan))
+        parameters = {name for names in sharing.parameters.values() for name in names}
         numbers = [sharing.forms[name][1] if name in sharing.forms else () for name in places]
         found = find_far(
             norms,
@@ -129,10 +128,10 @@ class Guard:
             table: client → size, and whether it is suspicious, far and grown, as read from there.
         """
         size, *flags = table
-        suspicious, is_far, is_grown = ([name for name in size if own[name]] for own in flags)
+        suspicious, is_far, is_grown = ([name for name in size if flag[name]] for flag in flags)
         far = {name: size[name] for name in is_far}
         named = {name: size[name] for name in suspicious if name not in far}
-        looked_at = sum(not math.isnan(own) for own in size.values())
+        looked_at = sum(not math.isnan(value) for value in size.values())
         verdict = Verdict(doubt=tuple(named) if 2 * len(named) >= looked_at and not far else (), grown=tuple(is_grown))
         if self.mode == "watch":
             return dict(updates), replace(verdict, watched={**named, **far})
@@ -146,8 +145,8 @@ class Guard:
 
     def _start(self, update: Update, client: str) -> State:
         """What a client's parameters were measured against."""
-        own = self.given.get(client, {})
-        return {name: own[name] for name in update.parameters if name in own and name not in self._unknown}
+        given = self.given.get(client, {})
+        return {name: given[name] for name in update.parameters if name in given and name not in self._unknown}
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
         """Remember what clients were given: references, for nobody changes these tensors but those who own them.
@@ -158,12 +157,12 @@ class Guard:
         """
         theirs = set(sent)
         for client, state in received.items():
-            own = {
+            state_of_client = {
                 name: value.clone() if value.data_ptr() in theirs else value
                 for name, value in state.items()
                 if not name.startswith(DOWN)
             }
-            self.given[client] = {**self.given.get(client, {}), **own}
+            self.given[client] = {**self.given.get(client, {}), **state_of_client}
 
     def _remember(self, found: Far) -> None:
         """What a client did when it was not far is its history."""
@@ -177,7 +176,7 @@ class Guard:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore."""
-        self.given = {client: dict(own) for client, own in state["given"].items()}
+        self.given = {client: dict(tensors) for client, tensors in state["given"].items()}
         self._past = [(level, change) for level, change in state["past"]]
 
 

@@ -1,4 +1,4 @@
-"""Who was left out of exchanges, made smaller or watched: said, counted, and told at the end."""
+"""Counts and reports which clients' updates were left out of exchanges, made smaller or watched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Named:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def take(self, verdict: Verdict, number: int, clients: Iterable[str], lost: Sequence[str] = ()) -> dict[str, float]:
-        """Say what was found in an exchange.
+        """Count and log what was found in an exchange.
 
         Args:
             verdict: of the guard.
@@ -76,29 +76,30 @@ class Named:
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:
-        """Whom the guard named earlier, to be put behind a message that others than these may be the victims of.
+        """Clients that the guard named earlier and that may have caused an error, as the end of a message.
 
         Args:
-            lost: whom the message is about.
+            lost: clients that the message is about.
         """
-        guilty = [name for name, own in self._counts.items() if name not in lost and (own["watched"] or own["clipped"])]
+        named = {name for name, counts in self._counts.items() if counts["watched"] or counts["clipped"]}
+        guilty = named.difference(lost)
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
 
     def found(self) -> dict[str, dict[str, int]]:
-        """All that was done about clients, by client; those without are left out."""
+        """Client → how often it was left out, clipped, watched or not finite; clients without any are left out."""
         return {
-            name: {key: own[key] for key in ("exchanges", *DONE, "not_finite") if own[key] or key == "exchanges"}
-            for name, own in sorted(self._counts.items())
-            if any(own[key] for key in (*DONE, "not_finite"))
+            name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if counts[key] or key == "exchanges"}
+            for name, counts in sorted(self._counts.items())
+            if any(counts[key] for key in (*DONE, "not_finite"))
         }
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        return {name: dict(own) for name, own in self._counts.items()}
+        return {name: dict(counts) for name, counts in self._counts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore."""
-        self._counts = defaultdict(Counter, {client: Counter(own) for client, own in state.items()})
+        self._counts = defaultdict(Counter, {client: Counter(counts) for client, counts in state.items()})
 
     def _count(self, client: str, done: str) -> int:
         self._counts[client][done] += 1
@@ -135,7 +136,7 @@ def too_often(found: Found) -> list[str]:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: sum(own.get(done, 0) for done in OUT) for name, own in found.items()}
+    out = {name: sum(counts.get(done, 0) for done in OUT) for name, counts in found.items()}
     return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
 
 
@@ -162,9 +163,9 @@ def words(found: Found) -> list[str]:
     """
     lines: list[tuple[int, str]] = []
     gone = {"left_out": "its updates were far from the others'", "not_finite": "not finite"}
-    for name, own in sorted(found.items()):
-        of = f"of its {own.get('exchanges', 0)} exchanges"
-        parts = [f"left out of {own[key]} {of} ({why})" for key, why in gone.items() if own.get(key)]
-        parts += [f"{done} in {own[done]}" for done in ("clipped", "watched") if own.get(done)]
-        lines.append((-sum(own.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
+    for name, counts in sorted(found.items()):
+        of = f"of its {counts.get('exchanges', 0)} exchanges"
+        parts = [f"left out of {counts[key]} {of} ({why})" for key, why in gone.items() if counts.get(key)]
+        parts += [f"{done} in {counts[done]}" for done in ("clipped", "watched") if counts.get(done)]
+        lines.append((-sum(counts.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

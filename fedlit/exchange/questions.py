@@ -95,8 +95,8 @@ class Blueprint:
 
     def part(self, names: Collection[str]) -> Blueprint:
         """The same of some of its tensors."""
-        own, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
-        return replace(self, names=own, parameters=parameters)
+        kept, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
+        return replace(self, names=kept, parameters=parameters)
 
     def function(self) -> FederatedFunction:
         """The federated part as a function."""
@@ -139,8 +139,8 @@ class Answerer:
 
     def _losses(self, states: Sequence[State]) -> Tensor:
         federated, total = self.client.federated, []
-        for state in ({name: value for name, value in own.items() if name in federated} for own in states):
-            whole = self.client._federated.whole(state)
+        for state in states:
+            whole = self.client._federated.whole({name: value for name, value in state.items() if name in federated})
             parts = [
                 self.client.loss(functional_call(self.client, whole, (x,)), y).double() * len(y)
                 for x, y in self._batches()
@@ -152,7 +152,7 @@ class Answerer:
         where = f"client {self.client.spec.name!r}: {type(self.client).__name__}.answer({question.topic!r})"
         with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
             found = self.client.answer(question.topic, question.tensors, self.rows)
-        if not isinstance(found, dict) or not all(isinstance(own, Tensor) for own in found.values()):
+        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
             raise RunError(f"{where}: expected named tensors, found {type(found).__name__}; return a dictionary")
         return found
 

@@ -1,4 +1,4 @@
-"""What a rule is: from what clients of a round sent to what each client receives."""
+"""Rules: from the updates of a round to what each client receives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Round:
-    """All that a rule sees. It holds no client.
+    """The input of a rule. It holds no client.
 
     Attributes:
         number: exchanges before this one; −1 for what comes before training.
@@ -101,8 +101,9 @@ class Facts:
 class Rule(ABC):
     """The mathematics of an exchange.
 
-    One that must remember something between exchanges keeps it in ``state_dict`` / ``load_state_dict``, which go into
-    the checkpoint. What it returns is checked: names, shapes, types, finite values, nothing changed in place.
+    A rule that has state between exchanges returns it from ``state_dict`` and restores it in ``load_state_dict``;
+    the checkpoint has it. What a rule returns is checked: names, shapes, types, finite values, nothing changed in
+    place.
 
     Attributes:
         needs: of each client: the number of its training ``rows`` or of its optimizer ``steps``, its single ``states``
@@ -145,19 +146,19 @@ class Rule(ABC):
         return None
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """What clients start from, given what they would start from: called once, before the first step.
+        """The state from which clients start; called once, before the first step.
 
         Args:
-            round: with all clients.
+            round: the initial states of all clients as updates.
 
         Returns:
-            As the rule itself; clients that are missing stay as they are, by default all.
+            As ``__call__``; clients that are missing keep their initial state, by default all.
         """
         return {}
 
     @abstractmethod
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """What each client receives.
+        """Aggregate the updates of a round.
 
         Returns:
             client → named tensors, for each of ``round.receivers``; ``{}`` for one that receives nothing. A name that
@@ -166,7 +167,7 @@ class Rule(ABC):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers: tensors, numbers, strings, lists and dictionaries of these."""
+        """The state between exchanges: tensors, numbers, strings, lists and dictionaries of these."""
         return {name: getattr(self, f"_{name}") for name in self._memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -188,7 +189,7 @@ def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") ->
 
 
 def settings_of(rule: Rule) -> str:
-    """A rule and what it was made with, as far as these are plain values.
+    """A rule with its constructor arguments, as far as these are plain values.
 
     Example:
         >>> from fedlit import FedAvgM

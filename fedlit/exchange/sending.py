@@ -1,4 +1,4 @@
-"""What a client sends: its federated tensors and what it publishes, and nothing else."""
+"""Collects what a client sends: its federated tensors and what it publishes, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: b
     parameters = dict(client.named_parameters()) if optimizer else {}
     for name in sharing.parameters[client.spec.name] if optimizer else ():
         parameter = parameters[live.tensor_of(name)]
-        for own in client._optimizers:
-            for key, value in own.state.get(parameter, {}).items():
+        for optimizer_of_client in client._optimizers:
+            for key, value in optimizer_of_client.state.get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     found[f"{name}@{key}"] = live.pick({live.tensor_of(name): value}, name)
     return found
@@ -83,7 +83,7 @@ def collect(
             f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
             "defect, please report it"
         )
-    forms = [{key: form_of(value) for key, value in own.items()} for own in (published, expected)]
+    forms = [{key: form_of(value) for key, value in tensors.items()} for tensors in (published, expected)]
     if forms[0] != forms[1]:
         raise RunError(
             f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; give "

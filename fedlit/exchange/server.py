@@ -1,4 +1,4 @@
-"""The server of a round: who is left out, what the rule makes of the others, what is remembered."""
+"""The server of a round: it screens updates, applies the rule, checks the result and records the round."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Server"]
 
 
 class Server:
-    """Applies a rule to what clients sent. Clients in its process are known to it by ``model``; of sites that do not
-    know each other it learns by :meth:`tell` who has which clients, and what is federated.
+    """Applies a rule to the updates of a round. It builds models of clients in its process with ``model``. Sites tell
+    it with :meth:`tell` which clients they have and what is federated.
 
     Args:
         rule: the federation's.
@@ -58,18 +58,18 @@ class Server:
         self._sizes: dict[str, Any] = {}
 
     def memory(self) -> dict[str, Any]:
-        """What the rule and the guard remember, as it is now."""
+        """The state of the rule and of the guard, copied."""
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
         return {"rule": deepcopy(self.rule.state_dict()), **guard}  # nobody changes what the guard was told
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`memory`."""
+        """Restore a state that :meth:`memory` returned."""
         self.rule.load_state_dict(deepcopy(memory["rule"]))
         if self.guard is not None:
             self.guard.load_state_dict(memory.get("guard", Guard().state_dict()))
 
     def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """What sites say before training, put together by client; the server learns from it what is federated.
+        """Join the facts that sites send before training, by client. The server keeps those that it needs.
 
         Args:
             topic: what it is about.
@@ -93,17 +93,17 @@ class Server:
         if topic == "model":
             self._sizes = facts
         if topic == "steps" and self.guard is not None:
-            self.guard.steps = {name: int(own["steps"]) for name, own in facts.items()}
+            self.guard.steps = {name: int(fact["steps"]) for name, fact in facts.items()}
         return facts
 
     def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
-        """Updates as they came: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
+        """Read updates from messages: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
         return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
 
     def round(
         self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
     ) -> Outcome:
-        """One round: who is left out, what the rule makes of the others, its bytes.
+        """Run one round: screen the updates, apply the rule, check its result, and count bytes.
 
         Args:
             number: exchanges before it, or :data:`BEGIN`.
@@ -124,11 +124,11 @@ class Server:
             left = len(collected) - len({*lost, *verdict.left_out})
             needed = least(self.minimum if guarded else 1, len(collected))
             require(left, lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
-        receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
+        receivers = {name: tuple(names) for name, names in self.sharing.names.items()}
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = Asked(ask, self.sharing)
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(next(iter(updates), None)))
-        sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
+        sent = [(name, part) for name, update in updates.items() for part in (update.state, update.published)]
         tensors = ((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
         whose, where = type(self.rule).__name__, where_of(self.rule, round, begin)
         with (

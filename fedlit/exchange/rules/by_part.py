@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Facts, Need, Round, Rule, settings_of
+from fedlit.exchange.rule import Facts, Need, Round, Rule, demand, settings_of
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering
@@ -49,37 +49,32 @@ class ByPart(Rule):
     """
 
     def __init__(self, parts: dict[str, Part]) -> None:
-        if not parts:
-            raise ConfigError("ByPart: parts: expected patterns with a rule each, found none; give some")
-        for pattern in parts:
-            if not isinstance(pattern, str) or not pattern.strip() or pattern.startswith("!"):
-                out = isinstance(pattern, str) and pattern.startswith("!")
-                raise ConfigError(
-                    f"ByPart: parts: expected a pattern such as core or '*', found {pattern!r}; "
-                    + (f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network")
-                )
-        self.parts = {pattern: settings_of(own) if isinstance(own, Rule) else own for pattern, own in parts.items()}
-        self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
+        demand(bool(parts), "ByPart: parts", "patterns with a rule each", "none", "give some")
+        for pattern in map(str, parts):
+            out = pattern.startswith("!")
+            mend = f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network"
+            wanted = "a pattern such as core or '*'"
+            demand(bool(pattern.strip()) and not out, "ByPart: parts", wanted, repr(pattern), mend)
+        self.parts = {pattern: settings_of(part) if isinstance(part, Rule) else part for pattern, part in parts.items()}
+        self._rules = {pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"}
         for what, speaking in {
-            "clusters clients": [key for key, own in self._rules.items() if isinstance(own, Clustered)],
-            "sends clients something beside": [key for key, own in self._rules.items() if own.sends],
+            "clusters clients": [key for key, rule in self._rules.items() if isinstance(rule, Clustered)],
+            "sends clients something beside": [key for key, rule in self._rules.items() if rule.sends],
         }.items():
-            if len(speaking) > 1:
-                raise ConfigError(
-                    f"ByPart: expected at most one rule that {what}, found it at {' and '.join(speaking)}; give one of "
-                    "these parts another rule"
-                )
+            found = f"it at {' and '.join(speaking)}"
+            mend = "give one of these parts another rule"
+            demand(len(speaking) < 2, "ByPart", f"at most one rule that {what}", found, mend)
         rules, at = self._rules.values(), self._rules.items()
-        self.needs = frozenset[Need]().union(*(own.needs for own in rules))
-        self.asks = "; ".join(f"{own.asks} (for {pattern})" for pattern, own in at if own.asks)
-        self.sends = "; ".join(f"{own.sends} (for {pattern})" for pattern, own in at if own.sends)
+        self.needs = frozenset[Need]().union(*(rule.needs for rule in rules))
+        self.asks = "; ".join(f"{rule.asks} (for {pattern})" for pattern, rule in at if rule.asks)
+        self.sends = "; ".join(f"{rule.sends} (for {pattern})" for pattern, rule in at if rule.sends)
         self.facts = Facts(
             # a masked sum has one weight a client
-            by_mean=all(own.facts.by_mean for own in rules) and len({own.needs for own in rules}) == 1,
-            questions={kind: values for own in rules for kind, values in own.facts.questions.items()},
-            whole_rate=any(own.facts.whole_rate for own in rules),
-            private=tuple(f"!{pattern}" for pattern, own in self.parts.items() if own == "none"),
-            by_name=tuple(own if self.parts[own] == "by_name" else f"!{own}" for own in self._rules),
+            by_mean=all(rule.facts.by_mean for rule in rules) and len({rule.needs for rule in rules}) == 1,
+            questions={kind: values for rule in rules for kind, values in rule.facts.questions.items()},
+            whole_rate=any(rule.facts.whole_rate for rule in rules),
+            private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
+            by_name=tuple(pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules),
         )
         self.clustering: Clustering | None = None
         self._known: dict[str, str | None] = {}
@@ -99,29 +94,27 @@ class ByPart(Rule):
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
         found = {name: self.part_of(name) for name in sharing.all_names}
-        if lonely := [name for name, pattern in found.items() if pattern is None]:
-            raise ConfigError(
-                f"ByPart: expected a part for each federated tensor, found none for {lonely[0]}"
-                + (f" and {len(lonely) - 1} more" if len(lonely) > 1 else "")
-                + '; name it, begin with a default ("*": mean), or keep it private (none)'
-            )
+        lonely = [name for name, pattern in found.items() if pattern is None]
+        more = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
+        mend = 'name it, begin with a default ("*": mean), or keep it private (none)'
+        wanted = "a part for each federated tensor"
+        demand(not lonely, "ByPart", wanted, f"none for {' '.join(lonely[:1])}{more}", mend)
         remarks = []
         for pattern, rule in self._rules.items():
-            if pattern not in found.values():
-                taken = dict.fromkeys(repr(own) for name, own in found.items() if select([name], [pattern]))
-                later = " and ".join(taken)
-                why = f"that what stands behind it, {later}, takes all; put {later} first" if taken else "none"
-                raise ConfigError(
-                    f"ByPart: {pattern}: expected a federated tensor, found {why}"
-                    + ("" if taken else "; look at exchange.federated, or leave it out")
-                )
+            later = " and ".join(
+                dict.fromkeys(repr(taker) for name, taker in found.items() if select([name], [pattern]))
+            )
+            why = f"that what stands behind it, {later}, takes all" if later else "none"
+            mend = f"put {later} first" if later else "look at exchange.federated, or leave it out"
+            demand(pattern in found.values(), f"ByPart: {pattern}", "a federated tensor", why, mend)
             names, parameters = (
                 {client: self._of(pattern, mine) for client, mine in every.items()}
                 for every in (sharing.names, sharing.parameters)
             )
-            own = Sharing(names, parameters, {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)})
+            forms = {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)}
+            shared = Sharing(names, parameters, forms)
             try:
-                remark = rule.check(own, rate, model.part(own.all_names), clients)
+                remark = rule.check(shared, rate, model.part(shared.all_names), clients)
             except ConfigError as error:
                 raise ConfigError(f"ByPart: {pattern}: {error}") from error
             remarks += [f"for {pattern} {remark}"] if remark else []
@@ -136,8 +129,8 @@ class ByPart(Rule):
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
         received = _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
-        self.scalars = {f"{at}/{tag}": value for at, own in self._rules.items() for tag, value in own.scalars.items()}
-        self.clustering = next((own.clustering for own in self._rules.values() if isinstance(own, Clustered)), None)
+        self.scalars = {f"{at}/{tag}": value for at, rule in self._rules.items() for tag, value in rule.scalars.items()}
+        self.clustering = next((rule.clustering for rule in self._rules.values() if isinstance(rule, Clustered)), None)
         return received
 
     def _of(self, pattern: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -151,35 +144,30 @@ class ByPart(Rule):
                 state = {name: update.state[name] for name in names}
                 updates[client] = replace(update, state=state, parameters=self._of(pattern, update.parameters))
         receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
-        model = round.model and round.model.part({name for own in receivers.values() for name in own})
+        model = round.model and round.model.part({name for names in receivers.values() for name in names})
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
         """What each remembers, by pattern."""
-        return {pattern: state for pattern, own in self._rules.items() if (state := own.state_dict())}
+        return {pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        for pattern, own in state.items():
-            self._rules[pattern].load_state_dict(own)
+        for pattern, memory in state.items():
+            self._rules[pattern].load_state_dict(memory)
 
 
-def _rule_of(pattern: str, own: Part) -> Rule:
-    if isinstance(own, str) and own in ("mean", "by_name"):
+def _rule_of(pattern: str, part: Part) -> Rule:
+    if isinstance(part, str) and part in ("mean", "by_name"):
         return Mean()
-    if not isinstance(own, Rule):
-        close = did_you_mean(own, ["mean", "none", "by_name"]) if isinstance(own, str) else ""
-        raise ConfigError(
-            f"ByPart: {pattern}: expected mean, none, by_name (by the names of columns and classes), or a rule's "
-            f"class_path, found {own!r}.{close}"
-        )
-    if isinstance(own, ByPart) or own.facts.by_questions:
-        why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
-        raise ConfigError(
-            f"ByPart: {pattern}: expected a rule of a part, found {type(own).__name__}, which {why}; make it the whole "
-            "exchange.rule"
-        )
-    return own
+    where, close = f"ByPart: {pattern}", did_you_mean(str(part), ["mean", "none", "by_name"])
+    wanted = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
+    demand(isinstance(part, Rule), where, wanted, f"{part!r}.{close}")
+    assert isinstance(part, Rule)
+    why = "has parts itself" if isinstance(part, ByPart) else "works by questions and looks at no tensor"
+    found, mend = f"{type(part).__name__}, which {why}", "make it the whole exchange.rule"
+    demand(not (isinstance(part, ByPart) or part.facts.by_questions), where, "a rule of a part", found, mend)
+    return part
 
 
 def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:

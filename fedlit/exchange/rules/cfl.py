@@ -67,20 +67,21 @@ class _OfUpdates(Clustered):
             clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
             labels = clustering.fit_predict(distance).tolist()
         found = sort_clusters(
-            [c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels}
+            [c for c, found in zip(clients, labels, strict=True) if found == label] for label in {*labels}
         )
         largest = max(found, key=len)
-        return sort_clusters((*own, *absent) if own is largest else own for own in found)
+        return sort_clusters((*cluster, *absent) if cluster is largest else cluster for cluster in found)
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
         """Take these clusters from now on; what each receives: its mean, or where nobody took part what it received
         last.
         """
-        before = {client: state for own, state in zip(self._clusters, self._before, strict=True) for client in own}
+        last = zip(self._clusters, self._before, strict=True)
+        before = {client: state for cluster, state in last for client in cluster}
         present = [[client for client in cluster if client in updates] for cluster in clusters]
         self._before = [
-            self.mean_of(updates, own) if own else before[cluster[0]]
-            for cluster, own in zip(clusters, present, strict=True)
+            self.mean_of(updates, members) if members else before[cluster[0]]
+            for cluster, members in zip(clusters, present, strict=True)
         ]
         self._clusters = clusters
         return list(self._before)

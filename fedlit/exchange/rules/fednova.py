@@ -63,7 +63,7 @@ class FedNova(ServerOptimizer):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse what breaks the sums, and say where steps are not as long as the rule believes."""
-        return "; ".join(dict.fromkeys(filter(None, (self._doubt(own, model.reset) for own in model.clients))))
+        return "; ".join(dict.fromkeys(filter(None, (self._doubt(client, model.reset) for client in model.clients))))
 
     def _doubt(self, client: FederatedClient, reset: bool) -> str:
         if getattr(client, "mu", 0) and "FedProx" in (kind.__name__ for kind in type(client).__mro__):
@@ -89,16 +89,15 @@ class FedNova(ServerOptimizer):
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        taken = {client: update.steps for client, update in round.updates.items()}
-        steps = list(taken.values()) or [0]
+        steps = [update.steps for update in round.updates.values()] or [0]
         self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
         # nobody took a step, as where all have learnt enough: then all are as they were, and alike
-        updates = {client: own for client, own in round.updates.items() if own.steps or not any(taken.values())}
+        updates = {client: update for client, update in round.updates.items() if update.steps or not any(steps)}
         return super().__call__(replace(round, updates=updates))
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """The mean, as if all had taken τ̄ steps."""
-        return super().average({client: self._normalised(own, updates) for client, own in updates.items()})
+        return super().average({client: self._normalised(update, updates) for client, update in updates.items()})
 
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
@@ -106,22 +105,22 @@ class FedNova(ServerOptimizer):
         """To the mean."""
         return mean, {}
 
-    def _normalised(self, own: Update, updates: Mapping[str, Update]) -> Update:
+    def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
         """As if the client had taken τ̄ steps of its mean direction."""
-        state = dict(own.state)
+        state = dict(update.state)
         factors: dict[tuple[str, ...], float] = {}
-        for name in own.parameters:
+        for name in update.parameters:
             if name not in self._given:
                 continue
             owners = tuple(client for client, other in updates.items() if name in other.state)
             if owners not in factors:
-                factors[owners] = self._factor(own, [updates[client] for client in owners])
+                factors[owners] = self._factor(update, [updates[client] for client in owners])
             if factors[owners] != 1:
                 before = self._given[name]
-                state[name] = before.lerp(own.state[name].to(before.dtype), factors[owners])
-        return replace(own, state=state)
+                state[name] = before.lerp(update.state[name].to(before.dtype), factors[owners])
+        return replace(update, state=state)
 
-    def _factor(self, own: Update, others: list[Update]) -> float:
+    def _factor(self, update: Update, others: list[Update]) -> float:
         """τ̄ / ‖a_k‖₁; relative to the longest, so that among equals all are exactly 1."""
         longest = max(self.length(other.steps) for other in others)
         if not longest:
@@ -129,4 +128,4 @@ class FedNova(ServerOptimizer):
         weights = [self.weight(other) for other in others]
         relative = [self.length(other.steps) / longest for other in others]
         mean = sum(p * one for p, one in zip(weights, relative, strict=True)) / sum(weights)
-        return mean / (self.length(own.steps) / longest)
+        return mean / (self.length(update.steps) / longest)

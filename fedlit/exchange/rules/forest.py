@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
@@ -112,11 +111,8 @@ class GrowForest(Rule):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse to share tensors as well."""
-        if sharing.all_names:
-            raise ConfigError(
-                "exchange.federated: expected [] with GrowForest, which works by questions alone, found patterns that "
-                f"match {sharing.all_names[0]}; set exchange.federated: []"
-            )
+        found, wanted = f"patterns that match {sharing.all_names[:1]}", "[] with GrowForest, which works by questions"
+        demand(not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []")
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Grow trees, and give them to all."""
@@ -126,16 +122,16 @@ class GrowForest(Rule):
             nonlocal questions
             questions += 1
             said = {
-                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in own.items()})
-                for name, own in zip(clients, told, strict=True)
-                if own is not None
+                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in question.items()})
+                for name, question in zip(clients, told, strict=True)
+                if question is not None
             }
             answers = round.ask(said)
-            return [{key: own.numpy() for key, own in answers.get(name, {}).items()} for name in clients]
+            return [{key: value.numpy() for key, value in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
         begin = {"seed": seed, **self.facts.questions["forest/start"], "max_features": self.max_features}
-        start = {key: np.array(own) for key, own in begin.items()}
+        start = {key: np.array(value) for key, value in begin.items()}
         starts = ask("start", [start] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
@@ -146,7 +142,7 @@ class GrowForest(Rule):
             def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
                 return [_added(ask(topic, list(told) * len(clients)))]
 
-            box = {"low": np.min([own["low"] for own in starts], 0), "high": np.max([own["high"] for own in starts], 0)}
+            box = {"low": np.min([one["low"] for one in starts], 0), "high": np.max([one["high"] for one in starts], 0)}
             grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], drawn.roots(seed, self.trees), way)
         else:
             grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
@@ -159,32 +155,32 @@ class GrowForest(Rule):
                 self.noise,
             )
         self.scalars = {"nodes": float(len(grown.feature)), "questions": float(questions)}
-        sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
+        sent = {f"{DOWN}{key}": value for key, value in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)
 
     def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
-        for name, own in zip(clients, starts, strict=True):
-            columns, target = own["meaning"] == starts[0]["meaning"]
+        for name, start in zip(clients, starts, strict=True):
+            columns, target = start["meaning"] == starts[0]["meaning"]
             what, advice = "classes" if columns else "columns", "data.align: both"
-            if columns and not own["classes"]:
+            if columns and not start["classes"]:
                 what, advice = "units of the target", "the task's targets: pooled"
             same = f"the {what} of {clients[0]!r}, which GrowForest needs"
             demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
 
 
 def _added(answers: Sequence[Arrays]) -> Arrays:
-    return {key: np.sum([own[key] for own in answers], 0) for key in answers[0]}
+    return {key: np.sum([answer[key] for answer in answers], 0) for key in answers[0]}
 
 
-def _tensor(own: NDArray) -> Tensor:
-    return torch.from_numpy(np.asarray(own, order="C"))
+def _tensor(array: NDArray) -> Tensor:
+    return torch.from_numpy(np.asarray(array, order="C"))
 
 
 def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
     """The trees as clients take them; what was told of nodes that are split they do not need."""
     totals = grown.totals[grown.leaves]
     fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
-    own: dict[str, Any] = {
+    sent: dict[str, Any] = {
         "feature": grown.feature,
         "threshold": grown.threshold,
         "child": grown.child,
@@ -193,5 +189,5 @@ def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
         "trees": np.array(grown.roots),
     }
     # a leaf has no threshold: no number that travels is infinite
-    own["threshold"] = np.where(grown.leaves, np.float32(0), own["threshold"])
-    return {name: _tensor(value) for name, value in own.items()}
+    sent["threshold"] = np.where(grown.leaves, np.float32(0), sent["threshold"])
+    return {name: _tensor(value) for name, value in sent.items()}

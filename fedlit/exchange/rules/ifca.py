@@ -76,9 +76,9 @@ class IFCA(Clustered):
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class; a client that takes no part keeps its pick."""
         for number in range(self.clusters):
-            own = [client for client in round.updates if self._picked[client] == number]
-            if own:
-                self._models[number] = {**self._models[number], **self.mean_of(round.updates, own)}
+            members = [client for client in round.updates if self._picked[client] == number]
+            if members:
+                self._models[number] = {**self._models[number], **self.mean_of(round.updates, members)}
         self._pick(round)
         clusters = sort_clusters(
             [client for client in round.receivers if self._picked[client] == number] for number in range(self.clusters)

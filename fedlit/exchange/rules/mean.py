@@ -94,7 +94,7 @@ def counted(round: Round) -> dict[str, Tensor]:
     """Client → 1 if its update is among those that a rule was given, else 0: for rules whose clients keep something in
     step with the server, which a client that was left out must not change.
     """
-    device = next((value.device for own in round.updates.values() for value in own.state.values()), None)
+    device = next((value.device for update in round.updates.values() for value in update.state.values()), None)
     yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
     return {name: yes if name in round.updates else no for name in round.receivers}
 

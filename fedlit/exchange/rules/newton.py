@@ -131,18 +131,18 @@ class Newton(Rule):
         """See the class."""
         problems = self._problems(round)
         steps = 0
-        while steps < STEPS and not all(own.done for _, own in problems):
-            self._ask(round, [own for _, own in problems if not own.done])
+        while steps < STEPS and not all(problem.done for _, problem in problems):
+            self._ask(round, [problem for _, problem in problems if not problem.done])
             steps += 1
         self.scalars = {"newton_steps": float(steps)}
-        if not all(own.done for _, own in problems):
+        if not all(problem.done for _, problem in problems):
             _log.warning(
                 "exchange %d: coefficients were not found to %g in %d steps; raise the rule's ridge (%g)",
                 round.number + 1, SMALL, STEPS, self.ridge,
             )  # fmt: skip
         self._found = {}
-        for whose, own in problems:
-            self._found.setdefault(whose, {}).update(zip(own.names, own.at.tolist(), strict=True))
+        for whose, problem in problems:
+            self._found.setdefault(whose, {}).update(zip(problem.names, problem.at.tolist(), strict=True))
         received = {}
         for client, names in round.receivers.items():
             found = self._found.get(self._whose(client), {})
@@ -163,9 +163,9 @@ class Newton(Rule):
             for output in sorted({output for outputs in held.values() for output in outputs}):
                 if whose and output not in _by_output(round.receivers[whose]):
                     continue
-                others = {name: own[output] for name, own in held.items() if name != whose and output in own}
+                others = {name: has[output] for name, has in held.items() if name != whose and output in has}
                 # those that the receiver does not have matter too: they take their share of what others' rows say
-                names = sorted({name for own in others.values() for name in own})
+                names = sorted({name for coefficients in others.values() for name in coefficients})
                 at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
                 problems.append((whose, _Problem(output, names, others, at)))
         return problems
@@ -174,26 +174,26 @@ class Newton(Rule):
         """One question to all whose rows matter, and a step of each problem."""
         ridge = torch.tensor(self.ridge, dtype=torch.float64)
         asked: dict[str, dict[str, list[_Problem]]] = {}
-        for own in problems:
-            for client in own.clients:
-                asked.setdefault(client, {}).setdefault(own.output, []).append(own)
+        for problem in problems:
+            for client in problem.clients:
+                asked.setdefault(client, {}).setdefault(problem.output, []).append(problem)
         points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in asked}
         for client, outputs in asked.items():
             for some in outputs.values():
                 for name in some[0].clients[client]:
-                    points[client][name] = torch.stack([own.tried[own.names.index(name)] for own in some])
+                    points[client][name] = torch.stack([problem.tried[problem.names.index(name)] for problem in some])
         answers = round.ask({client: Own("curvature", points[client]) for client in sorted(asked)})
-        for own in problems:
-            d = len(own.names)
+        for problem in problems:
+            d = len(problem.names)
             value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
-            for client, names in own.clients.items():
-                place = next(i for i, one in enumerate(asked[client][own.output]) if one is own)
-                at = torch.tensor([own.names.index(name) for name in names])
-                said = {what: answers[client][f"{what} {own.output}"][place] for what in _SAID}
+            for client, names in problem.clients.items():
+                place = next(i for i, one in enumerate(asked[client][problem.output]) if one is problem)
+                at = torch.tensor([problem.names.index(name) for name in names])
+                said = {what: answers[client][f"{what} {problem.output}"][place] for what in _SAID}
                 value += said["value"]
                 gradient[at] += said["gradient"]
                 curvature[at[:, None], at] += said["curvature"]
-            own.take(value, gradient, curvature, self.ridge)
+            problem.take(value, gradient, curvature, self.ridge)
 
 
 def _output(name: str) -> str:
@@ -212,7 +212,7 @@ def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
 def _shared(names: Mapping[str, Iterable[str]]) -> set[str]:
     """What two clients or more have."""
     owners: dict[str, int] = {}
-    for own in names.values():
-        for name in own:
+    for of_client in names.values():
+        for name in of_client:
             owners[name] = owners.get(name, 0) + 1
     return {name for name, number in owners.items() if number > 1}

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Round, Rule, demand
 from fedlit.exchange.rules.mean import spread
@@ -100,8 +99,8 @@ class Robust(Rule):
         sizes = {len(owners) for owners in _groups(sharing.names)}
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
-        alone = "; what a single client has goes back to it" if 1 in sizes else ""
-        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
+        single = "; what a single client has goes back to it" if 1 in sizes else ""
+        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{single}"
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
@@ -118,16 +117,13 @@ class Robust(Rule):
                 continue  # what a single client has goes back to it
             coming = max(0, clients - (everybody - len(owners)))  # in the worst draw
             attackers = self.expected(coming)
-            if coming >= self.fewest(attackers):
-                continue
             who = f"{len(owners)} clients ({', '.join(owners)})" if len(owners) < everybody else f"all {everybody}"
             part = f", of which a round may have {coming}" if clients < everybody else ""
             mend = " or raise exchange.participation," if clients < everybody else ""
-            raise ConfigError(
-                f"exchange.rule: {type(self).__name__}: expected at least {self.fewest(attackers)} clients in a round, "
-                f"which it needs for {_attackers(attackers)}, found {names[0]} at {who}{part}; lower attackers,{mend} "
-                "federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
-            )
+            mend = f"lower attackers,{mend} federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
+            wanted = f"at least {self.fewest(attackers)} clients in a round, which it needs for {_attackers(attackers)}"
+            where, found = f"exchange.rule: {type(self).__name__}", f"{names[0]} at {who}{part}"
+            demand(coming >= self.fewest(attackers), where, wanted, found, mend)
         return self._promise(sharing, clients)
 
     # ------------------------------------------------------------------ a round
@@ -138,7 +134,7 @@ class Robust(Rule):
         average: dict[str, Tensor] = {}
         borne: list[int] = []
         moving = {name for update in round.updates.values() for name in update.parameters}
-        for owners, names in _groups({name: own.state for name, own in sorted(round.updates.items())}).items():
+        for owners, names in _groups({name: update.state for name, update in sorted(round.updates.items())}).items():
             states = [round.updates[name].state for name in owners]
             if len(owners) == 1:
                 average |= {name: states[0][name].clone() for name in names}
@@ -146,10 +142,10 @@ class Robust(Rule):
             borne.append(self.bears(len(owners)))
             vectors = [name for name in names if name in moving]
             if vectors:
-                average |= _apart(self.aggregate(_matrix(states, vectors), vectors), vectors, states[0])
+                average |= _tensors(self.aggregate(_matrix(states, vectors), vectors), vectors, states[0])
             others = [name for name in names if name not in moving]
             if others:
-                average |= _apart(middle(_matrix(states, others)), others, states[0])
+                average |= _tensors(middle(_matrix(states, others)), others, states[0])
         self._say(round, min(borne, default=0))
         return spread(average, round)
 
@@ -187,9 +183,10 @@ class Moves(Robust):
     @torch.no_grad()
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same at all who are honest."""
-        for owners, names in _groups({name: own.parameters for name, own in sorted(round.updates.items())}).items():
+        parameters = {name: round.updates[name].parameters for name in sorted(round.updates)}
+        for owners, names in _groups(parameters).items():
             states = [round.updates[name].state for name in owners]
-            self._given |= _apart(middle(_matrix(states, names)), names, states[0])
+            self._given |= _tensors(middle(_matrix(states, names)), names, states[0])
         return {}
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
@@ -248,7 +245,7 @@ def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
     return torch.stack([torch.cat([state[name].detach().to(wide).flatten() for name in names]) for state in states])
 
 
-def _apart(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
+def _tensors(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
     """Named tensors again."""
     parts = vector.split([like[name].numel() for name in names])
-    return {name: own.view(like[name].shape).to(like[name].dtype) for name, own in zip(names, parts, strict=True)}
+    return {name: part.view(like[name].shape).to(like[name].dtype) for name, part in zip(names, parts, strict=True)}
