@@ -102,10 +102,11 @@ def question_from(message: Mapping[str, Any]) -> Question:
     """
     fields = dict(message) if isinstance(message, Mapping) else {}
     name = fields.pop("question", None)
-    if name not in QUESTIONS:
-        raise RunError(f"expected a question among {', '.join(QUESTIONS)}, found {name!r}; update fedlit")
     try:
         question: Question = QUESTIONS[name](**fields)
-    except TypeError as error:
-        raise RunError(f"expected what {name} takes, found {', '.join(fields) or 'nothing'}; update fedlit") from error
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"expected a question ({', '.join(QUESTIONS)}) with its fields, found {name!r} with "
+            f"{', '.join(fields) or 'none'}; update fedlit"
+        ) from error
     return question
