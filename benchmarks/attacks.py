@@ -189,7 +189,7 @@ def told(job: dict[str, Any], made: Run, scores: dict[str, Any], seconds: float)
         "auroc": {name: own["auroc"] for name, own in scores.items()},
         "opened": opened(made, job["federation"], attackers),
         "not_finite": made.exchange.not_finite,
-        "guarded": getattr(made.exchange, "guarded", {}),
+        "guarded": made.exchange.found,
         "seconds": round(seconds, 2),
     }
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
-from fedlit.exchange.place import alone, find_place, says_the_end
+from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
 from fedlit.run.allowed import take, trusting
 from fedlit.show.shown import Notices, say
@@ -152,12 +152,12 @@ def _dispatch(args: list[str]) -> int:
 
         print(f"fedlit {version('fedlit')}")
     elif command in STUDIES:
-        alone(f"fedlit {command}")
+        refuse_ranks(f"fedlit {command}")
         from fedlit.cli.study import main as study
 
         return _guarded(lambda: study(command, rest))
     elif command in LIGHT or (command == "predict" and _about_new_rows(rest)):
-        alone(f"fedlit {command}" + (" of new rows" if command == "predict" else ""))
+        refuse_ranks(f"fedlit {command}" + (" of new rows" if command == "predict" else ""))
         module, function = LIGHT.get(command, ("fedlit.cli.score", "predict"))
         return _guarded(lambda: int(getattr(importlib.import_module(module), function)(rest)))
     elif command in HEAVY:
@@ -194,7 +194,7 @@ def _execute(command: str, rest: list[str]) -> int:
     if is_composite(rest):
         from fedlit.cli.composite import execute as mixed
 
-        alone("a mixture of several parts")
+        refuse_ranks("a mixture of several parts")
         mixed(command, rest)
         return 0
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported

@@ -81,7 +81,7 @@ def _honest(folder: Path) -> tuple[str, int, int, str]:
             named.append(f"{config}: {str(error)[:80]}")
             continue
         looked_at += run.exchange.rounds
-        named += [f"{config}: {client} {what}" for client, what in run.exchange.guarded.items()]
+        named += [f"{config}: {client} {what}" for client, what in run.exchange.found.items()]
     passed = len(HONEST) - len({line.partition(":")[0] for line in named})
     return "guard: nobody is named in what ships", len(HONEST), passed, "; ".join(named) or f"{looked_at} exchanges"
 

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import RunError, did_you_mean, failed_in
+from fedlit.errors import RunError, did_you_mean
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
-__all__ = ["Unchanged", "blamed", "check_received"]
+__all__ = ["check_received", "unchanged", "where_of"]
 
 
-class Unchanged:
-    """Notes tensors, and tells later which were changed in place.
+@contextmanager
+def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:
+    """Refuse that tensors are changed in place.
 
     Args:
-        tensors: whose they are, and their name → tensor.
+        tensors: name and tensor.
+        expected: who must leave them as they are, for the message.
+
+    Raises:
+        RunError: one was changed.
     """
-
-    def __init__(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        self._before = [(name, value, value._version) for name, value in tensors]
-
-    def changed(self) -> str:
-        """The first that was; empty if none."""
-        return next((name for name, value, version in self._before if value._version != version), "")
+    before = [(name, value, value._version) for name, value in tensors]
+    yield
+    if changed := next((name for name, value, version in before if value._version != version), ""):
+        raise RunError(f"{expected}, found that {changed} was changed in place; work on a copy (tensor.clone())")
 
 
 def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False) -> None:
-    """Refuse what cannot be meant.
+    """Refuse tensors that no client can take over.
 
     Args:
         rule: named in the message.
@@ -47,16 +49,12 @@ def check_received(rule: Rule, round: Round, received: Any, forms: Mapping[str, 
     problem = _problem(round, received, forms, begin=begin)
     if problem:
         advice = " Mend" if problem.endswith("?") else "; mend"
-        raise RunError(f"{_where(rule, round, begin)}: {problem}{advice} the rule")
+        raise RunError(f"{where_of(rule, round, begin)}: {problem}{advice} the rule")
 
 
-def _where(rule: Rule, round: Round, begin: bool) -> str:
+def where_of(rule: Rule, round: Round, begin: bool) -> str:
+    """A rule and the exchange, for messages."""
     return f"exchange.rule: {type(rule).__name__}, {'before training' if begin else f'exchange {round.number + 1}'}"
-
-
-def blamed(rule: Rule, round: Round, *, begin: bool) -> AbstractContextManager[None]:
-    """Where a rule raises an error that is not fedlit's, it is named, with the line."""
-    return failed_in(_where(rule, round, begin))
 
 
 def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool) -> str:
@@ -97,9 +95,10 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
 
 def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tensor]) -> str:
     """Where a value is not finite. Clients share tensors: each is looked at once."""
-    numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     # the largest magnitude is finite exactly if all values are
-    if not numbers or bool(torch.stack([torch.isfinite(norm) for norm in _largest(numbers)]).all()):
+    numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
+    largest = torch._foreach_norm(numbers, float("inf")) if numbers else ()
+    if not largest or bool(torch.stack([torch.isfinite(norm) for norm in largest]).all()):
         return ""
     client, name = next(
         (client, name)
@@ -107,24 +106,15 @@ def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tens
         for name, value in state.items()
         if not bool(torch.isfinite(value).all())
     )
-    whose = f"all updates were finite{_most(round)}" if round.updates else "nobody sent anything"
+    huge = [name for name, update in round.updates.items() if any(map(_is_huge, update.state.values()))]
+    whose = "all updates were finite" if round.updates else "nobody sent anything"
+    if huge:  # sums of such numbers are not finite: their sender is at fault rather than the rule
+        whose += f", but {huge[0]!r} sent a number above {_HUGE:g}: exchange.guard: leave_out minds such numbers"
     return f"client {client!r}: {name}: expected finite numbers, found some that are not ({whose})"
 
 
 _HUGE = 1e18
 
 
-def _most(round: Round) -> str:
-    """Who sent a number so large that sums of it are not finite: then it is at fault rather than the rule."""
-    size = {}
-    for client, update in round.updates.items():
-        values = [value for value in update.state.values() if value.is_floating_point() and value.numel()]
-        size[client] = max((float(value.detach().abs().max()) for value in values), default=0.0)
-    client = max(size, key=lambda name: size[name])
-    if size[client] < _HUGE:
-        return ""
-    return f", but client {client!r} sent {size[client]:.3g}: exchange.guard: leave_out minds such numbers"
-
-
-def _largest(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    return torch._foreach_norm(tensors, float("inf"))
+def _is_huge(value: Tensor) -> bool:
+    return value.is_floating_point() and value.numel() > 0 and float(value.detach().abs().max()) > _HUGE

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import Any, Literal
 
 import torch
@@ -18,18 +19,17 @@ from fedlit.by_name import live_of
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.checked import Unchanged
+from fedlit.exchange.checked import unchanged
 from fedlit.exchange.guard import Guard, GuardMode
 from fedlit.exchange.lending import Lending
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Named
 from fedlit.exchange.outcome import BEGIN, Minimum, is_minimum, least
 from fedlit.exchange.questions import Answerer, Blueprint, Question
-from fedlit.exchange.recover import recover
 from fedlit.exchange.rule import Rule, Update, settings_of
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
-from fedlit.exchange.sending import collect, federated_tensors, planned
+from fedlit.exchange.sending import collect, federated_tensors, planned, recover
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import InProcess, Transport, group_of
 from fedlit.names import Clustering
@@ -80,10 +80,11 @@ class Exchange(Callback):
         attackers: who attacks, where attacks are planted.
         sharing: what of each client is federated; known once the clients are built.
         published: client → what it publishes, as it was before training: no other names, types or shapes may follow.
-        sent: client → names of what it has sent.
         clustering: who belongs together, after the last exchange, where the rule says so.
         guard: looks at updates; None for no guard.
         named: who was left out, and how often.
+        remark: what the rule says of the settings, for the plan.
+        started: whether clients start from another run (``model.start``), which the rule must leave as it is.
 
     Raises:
         ConfigError: values out of range.
@@ -107,36 +108,39 @@ class Exchange(Callback):
         guard: GuardMode | bool = "leave_out",
         attacks: list[Attack] | None = None,
     ) -> None:
+        rule = rule if rule is not None else Mean()
+        facts, share, needs = rule.facts, "a share in (0, 1]", f"{type(rule).__name__} needs it"
         problems = [wrong] if (wrong := wrong_every(every)) else []
-        if not 0 < rate <= 1:
-            problems.append(
-                f"exchange.rate: expected a share in (0, 1], found {rate}; for no exchange set exchange.federated: []"
+        problems += [
+            f"exchange.{key}: expected {wanted}, found {found!r}; {mend}"
+            for key, found, fits, wanted, mend in (
+                ("rate", rate, 0 < rate <= 1, share, "for no exchange set exchange.federated: []"),
+                ("rate", rate, rate == 1 or not (facts.whole_rate and federated), "1", needs),
+                ("participation", participation, 0 < participation <= 1, share, "1 for all clients"),
+                ("minimum", minimum, is_minimum(minimum), f"at least 1 client, or {share}", "for example 0.5"),
             )
-        if not 0 < participation <= 1:
-            problems.append(
-                f"exchange.participation: expected a share in (0, 1], found {participation}; 1 for all clients"
-            )
-        if participation < 1 and not federated and not (rule is not None and rule.by_questions):
+            if not fits
+        ]
+        if participation < 1 and not federated and not facts.by_questions:
             problems.append(
                 "exchange.participation: expected something to exchange, found exchange.federated: []; set one of them"
-            )
-        if minimum is not None and not is_minimum(minimum):
-            problems.append(
-                f"exchange.minimum: expected at least 1 client, or a share in (0, 1] such as 0.5, found {minimum!r}"
             )
         if problems:
             raise ConfigError("\n".join(problems))
         self.rate, self.buffers = rate, buffers
         self.minimum: Minimum = minimum
         self.optimizer_state: OptimizerState = optimizer_state
-        self.participation, self.rule = participation, rule if rule is not None else Mean()
-        self.federated, self.by_name = self.rule.narrow(federated or [], by_name or [])
+        self.participation, self.rule = participation, rule
+        self.federated = [*federated, *facts.private] if federated else []
+        # patterns that only leave out say nothing by themselves
+        more = facts.by_name if by_name else dropwhile(lambda pattern: pattern.startswith("!"), facts.by_name)
+        self.by_name = [*(by_name or []), *more]
         self.every: Every = every
+        self.remark, self.started = "", False
         self.rounds, self.bytes, self.seconds = 0, 0, 0.0
         self.transport: Transport = InProcess()
         self.sharing = Sharing({}, {})
         self.published: dict[str, dict[str, Tensor]] = {}
-        self.sent: dict[str, frozenset[str]] = {}
         self.clustering: Clustering | None = None
         self.guard = None if guard is False else Guard("leave_out" if guard is True else guard)
         self.named, self._lending = Named(), Lending()
@@ -146,19 +150,12 @@ class Exchange(Callback):
     @property
     def on(self) -> bool:
         """Whether there are exchanges at all."""
-        return bool(self.federated) or self.rule.by_questions
+        return bool(self.federated) or self.rule.facts.by_questions
 
     @property
     def not_finite(self) -> dict[str, int]:
         """Client → how often its state was not finite."""
-        return dict(self.named.lost)
-
-    @property
-    def guarded(self) -> dict[str, dict[str, int]]:
-        """Client → how often the guard left it out (``left_out``), made it smaller (``clipped``), named it
-        (``watched``); of those it found anything about.
-        """
-        return self.named.counts
+        return {name: counts["not_finite"] for name, counts in self.found.items() if "not_finite" in counts}
 
     @property
     def found(self) -> dict[str, dict[str, int]]:
@@ -176,8 +173,8 @@ class Exchange(Callback):
         :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        by_rule = self.rule.narrow(["*"], [])[0][1:]
-        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name, by_rule)
+        share, private = self.transport.share, self.rule.facts.private
+        self.sharing = resolve(clients, self.federated, self.buffers, share, self.by_name, private)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
@@ -188,15 +185,17 @@ class Exchange(Callback):
                 f"found {self.minimum}"
             )
         if self.on:
-            self.rule.check(self.sharing, self.rate, self._blueprint(members, min(clients)), taking_part)
+            model = self._blueprint(members, min(clients))
+            model.clients, model.reset = tuple(clients.values()), self.optimizer_state == "reset"
+            self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
             if "model" in self.rule.needs:
-                sizes = {name: [own.spec.num_features, own.spec.num_outputs] for name, own in clients.items()}
+                sizes = {name: [client.spec.num_features, client.spec.num_outputs] for name, client in clients.items()}
                 self.transport.share("model", sizes)
-                specs = {name: own.spec.state_dict() for name, own in clients.items()}
+                specs = {name: client.spec.state_dict() for name, client in clients.items()}
                 told = group_of(self.transport).gather("specs", specs)
-                self._specs = {name: ClientSpec.from_state(own) for one in told for name, own in one.items()}
+                self._specs = {name: ClientSpec.from_state(state) for one in told for name, state in one.items()}
         self._take_hold(members)
-        self.published = {name: planned(own, members.seed) if self.on else {} for name, own in clients.items()}
+        self.published = {name: planned(client, members.seed) if self.on else {} for name, client in clients.items()}
         return self.sharing
 
     def _take_hold(self, members: Members) -> None:
@@ -224,10 +223,9 @@ class Exchange(Callback):
         if trainer.global_step == 0:
             if self.on and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
                 self._begin(members)
-            for name, client in members.clients.items():
+            for client in members.clients.values():
                 self._tell(members, client, {key: value.clone() for key, value in client.federated.items()}, "start")
                 client.steps_taken = 0
-                self.sent.setdefault(name, frozenset())
         self._draw_cohort(members)
 
     def on_train_batch_end(
@@ -269,6 +267,12 @@ class Exchange(Callback):
     def _begin(self, members: Members) -> None:
         collected = {name: self.collect(members, client, begin=True) for name, client in members.clients.items()}
         outcome = self._round(members, BEGIN, collected, measure=False)
+        if self.started and any(outcome.received.values()):
+            raise ConfigError(
+                "model.start: expected a rule that leaves clients what they start from, found "
+                f"{type(self.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
+                "add-client without --federated)"
+            )
         for name, state in outcome.received.items():
             self._write_back(members.clients[name], state, 1.0)
         self.bytes += outcome.bytes
@@ -313,18 +317,21 @@ class Exchange(Callback):
         gone = {*outcome.lost, *outcome.verdict.left_out}
         sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
         for name, client in members.clients.items():
-            own = outcome.received.get(name, {})
-            if name not in collected and self.rate == 1:
-                self._write_back(client, self._lending.lend(client, own, sent), 1.0)
+            state = outcome.received.get(name, {})
+            if name in gone:
+                recover(client, named_tensors(members.fresh(client.spec)))
+                self._write_back(client, state, 1.0)
+            elif name in collected or self.rate != 1:
+                self._write_back(client, state, self.rate)
             else:
-                self._take_over(members, client, own, lost=name in gone)
-            self._tell(members, client, own, self.rounds)
+                self._write_back(client, self._lending.lend(client, state, sent), 1.0)
+            self._tell(members, client, state, self.rounds)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
         took = self.sharing.names if members.cohort is None else members.cohort
-        named = self.named.lose(outcome.lost, self.rounds) | self.named.take(outcome.verdict, self.rounds, took)
+        named = self.named.take(outcome.verdict, self.rounds, took, outcome.lost)
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering
@@ -333,40 +340,31 @@ class Exchange(Callback):
         here = {name: value for name, value in {**outcome.records, **named}.items() if _is_of(name, members)}
         members.record({**here, "exchange/seconds": seconds})
 
-    def _take_over(self, members: Members, client: FederatedClient, received: State, *, lost: bool) -> None:
-        if lost:
-            recover(members, client)
-        self._write_back(client, received, 1.0 if lost else self.rate)
-
     def _tell(self, members: Members, client: FederatedClient, received: State, number: int | str) -> None:
         """``on_receive``, which may not change what it is given: other clients receive the same tensors."""
         name = client.spec.name
-        unchanged = Unchanged(received.items())
+        expected = f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is"
         seed = derive_seed(members.seed, "receive", name, number)
-        with isolated_rng(seed, members.device), hook_of(client, "on_receive"):
+        with (
+            unchanged(received.items(), expected),
+            isolated_rng(seed, members.device),
+            hook_of(client, "on_receive"),
+        ):
             client.on_receive(received)
-        if changed := unchanged.changed():
-            raise RunError(
-                f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is, "
-                f"found that {changed} was changed in place; work on a copy (tensor.clone())"
-            )
         self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """What a client sends (see :func:`fedlit.exchange.sending.collect`)."""
         name = client.spec.name
         seed, optimizer = derive_seed(members.seed, "send", name, self.rounds), self.optimizer_state == "average"
-        update = collect(client, self.sharing, self.published[name], seed, optimizer=optimizer, begin=begin)
-        known = self.sent.get(name, frozenset())
-        self.sent[name] = known | update.state.keys() | {f"published/{key}" for key in update.published}
-        return update
+        return collect(client, self.sharing, self.published[name], seed, optimizer=optimizer, begin=begin)
 
     @torch.no_grad()
     def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
         """ω_k ← (1 − r) ω_k + r ω̄_k on the device that the tensors are on."""
-        own = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
-        names = [name for name in received if name in own]
-        mine, theirs = [own[name] for name in names], [received[name].to(own[name].dtype) for name in names]
+        federated = federated_tensors(client, self.sharing, optimizer=self.optimizer_state == "average")
+        names = [name for name in received if name in federated]
+        mine, theirs = [federated[name] for name in names], [received[name].to(federated[name].dtype) for name in names]
         if not names:
             return
         if rate == 1:

@@ -30,7 +30,7 @@ STILL = math.log(30.0)
 NEVER_NEGATIVE = ("running_var", "@exp_avg_sq", "@max_exp_avg_sq", "@square_avg")
 """How names of tensors end of which a negative number makes all that is computed with it NaN."""
 
-ABSURD, ALONE = math.log(100.0), math.log(30.0)
+ABSURD, LARGER = math.log(100.0), math.log(30.0)
 """By how much the root mean square of a client's parameters may grow from one exchange to the next, and how much larger
 than the least of the others it then is, before its own history speaks against it."""
 
@@ -107,10 +107,10 @@ def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:
     """
     has = ~norms.isnan() & chosen
     has &= has.sum(0) > 1
-    own = torch.where(has, norms, 0.0).square().sum(1)
-    moving = torch.where(has & (own > 0)[:, None], norms, torch.nan)
+    size = torch.where(has, norms, 0.0).square().sum(1)
+    moving = torch.where(has & (size > 0)[:, None], norms, torch.nan)
     usual = torch.where(has, moving.nanmedian(0).values.nan_to_num(0.0), 0.0).square().sum(1)
-    return torch.where(usual > 0, 0.5 * (own.log() - usual.log()), torch.nan)
+    return torch.where(usual > 0, 0.5 * (size.log() - usual.log()), torch.nan)
 
 
 def find_far(
@@ -134,7 +134,7 @@ def find_far(
     there = ~changed.isnan().all(1)
     more = (steps / torch.where(there, steps, torch.nan).nanmedian()).clamp_min(1).log()
     logs = torch.stack([relative_sizes(changed, parameters) - more, 0.5 * relative_sizes(itself, ~parameters)])
-    away, spread = _apart(torch.where(there, logs, torch.nan))
+    away, spread = _distances(torch.where(there, logs, torch.nan))
     score, kind = (away / spread).nan_to_num(-math.inf, posinf=math.inf).max(0)
     away, spread = away.gather(0, kind[None])[0].nan_to_num(0.0, posinf=math.inf), spread[kind, 0]
     several, pair = there.sum() > 2, there.sum() == 2
@@ -165,7 +165,7 @@ def find_far(
     )
 
 
-def _apart(logs: Tensor) -> tuple[Tensor, Tensor]:
+def _distances(logs: Tensor) -> tuple[Tensor, Tensor]:
     """How far each is from the median, and the spread by which that is judged: (kinds, K) and (kinds, 1)."""
     logs = torch.where(logs == -math.inf, torch.nan, logs)  # who does not move is no measure of others
     away = logs - logs.nanmedian(1, keepdim=True).values
@@ -178,14 +178,14 @@ def _by_history(
     level: Tensor, change: Tensor, past: Sequence[tuple[Tensor, Tensor]], *, pair: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Against whom its own history speaks, and the log of how much it has grown."""
-    before = torch.stack([own for own, _ in past]) if past else torch.full_like(level, torch.nan)[None]
+    before = torch.stack([past_level for past_level, _ in past]) if past else torch.full_like(level, torch.nan)[None]
     # initial values of networks are about 1 or less
     growth = level - before.nanmedian(0).values.nan_to_num(0.0).clamp_min(0.0)
     least = level.nan_to_num(math.inf, posinf=math.inf).min()
-    grown = (growth > ABSURD) & (level - least > ALONE)
+    grown = (growth > ABSURD) & (level - least > LARGER)
     if len(past) < 3:
         return grown, growth
-    jump = change - torch.stack([own for _, own in past]).nanmedian(0).values
+    jump = change - torch.stack([past_change for _, past_change in past]).nanmedian(0).values
     calm = jump.nan_to_num(-math.inf).sort().values[-2:-1].le(FAR * FLOOR / 2).all()  # the other one's
     jumped = pair & calm & (jump > FAR * FLOOR)
     return grown | jumped, torch.where(grown, growth, jump)
@@ -203,11 +203,9 @@ def clipped(update: Mapping[str, Tensor], given: State, factor: Tensor) -> dict[
         >>> clipped({"w": torch.tensor([9.0])}, {"w": torch.tensor([1.0])}, torch.tensor(0.25))
         {'w': tensor([3.])}
     """
-    made = {}
-    for name, value in update.items():
-        if not value.is_floating_point():
-            made[name] = value
-            continue
-        start = given[name].to(value.device, value.dtype) if name in given else torch.zeros_like(value)
-        made[name] = torch.lerp(start, value, factor.to(value.device, value.dtype))
-    return made
+    return {
+        name: torch.lerp(given.get(name, torch.zeros_like(value)).to(value), value, factor.to(value))
+        if value.is_floating_point()
+        else value
+        for name, value in update.items()
+    }

@@ -85,35 +85,30 @@ class FederatedFunction:
         """Outputs (n, …) for inputs (n, *shape); ``state`` holds ``parameters``, and may hold more."""
         for name, module in self._chain.items():
             prefix = f"{name}."
-            own = {
+            parameters = {
                 key.removeprefix(prefix): state[key]
                 for key in self.parameters
                 if key in state and key.startswith(prefix)
             }
-            x = functional_call(module, own, (x,))
+            x = functional_call(module, parameters, (x,))
         return x
 
     def stacked(self, states: State, x: Tensor) -> Tensor:
         """Several functions at once: outputs (m, n, …) for tensors (m, …) by name and inputs (m, n, *shape)."""
-        own = {name: states[name] for name in self.parameters}
-        outputs: Tensor = vmap(self.__call__)(own, x)
+        parameters = {name: states[name] for name in self.parameters}
+        outputs: Tensor = vmap(self.__call__)(parameters, x)
         return outputs
 
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
     """From which part of the chain to which one there are federated parameters."""
-    if sliced := next((key for key in federated if key.endswith("]")), None):
-        raise ConfigError(
-            "exchange.rule: this rule calls the federated part as a function, expected whole tensors, found "
-            f"{sliced}; choose another rule, or set exchange.by_name: []"
-        )
     held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
-    elsewhere = [key for key in federated if key.partition(".")[0] not in CHAIN]
-    if not held or elsewhere:
+    odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
+    if not held or odd:
         raise ConfigError(
-            "exchange.rule: this rule calls the federated part as a function, expected it within encoder, core and "
-            f"head, found {', '.join(elsewhere[:3]) or 'nothing'}; choose another rule or other patterns in "
-            "exchange.federated"
+            "exchange.rule: this rule calls the federated part as a function, expected whole tensors within encoder, "
+            f"core and head, found {', '.join(odd[:3]) or 'nothing'}; choose another rule or other patterns in "
+            "exchange.federated, or set exchange.by_name: []"
         )
     return held[0], held[-1]
 

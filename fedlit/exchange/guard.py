@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from fedlit.errors import ConfigError
 from fedlit.exchange.far import REMEMBERED, Far, clipped, find_far, norms_of
 from fedlit.exchange.rule import DOWN, Update
-from fedlit.sharing import Sharing, State
+from fedlit.sharing import Sharing, State, all_finite
 
-__all__ = ["DONE", "Guard", "GuardMode", "Verdict"]
+__all__ = ["DONE", "Guard", "GuardMode", "Verdict", "screen"]
 
 GuardMode = Literal["leave_out", "clip", "watch"]
 DONE = ("left_out", "clipped", "watched")
@@ -37,22 +37,17 @@ class Verdict:
     left_out: Mapping[str, float] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)
     watched: Mapping[str, float] = field(default_factory=dict)
-    doubt: tuple[str, ...] = ()
-    grown: tuple[str, ...] = ()
+    doubt: Sequence[str] = ()
+    grown: Sequence[str] = ()
 
-    def to_dict(self, client: str | None = None) -> dict[str, Any]:
-        """As plain data; of one client alone, if it is named."""
-        found = {done: dict(getattr(self, done)) for done in DONE}
-        if client is not None:
-            found = {done: {name: size for name, size in own.items() if name == client} for done, own in found.items()}
-        names = {"doubt": self.doubt, "grown": self.grown}
-        return {**found, **{key: [name for name in own if client in (None, name)] for key, own in names.items()}}
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Verdict:
-        """The inverse of :meth:`to_dict`."""
-        left_out, clipped, watched = (told[done] for done in DONE)
-        return cls(left_out, clipped, watched, tuple(told["doubt"]), tuple(told.get("grown", ())))
+    def to_dict(self, clients: Collection[str]) -> dict[str, Any]:
+        """What concerns some clients, as keyword arguments of this class and as plain data."""
+        return {
+            key: {name: found[name] for name in found if name in clients}
+            if isinstance(found, Mapping)
+            else [name for name in found if name in clients]
+            for key, found in vars(self).items()
+        }
 
 
 class Guard:
@@ -87,9 +82,9 @@ class Guard:
         return {
             name
             for client, names in sharing.parameters.items()
-            if not (own := self.given.get(client, {})).keys() >= set(names)
+            if not (given := self.given.get(client, {})).keys() >= set(names)
             for name in names
-            if name not in own
+            if name not in given
         }
 
     def judge(self, updates: Mapping[str, Update], sharing: Sharing, finite: Mapping[str, Tensor]) -> Far:
@@ -102,19 +97,15 @@ class Guard:
         """
         self._unknown = self._not_given(sharing)
         measured = {client: norms_of(update, self._start(update, client)) for client, update in updates.items()}
-        places = {
-            name: place for place, name in enumerate(sorted({name for own, _ in measured.values() for name in own}))
-        }
+        every = sorted({name for names, _ in measured.values() for name in names})
+        places = {name: place for place, name in enumerate(every)}
         rows = {client: row for row, client in enumerate(sorted(sharing.names))}
         device = next((norms.device for _, norms in measured.values()), torch.device("cpu"))
         norms = torch.full((2, len(rows), len(places)), torch.nan, device=device)
-        columns: dict[tuple[str, ...], Tensor] = {}
-        for client, (names, own) in measured.items():
-            at = columns.setdefault(
-                tuple(names), torch.tensor([places[name] for name in names], dtype=torch.long, device=device)
-            )
-            norms[:, rows[client]].index_copy_(1, at, torch.where(finite[client].to(device), own, torch.nan))
-        parameters = {name for own in sharing.parameters.values() for name in own}
+        for client, (names, measured_norms) in measured.items():
+            at = torch.tensor([places[name] for name in names], dtype=torch.long, device=device)
+            norms[:, rows[client]].index_copy_(1, at, torch.where(finite[client].to(device), measured_norms, torch.nan))
+        parameters = {name for names in sharing.parameters.values() for name in names}
         numbers = [sharing.forms[name][1] if name in sharing.forms else () for name in places]
         found = find_far(
             norms,
@@ -127,38 +118,35 @@ class Guard:
         return found
 
     def act(
-        self, updates: Mapping[str, Update], found: Far, flags: Mapping[str, Sequence[bool]], sharing: Sharing
+        self, updates: Mapping[str, Update], found: Far, table: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, Update], Verdict]:
         """What the rule may see, and what is said of clients.
 
         Args:
             updates: without those that are not finite.
             found: by :meth:`judge`.
-            flags: client → whether it is far, suspicious and grown, as read from there.
-            sharing: what of each client is federated.
+            table: client → size, and whether it is suspicious, far and grown, as read from there.
         """
-        if not any(suspicious for _, suspicious, _ in flags.values()):
-            return dict(updates), Verdict()
-        names = sorted(sharing.names)
-        size = dict(zip(names, found.size.tolist(), strict=True))
-        far = {name: size[name] for name, own in flags.items() if own[0]}
-        named = {name: size[name] for name, own in flags.items() if own[1] and name not in far}
-        doubt = tuple(named) if 2 * len(named) >= int((~found.size.isnan()).sum()) and not far else ()
-        grown = tuple(name for name, own in flags.items() if own[2])
+        size, *flags = table
+        suspicious, is_far, is_grown = ([name for name in size if flag[name]] for flag in flags)
+        far = {name: size[name] for name in is_far}
+        named = {name: size[name] for name in suspicious if name not in far}
+        looked_at = sum(not math.isnan(value) for value in size.values())
+        verdict = Verdict(doubt=tuple(named) if 2 * len(named) >= looked_at and not far else (), grown=tuple(is_grown))
         if self.mode == "watch":
-            return dict(updates), Verdict(watched={**named, **far}, doubt=doubt, grown=grown)
+            return dict(updates), replace(verdict, watched={**named, **far})
         smaller = {name: value for name, value in far.items() if self.mode == "clip" and math.isfinite(value)}
         out = {name: value for name, value in far.items() if name not in smaller}
         kept = {name: update for name, update in updates.items() if name not in out}
         for name in smaller.keys() & kept.keys():
-            factor = (found.limit / found.size)[names.index(name)]
+            factor = (found.limit / found.size)[list(size).index(name)]
             kept[name] = replace(kept[name], state=clipped(kept[name].state, self._start(kept[name], name), factor))
-        return kept, Verdict(out, smaller, named, doubt, grown)
+        return kept, replace(verdict, left_out=out, clipped=smaller, watched=named)
 
     def _start(self, update: Update, client: str) -> State:
         """What a client's parameters were measured against."""
-        own = self.given.get(client, {})
-        return {name: own[name] for name in update.parameters if name in own and name not in self._unknown}
+        given = self.given.get(client, {})
+        return {name: given[name] for name in update.parameters if name in given and name not in self._unknown}
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
         """Remember what clients were given: references, for nobody changes these tensors but those who own them.
@@ -169,12 +157,12 @@ class Guard:
         """
         theirs = set(sent)
         for client, state in received.items():
-            own = {
+            state_of_client = {
                 name: value.clone() if value.data_ptr() in theirs else value
                 for name, value in state.items()
                 if not name.startswith(DOWN)
             }
-            self.given[client] = {**self.given.get(client, {}), **own}
+            self.given[client] = {**self.given.get(client, {}), **state_of_client}
 
     def _remember(self, found: Far) -> None:
         """What a client did when it was not far is its history."""
@@ -188,5 +176,34 @@ class Guard:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore."""
-        self.given = {client: dict(own) for client, own in state["given"].items()}
+        self.given = {client: dict(tensors) for client, tensors in state["given"].items()}
         self._past = [(level, change) for level, change in state["past"]]
+
+
+def screen(
+    updates: Mapping[str, Update], sharing: Sharing, guard: Guard | None
+) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
+    """Leave out updates that are not finite, and those that the guard does not let pass. Whatever decides is read from
+    the device at once.
+
+    Args:
+        updates: of all clients that take part.
+        sharing: what of each client is federated.
+        guard: None for no guard.
+
+    Returns:
+        What the rule may see, whose update is not finite, and what the guard found.
+    """
+    if not updates:
+        return {}, (), Verdict()
+    finite = all_finite({name: {**update.state, **update.published} for name, update in updates.items()})
+    found = None if guard is None else guard.judge(updates, sharing, finite)
+    columns = [] if found is None else [found.size, found.suspicious, found.far, found.grown]
+    read = torch.cat([torch.stack(list(finite.values())), *columns]).tolist()
+    lost = tuple(name for name, is_finite in zip(finite, read, strict=False) if not is_finite)
+    kept = {name: update for name, update in updates.items() if name not in lost}
+    if guard is None or found is None:
+        return kept, lost, Verdict()
+    names, rest = sorted(sharing.names), iter(read[len(finite) :])
+    kept, verdict = guard.act(kept, found, [dict(zip(names, rest, strict=False)) for _ in columns])
+    return kept, lost, verdict

@@ -1,4 +1,4 @@
-"""Memory that idle clients share with each other until they are drawn."""
+"""Memory that idle clients share until they are drawn for a round."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ class Lending:
         self._lent: dict[str, dict[str, Tensor]] = {}
 
     def lend(self, client: FederatedClient, received: State, sent: set[int]) -> State:
-        """Let an idle client have what it received without a copy.
+        """Let the tensors of an idle client use the memory of what it received, without a copy.
 
         Args:
-            client: it.
+            client: the idle client.
             received: named tensors.
-            sent: places in memory of what clients sent, which belongs to them.
+            sent: addresses of tensors that clients sent; these stay theirs.
 
         Returns:
-            What has to be copied after all.
+            The tensors that must be copied after all.
         """
         kept = {}
         for name, value in received.items():
-            own = None if client._federated.is_slice(name) else client._federated.get(name)
-            if own is None or value.dtype != own.dtype or value.data_ptr() in sent or not value.is_contiguous():
+            tensor = None if client._federated.is_slice(name) else client._federated.get(name)
+            if tensor is None or value.dtype != tensor.dtype or value.data_ptr() in sent or not value.is_contiguous():
                 kept[name] = value
             else:
-                own.data = value.detach()
-                self._lent.setdefault(client.spec.name, {})[name] = own
+                tensor.data = value.detach()
+                self._lent.setdefault(client.spec.name, {})[name] = tensor
         return kept
 
     def return_to(self, clients: Iterable[str]) -> None:
-        """Give clients memory of their own again."""
+        """Copy the shared tensors of some clients into separate memory."""
         for name in clients:
             for tensor in self._lent.pop(name, {}).values():
                 tensor.data = tensor.data.clone()
 
     def return_all(self) -> None:
-        """Give everybody memory of their own again."""
+        """Copy the shared tensors of all clients into separate memory."""
         self.return_to(list(self._lent))

@@ -16,7 +16,7 @@ __all__ = ["Members"]
 
 
 class Members(Protocol):
-    """What an exchange asks of a federation.
+    """The interface of a federation that an exchange uses.
 
     Attributes:
         seed: the run's.
@@ -47,7 +47,7 @@ class Members(Protocol):
         """Client → optimizer steps that it takes in an epoch, at most; of all clients, as far as they told."""
 
     def end_exchange(self) -> None:
-        """What follows an epoch's last step and its exchange, before anything is scored or saved."""
+        """Called behind an epoch's last step and its exchange, before validation and checkpoint."""
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
         """A client as it was before training, or as it would be with another seed."""

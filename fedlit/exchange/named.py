@@ -1,10 +1,10 @@
-"""Who was left out of exchanges, made smaller or watched: said, counted, and told at the end."""
+"""Counts and reports which clients' updates were left out of exchanges, made smaller or watched."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -34,103 +34,76 @@ _ADVICE = "look at its data, its units and its learning rate"
 
 
 class Named:
-    """Counts and says which clients' updates were not finite, and what a guard found.
-
-    Attributes:
-        counts: client → what was done (``left_out``, ``clipped``, ``watched``) → how often.
-        rounds: client → exchanges it took part in.
-        lost: client → how often its state was not finite.
-    """
+    """Counts and says which clients' updates were not finite, and what a guard found."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, dict[str, int]] = {}
-        self.rounds: Counter[str] = Counter()
-        self.lost: Counter[str] = Counter()
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def lose(self, clients: Sequence[str], number: int) -> dict[str, float]:
-        """Say whose state was not finite in an exchange, and who may be at fault for it; see :meth:`take`."""
-        before = self.before(clients)
-        for client in clients:
-            self.lost[client] += 1
-            _log.warning(
-                f"exchange {number + 1}: client {client!r} was left out, its state is not finite; it received the "
-                f"aggregate{before}"
-            )
-        return {f"{client}/exchange/not_finite": float(self.lost[client]) for client in clients}
-
-    def take(self, verdict: Verdict, number: int, clients: Iterable[str]) -> dict[str, float]:
-        """Say what was found in an exchange.
+    def take(self, verdict: Verdict, number: int, clients: Iterable[str], lost: Sequence[str] = ()) -> dict[str, float]:
+        """Count and log what was found in an exchange.
 
         Args:
-            verdict: it.
+            verdict: of the guard.
             number: exchanges before it.
             clients: that took part.
+            lost: those whose update was not finite.
 
         Returns:
             What to log, by ``<client>/<tag>``.
         """
-        self.rounds.update(list(clients))  # of a mapping it would add the values
-        where, records = f"exchange {number + 1}", dict[str, float]()
-        if verdict.doubt:
-            self._doubt(verdict, where)
+        where, records, before = f"exchange {number + 1}", dict[str, float](), self.before(lost)
+        for client in clients:
+            self._counts[client]["exchanges"] += 1
+        for client in lost:
+            records[f"{client}/exchange/not_finite"] = float(self._count(client, "not_finite"))
+            _log.warning(
+                f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate{before}"
+            )
         for done in DONE:
             for client, size in getattr(verdict, done).items():
-                if client not in verdict.doubt:
-                    self._say(client, done, _why(size, grown=client in verdict.grown), where)
-                records[f"{client}/exchange/{done}"] = float(self.counts[client][done])
+                count = records[f"{client}/exchange/{done}"] = float(self._count(client, done))
                 records[f"{client}/exchange/size"] = size
+                if client not in verdict.doubt and count in _MARKS:
+                    often = f" ({count:.0f} times so far)" if count > 1 else ""
+                    why = _SAID[done].format(why=_why(size, grown=client in verdict.grown))
+                    _log.warning(f"{where}: client {client!r} {why}{often}; {_ADVICE}")
+        if any(self._counts[name]["watched"] in _MARKS for name in verdict.doubt):
+            sizes = ", ".join(f"{name} {_times(verdict.watched[name])}" for name in verdict.doubt)
+            _log.warning(
+                f"{where}: updates differ much ({sizes} the median), and among {len(verdict.doubt)} nobody can tell "
+                f"who is wrong: all take part; look at the data, the units and the learning rate of each"
+            )
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:
-        """Whom the guard named earlier, to be put behind a message that others than these may be the victims of.
+        """Clients that the guard named earlier and that may have caused an error, as the end of a message.
 
         Args:
-            lost: whom the message is about.
+            lost: clients that the message is about.
         """
-        guilty = [name for name, own in self.counts.items() if name not in lost and (own["watched"] or own["clipped"])]
+        named = {name for name, counts in self._counts.items() if counts["watched"] or counts["clipped"]}
+        guilty = named.difference(lost)
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
 
     def found(self) -> dict[str, dict[str, int]]:
-        """All that was done about clients, by client; those without are left out."""
+        """Client → how often it was left out, clipped, watched or not finite; clients without any are left out."""
         return {
-            name: {
-                "exchanges": self.rounds[name],
-                **{done: times for done, times in self.counts.get(name, {}).items() if times},
-                **({"not_finite": self.lost[name]} if name in self.lost else {}),
-            }
-            for name in sorted({*self.counts, *self.lost})
+            name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if counts[key] or key == "exchanges"}
+            for name, counts in sorted(self._counts.items())
+            if any(counts[key] for key in (*DONE, "not_finite"))
         }
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
-        return {"counts": self.counts, "rounds": dict(self.rounds), "lost": dict(self.lost)}
+        return {name: dict(counts) for name, counts in self._counts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore."""
-        self.counts = {client: dict(own) for client, own in state.get("counts", {}).items()}
-        self.rounds, self.lost = Counter(state.get("rounds", {})), Counter(state.get("lost", {}))
+        self._counts = defaultdict(Counter, {client: Counter(counts) for client, counts in state.items()})
 
     def _count(self, client: str, done: str) -> int:
-        own = self.counts.setdefault(client, dict.fromkeys(DONE, 0))
-        own[done] += 1
-        return own[done]
-
-    def _say(self, client: str, done: str, why: str, where: str) -> None:
-        count = self._count(client, done)
-        if count not in _MARKS:
-            return
-        often = f" ({count} times so far)" if count > 1 else ""
-        _log.warning(f"{where}: client {client!r} {_SAID[done].format(why=why)}{often}; {_ADVICE}")
-
-    def _doubt(self, verdict: Verdict, where: str) -> None:
-        counts = [self._count(name, "watched") for name in verdict.doubt]
-        if not any(count in _MARKS for count in counts):
-            return
-        sizes = ", ".join(f"{name} {_times(verdict.watched[name])}" for name in verdict.doubt)
-        _log.warning(
-            f"{where}: updates differ much ({sizes} the median), and among {len(verdict.doubt)} nobody can tell who is "
-            f"wrong: all take part; look at the data, the units and the learning rate of each"
-        )
+        self._counts[client][done] += 1
+        return self._counts[client][done]
 
 
 _MARKS = tuple(10**power for power in range(12))
@@ -163,7 +136,7 @@ def too_often(found: Found) -> list[str]:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: sum(own.get(done, 0) for done in OUT) for name, own in found.items()}
+    out = {name: sum(counts.get(done, 0) for done in OUT) for name, counts in found.items()}
     return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
 
 
@@ -189,13 +162,10 @@ def words(found: Found) -> list[str]:
         ["north: left out of 3 of its 4 exchanges (its updates were far from the others'), watched in 1"]
     """
     lines: list[tuple[int, str]] = []
-    for name, own in sorted(found.items()):
-        of = f"of its {own.get('exchanges', 0)} exchanges"
-        gone = {
-            f"left out of {own[key]} {of} ({why})": own[key]
-            for key, why in (("left_out", "its updates were far from the others'"), ("not_finite", "not finite"))
-            if own.get(key)
-        }
-        parts = [*gone, *(f"{done} in {own[done]}" for done in ("clipped", "watched") if own.get(done))]
-        lines.append((-sum(gone.values()), f"{name}: {', '.join(parts)}"))
+    gone = {"left_out": "its updates were far from the others'", "not_finite": "not finite"}
+    for name, counts in sorted(found.items()):
+        of = f"of its {counts.get('exchanges', 0)} exchanges"
+        parts = [f"left out of {counts[key]} {of} ({why})" for key, why in gone.items() if counts.get(key)]
+        parts += [f"{done} in {counts[done]}" for done in ("clipped", "watched") if counts.get(done)]
+        lines.append((-sum(counts.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

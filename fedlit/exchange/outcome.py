@@ -1,4 +1,4 @@
-"""What came of a round, how many clients it needs, and what it asked and weighs."""
+"""The outcome of a round, the number of clients that it needs, and the bytes of its questions and messages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BEGIN = -1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a round.
+    """The outcome of a round.
 
     Attributes:
-        received: client → named tensors; of the clients here.
+        received: client → named tensors, for the clients of this process.
         lost: clients whose update was not finite, by name; of all.
         records: what to log, by key (``<client>/drift`` of the clients here, ``drift``, …).
         bytes: that travelled, from and to all clients.
@@ -46,20 +46,19 @@ class Outcome:
     verdict: Verdict = field(default_factory=Verdict)
 
     def to_message(self, clients: Collection[str]) -> dict[str, Any]:
-        """What some clients are told, as :func:`fedlit.exchange.wire.pack` takes it."""
+        """The message to some clients, as :func:`fedlit.exchange.wire.pack` takes it."""
         return {
-            "received": {name: own for name, own in self.received.items() if name in clients},
+            "received": {name: state for name, state in self.received.items() if name in clients},
             "lost": self.lost,
             "records": {key: float(value) for key, value in self.records.items()},
             "bytes": self.bytes,
-            "verdict": self.verdict.to_dict(),
+            "verdict": vars(self.verdict),
         }
 
     @classmethod
     def from_message(cls, told: Mapping[str, Any]) -> Outcome:
         """The inverse of :meth:`to_message`, but for clusters."""
-        verdict = Verdict.from_dict(told["verdict"])
-        return cls(told["received"], tuple(told["lost"]), told["records"], told["bytes"], verdict=verdict)
+        return cls(**{**told, "lost": tuple(told["lost"]), "verdict": Verdict(**told["verdict"])})
 
 
 def is_minimum(found: Any) -> bool:
@@ -115,11 +114,11 @@ def require(remaining: int, lost: Sequence[str], far: Sequence[str], minimum: in
 
 
 class Asked:
-    """Asks, and remembers what that weighs and which tensors clients have got by it.
+    """Asks clients, counts the bytes of questions and answers, and remembers which tensors clients received with them.
 
     Args:
         ask: asks clients.
-        sharing: what each of them has.
+        sharing: which tensors each client has.
     """
 
     def __init__(self, ask: Ask, sharing: Sharing) -> None:
@@ -137,7 +136,7 @@ class Asked:
             if isinstance(question, Own):  # what a client of its own makes of it, nobody knows: it has nothing by it
                 self._bytes += bytes_of(question.tensors)
             self._bytes += bytes_of({"answer": answer} if isinstance(answer, Tensor) else answer)
-            self._had.setdefault(name, set()).update(value.data_ptr() for own in states for value in own.values())
+            self._had.setdefault(name, set()).update(value.data_ptr() for state in states for value in state.values())
         return answers
 
     def _fitting(self, client: str, question: Question) -> Question:
@@ -148,10 +147,10 @@ class Asked:
         return Losses([{name: state[name] for name in names if name in state} for state in question.states])
 
     def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
-        """The bytes of a round. What a client was asked about it has already."""
+        """The bytes of a round. Tensors that came with a question are not counted again."""
         weight = self._bytes + sum(map(bytes_of, received.values()))
         for name, update in collected.items():
             weight += bytes_of(update.state) + bytes_of(update.published)
             had = self._had.get(name, ())
-            weight -= bytes_of({key: own for key, own in received.get(name, {}).items() if own.data_ptr() in had})
+            weight -= bytes_of({key: value for key, value in received.get(name, {}).items() if value.data_ptr() in had})
         return weight

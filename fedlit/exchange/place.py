@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from fedlit.errors import ConfigError
 
-__all__ = ["Place", "alone", "find_place", "first_to_end", "says_the_end"]
+__all__ = ["Place", "find_place", "first_to_end", "refuse_ranks", "says_the_end"]
 
 first_to_end: list[Callable[[], bool]] = []
-"""Of a process among several: whether it is the first of them that ends."""
+"""Functions that tell whether this rank is the first to end."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """What torchrun or srun say; None where neither started this process, or it is the only one.
+    """Read the place from the environment of torchrun or srun; None if neither started this process, or if it is the
+    only one.
 
     Example:
         >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n7", "MASTER_PORT": "29500"})
@@ -63,8 +64,8 @@ def _first_node(environment: Mapping[str, str]) -> str:
     return SLURMEnvironment.resolve_root_node_address(nodes)
 
 
-def alone(what: str) -> None:
-    """Refuse what one process does, where several were started to do it.
+def refuse_ranks(what: str) -> None:
+    """Refuse a command that runs in one process where several were started.
 
     Raises:
         ConfigError: torchrun or srun started several.
@@ -77,5 +78,5 @@ def alone(what: str) -> None:
 
 
 def says_the_end() -> bool:
-    """Whether this process says why it ends. Of several the first does, for the others end because of that."""
+    """Whether this process prints why it ends. Of several ranks the first to end does: the others end because of it."""
     return all(is_first() for is_first in first_to_end)

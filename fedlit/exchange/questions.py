@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import FederatedFunction, entering, function_of
 from fedlit.sharing import State, named_tensors
 
-__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of"]
+__all__ = ["QUESTIONS", "Answerer", "Blueprint", "InputRange", "Losses", "Own", "Question", "bytes_of", "within"]
 
 ROWS = 4096
 """Rows that are evaluated at once."""
@@ -66,53 +66,63 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 """By the name under which they travel."""
 
 
+def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether a question has the values that its rule says (see ``Facts.questions``)."""
+    wanted = values.get(question.topic, {}) if isinstance(question, Own) else {}
+    tensors = question.tensors if isinstance(question, Own) else {}
+    return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
+
+
+@dataclass
 class Blueprint:
     """What is known of clients' networks without asking any: how they are built. It holds nothing learnt.
 
-    Args:
+    Attributes:
         build: makes a client, untrained, with initial values of the run's seed (None) or another one.
         names: of its federated tensors.
         parameters: those that are parameters.
         device: where rules compute.
+        clients: those of this process, as their configuration makes them; known to ``Rule.check`` alone.
+        reset: whether each round begins with an empty optimizer state; known there, too.
     """
 
-    def __init__(
-        self,
-        build: Callable[[int | None], FederatedClient],
-        names: Sequence[str],
-        parameters: Sequence[str],
-        device: torch.device,
-    ) -> None:
-        self._build, self.names, self.parameters, self.device = build, tuple(names), tuple(parameters), device
+    build: Callable[[int | None], FederatedClient]
+    names: Sequence[str]
+    parameters: Sequence[str]
+    device: torch.device
+    clients: Sequence[FederatedClient] = ()
+    reset: bool = False
 
     def part(self, names: Collection[str]) -> Blueprint:
         """The same of some of its tensors."""
-        own, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
-        return Blueprint(self._build, own, parameters, self.device)
+        kept, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
+        return replace(self, names=kept, parameters=parameters)
 
     def function(self) -> FederatedFunction:
         """The federated part as a function."""
-        client = self._build(None)
+        client = self.build(None)
         return function_of(client, client.spec.num_features, self.parameters, client.spec.task.bounded)
 
     def fresh(self, seed: int | None) -> State:
         """Initial values of the federated tensors, drawn by another seed, or by the run's if None."""
-        client = self._build(seed)
+        client = self.build(seed)
         drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
 
 
+@dataclass
 class Answerer:
     """Answers questions for one client, from its own rows.
 
-    Args:
+    Attributes:
         client: it.
         parameters: names of its federated parameters.
         rows: its training rows.
     """
 
-    def __init__(self, client: FederatedClient, parameters: Sequence[str], rows: Rows) -> None:
-        self.client, self.parameters, self.rows = client, parameters, rows
+    client: FederatedClient
+    parameters: Sequence[str]
+    rows: Rows
 
     @torch.no_grad()
     def __call__(self, question: Question) -> Any:
@@ -129,8 +139,8 @@ class Answerer:
 
     def _losses(self, states: Sequence[State]) -> Tensor:
         federated, total = self.client.federated, []
-        for state in ({name: value for name, value in own.items() if name in federated} for own in states):
-            whole = self.client._federated.whole(state)
+        for state in states:
+            whole = self.client._federated.whole({name: value for name, value in state.items() if name in federated})
             parts = [
                 self.client.loss(functional_call(self.client, whole, (x,)), y).double() * len(y)
                 for x, y in self._batches()
@@ -142,7 +152,7 @@ class Answerer:
         where = f"client {self.client.spec.name!r}: {type(self.client).__name__}.answer({question.topic!r})"
         with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
             found = self.client.answer(question.topic, question.tensors, self.rows)
-        if not isinstance(found, dict) or not all(isinstance(own, Tensor) for own in found.values()):
+        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
             raise RunError(f"{where}: expected named tensors, found {type(found).__name__}; return a dictionary")
         return found
 

@@ -143,13 +143,13 @@ class Ranks(Group):
                 self._group.recv([part], rank, 0).wait()
                 parts.append(part.numpy().tobytes())
         told = [unpack(part, device) for part in parts]
-        if len({own["topic"] for own in told}) > 1:
-            found = ", ".join(f"rank {rank} at {own['topic']!r}" for rank, own in enumerate(told))
+        if len({message["topic"] for message in told}) > 1:
+            found = ", ".join(f"rank {rank} at {message['topic']!r}" for rank, message in enumerate(told))
             raise RunError(
                 f"expected all ranks to be at the same point, found {found}; do all run the same script, and does no "
                 "callback end training at one of them alone?"
             )
-        return [own["value"] for own in told]
+        return [message["value"] for message in told]
 
     def _tell(self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu") -> dict[str, Any]:
         """What rank 0 tells all."""
@@ -196,8 +196,8 @@ class Ranks(Group):
         """See :class:`~fedlit.exchange.transport.Transport`."""
         topic = "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
         needs, device = server.rule.needs, server.device
-        own = {name: {**update_to(one, needs), "parameters": one.parameters} for name, one in updates.items()}
-        told = self._say(topic, own, device)
+        updates_here = {name: {**update_to(one, needs), "parameters": one.parameters} for name, one in updates.items()}
+        told = self._say(topic, updates_here, device)
 
         def answers(questions: Mapping[str, Question]) -> dict[str, Any]:
             return {name: answer(name, one) for name, one in questions.items() if self.homes[name] == self.rank}

@@ -1,21 +1,21 @@
-"""What a rule is: from what clients of a round sent to what each client receives."""
+"""Rules: from the updates of a round to what each client receives."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
-from torch.optim import Optimizer
-
-from fedlit.client import FederatedClient
 from fedlit.client.hooks import warn_of_misspelt
+from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Question
 from fedlit.sharing import Sharing, State
 
-__all__ = ["DOWN", "Ask", "Need", "Round", "Rule", "Update", "settings_of"]
+__all__ = ["DOWN", "Ask", "Facts", "Need", "Round", "Rule", "Update", "demand", "settings_of"]
 
 DOWN = "down/"
 """What begins the names of tensors that a rule sends beside the federated ones: they reach ``on_receive`` and are
@@ -46,7 +46,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Round:
-    """All that a rule sees. It holds no client.
+    """The input of a rule. It holds no client.
 
     Attributes:
         number: exchanges before this one; −1 for what comes before training.
@@ -67,106 +67,67 @@ class Round:
     model: Blueprint | None = None
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a rule, as data, for those who plan, carry or protect a round.
+
+    Attributes:
+        by_mean: it looks at nothing of the updates but their mean over the clients that have a tensor (by rows, if it
+            ``needs`` these), so that a masked sum is enough for it.
+        by_questions: it works by what it asks and needs no federated tensor: exchanges then take place where
+            ``exchange.federated`` is empty, too.
+        requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
+        questions: kind of each question that it asks (``losses``, ``input_range``, or a topic of
+            :class:`~fedlit.exchange.questions.Own`) → values that tensors of the question must have, by name. A site
+            answers no other question. A rule that ``needs`` answers and names no kind may ask anything.
+        adds_answers: topics of which it puts the same question to all clients and only adds the answers: their sum as
+            one client's answer, and zeros as the others', would do. Masked sums tell no more.
+        whole_rate: clients must take over all that they receive (``exchange.rate: 1``), as where an update is the
+            difference to what was received last.
+        private: patterns of tensors that do not travel, whatever ``exchange.federated`` says; each begins with ``!``.
+        by_name: patterns behind those of ``exchange.by_name``.
+    """
+
+    by_mean: bool = False
+    by_questions: bool = False
+    requires: str = ""
+    questions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    adds_answers: frozenset[str] = frozenset()
+    whole_rate: bool = False
+    private: tuple[str, ...] = ()
+    by_name: tuple[str, ...] = ()
+
+
 class Rule(ABC):
     """The mathematics of an exchange.
 
-    One that must remember something between exchanges keeps it in ``state_dict`` / ``load_state_dict``, which go into
-    the checkpoint. What it returns is checked: names, shapes, types, finite values, nothing changed in place.
+    A rule that has state between exchanges returns it from ``state_dict`` and restores it in ``load_state_dict``;
+    the checkpoint has it. What a rule returns is checked: names, shapes, types, finite values, nothing changed in
+    place.
 
     Attributes:
-        leaves_start: whether its ``begin``, if it has one, looks on and changes nothing.
-        by_questions: whether it works by what it asks and needs no federated tensor: exchanges then take place where
-            ``exchange.federated`` is empty, too.
-        by_mean: whether it looks at nothing of updates but their mean over those that have a tensor (by rows, if it
-            ``needs`` these): what is true of a masked sum is enough for it.
-        requires: the name of the client class that it works with, such as ``Scaffold``; empty for any.
+        needs: of each client: the number of its training ``rows`` or of its optimizer ``steps``, its single ``states``
+            (a sum would not do), ``answers`` to questions, the sizes of its network (``model``). What the rule does not
+            need, clients elsewhere do not send.
+        asks: what it asks of each client beside its update, in words for the plan; empty for nothing.
+        sends: what it sends to each client under names of :data:`DOWN`, in words for the plan; empty for nothing.
+        scalars: what to log of the last exchange, by tag.
+        facts: see :class:`Facts`.
     """
 
-    by_mean: ClassVar[bool] = False
-    leaves_start: ClassVar[bool] = False
-    by_questions: ClassVar[bool] = False
-    requires: ClassVar[str] = ""
+    needs: frozenset[Need] = frozenset({"rows", "steps", "states"})
+    asks: str = ""
+    sends: str = ""
+    scalars: Mapping[str, float] = MappingProxyType({})
+    facts: Facts = Facts()
+    _memory: tuple[str, ...] = ()
+    """Of a shipped rule: names, without the underscore, of the attributes that ``state_dict`` returns."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         warn_of_misspelt(cls, Rule)
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Of each client: the number of its training ``rows`` or of its optimizer ``steps``, its single ``states`` (a
-        sum would not do), ``answers`` to questions, the sizes of its network (``model``). What it does not need,
-        clients elsewhere do not send.
-        """
-        return frozenset({"rows", "steps", "states"})
-
-    @property
-    def adds_answers(self) -> frozenset[str]:
-        """Topics (of :class:`~fedlit.exchange.questions.Own`) of which it puts the same question to all clients and
-        does nothing with the answers but add them: their sum as one client's answer, and zeros as the others', would
-        do. Masked sums tell no more; what it asks else is answered by each client as it is.
-        """
-        return frozenset()
-
-    @property
-    def asks(self) -> str:
-        """What it asks of each client beside its update, in words for the plan; empty for nothing."""
-        return ""
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Kinds of what it asks: ``losses``, ``input_range``, or topics of :class:`~fedlit.exchange.questions.Own`. A
-        site answers no other. ``*`` where a rule does not say.
-        """
-        return frozenset({"*"} if "answers" in self.needs else ())
-
-    def would_ask(self, question: Question) -> bool:
-        """Whether a question is as this rule would put it, as far as its settings say: asked by a site before it
-        answers. Kinds are looked at before.
-        """
-        return True
-
-    @property
-    def sends(self) -> str:
-        """What it sends to each client under names of :data:`DOWN`, in words for the plan; empty for nothing."""
-        return ""
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """What to log of the last exchange, by tag; nothing by default."""
-        return {}
-
-    def narrow(self, federated: Sequence[str], by_name: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What of a network travels, and what slice by slice, where the rule has a say in it.
-
-        Args:
-            federated: patterns of ``exchange.federated``.
-            by_name: patterns of ``exchange.by_name``.
-
-        Returns:
-            The same, with further patterns.
-        """
-        return list(federated), list(by_name)
-
-    def promise(self, sharing: Sharing, clients: int) -> str:
-        """How many attackers it bears, in words for the plan; empty where it promises nothing.
-
-        Args:
-            sharing: what of each client is federated.
-            clients: how many take part in a round.
-        """
-        return ""
-
-    def remarks(self, optimizer: Optimizer, state: str, client: FederatedClient) -> list[str]:
-        """What a person should know of a client and its optimizer under this rule, for the plan; nothing by default.
-
-        Args:
-            optimizer: as the client's configuration makes it.
-            state: what becomes of it in an exchange (``exchange.optimizer_state``).
-            client: whose it is.
-        """
-        return []
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str | None:
         """Refuse, before training, what the rule cannot work with; by default it can work with anything.
 
         Args:
@@ -175,25 +136,29 @@ class Rule(ABC):
             model: the clients' common part.
             clients: how many take part in a round.
 
+        Returns:
+            What a person should know, such as how many attackers the rule bears: words that follow "The rule" in the
+            plan; nothing if there is nothing to say.
+
         Raises:
             ConfigError: what is wrong, and what to do.
         """
         return None
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """What clients start from, given what they would start from: called once, before the first step.
+        """The state from which clients start; called once, before the first step.
 
         Args:
-            round: with all clients.
+            round: the initial states of all clients as updates.
 
         Returns:
-            As the rule itself; clients that are missing stay as they are, by default all.
+            As ``__call__``; clients that are missing keep their initial state, by default all.
         """
         return {}
 
     @abstractmethod
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """What each client receives.
+        """Aggregate the updates of a round.
 
         Returns:
             client → named tensors, for each of ``round.receivers``; ``{}`` for one that receives nothing. A name that
@@ -202,17 +167,29 @@ class Rule(ABC):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rule remembers: tensors, numbers, strings, lists and dictionaries of these."""
-        return {}
+        """The state between exchanges: tensors, numbers, strings, lists and dictionaries of these."""
+        return {name: getattr(self, f"_{name}") for name in self._memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        if state:
+        if state.keys() != set(self._memory):
             raise TypeError(f"{type(self).__name__} saves {sorted(state)} but does not restore it; add load_state_dict")
+        for name, value in deepcopy(state).items():
+            setattr(self, f"_{name}", value)
+
+
+def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") -> None:
+    """Refuse a setting of a rule.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    if not fits:
+        raise ConfigError(f"{setting}: expected {wanted}, found {found}" + (mend and f"; {mend}"))
 
 
 def settings_of(rule: Rule) -> str:
-    """A rule and what it was made with, as far as these are plain values.
+    """A rule with its constructor arguments, as far as these are plain values.
 
     Example:
         >>> from fedlit import FedAvgM

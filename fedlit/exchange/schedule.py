@@ -18,18 +18,15 @@ Every = Literal["step", "epoch"] | dict[str, int]
 
 def wrong_every(every: Every) -> str:
     """What is wrong with a schedule; empty if nothing."""
-    if isinstance(every, dict) and (
-        len(every) != 1 or not set(every) <= {"steps", "epochs"} or min(every.values()) < 1
+    if every in ("step", "epoch") or (
+        isinstance(every, dict) and len(every) == 1 and set(every) <= {"steps", "epochs"} and min(every.values()) >= 1
     ):
-        wrong = [str(unit) for unit in every if unit not in ("steps", "epochs")]
-        near = did_you_mean(wrong[0], ["steps", "epochs"]) if wrong else ""
-        return (
-            "exchange.every: expected step, epoch, {steps: n} or {epochs: n} with n of at least 1, found "
-            f"{every}{near and '.' + near}"
-        )
-    if isinstance(every, str) and every not in ("step", "epoch"):
-        return f"exchange.every: expected step, epoch, {{steps: n}} or {{epochs: n}}, found {every!r}"
-    return ""
+        return ""
+    units = ["steps", "epochs"]
+    odd = [str(unit) for unit in every if unit not in units] if isinstance(every, dict) else []
+    near = "." + did_you_mean(odd[0], units) if odd else ""
+    wanted = "step, epoch, {steps: n} or {epochs: n} with n of at least 1"
+    return f"exchange.every: expected {wanted}, found {every!r}{near}"
 
 
 def due(every: Every, step: int, last: bool, epoch: int) -> bool:

@@ -1,7 +1,8 @@
-"""What a client sends: its federated tensors and what it publishes, and nothing else."""
+"""Collects what a client sends: its federated tensors and what it publishes, and nothing else."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
@@ -9,9 +10,9 @@ from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Sharing, State, form_of
+from fedlit.sharing import Sharing, State, form_of, named_tensors
 
-__all__ = ["collect", "federated_tensors", "planned"]
+__all__ = ["collect", "federated_tensors", "planned", "recover"]
 
 
 def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: bool) -> dict[str, Tensor]:
@@ -27,8 +28,8 @@ def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: b
     parameters = dict(client.named_parameters()) if optimizer else {}
     for name in sharing.parameters[client.spec.name] if optimizer else ():
         parameter = parameters[live.tensor_of(name)]
-        for own in client._optimizers:
-            for key, value in own.state.get(parameter, {}).items():
+        for optimizer_of_client in client._optimizers:
+            for key, value in optimizer_of_client.state.get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     found[f"{name}@{key}"] = live.pick({live.tensor_of(name): value}, name)
     return found
@@ -82,7 +83,7 @@ def collect(
             f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
             "defect, please report it"
         )
-    forms = [{key: form_of(value) for key, value in own.items()} for own in (published, expected)]
+    forms = [{key: form_of(value) for key, value in tensors.items()} for tensors in (published, expected)]
     if forms[0] != forms[1]:
         raise RunError(
             f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; give "
@@ -90,3 +91,15 @@ def collect(
         )
     rows, parameters = client.spec.rows["train"], sharing.parameters[name]
     return Update(state, rows, published, parameters=parameters, steps=client.steps_taken)
+
+
+@torch.no_grad()
+def recover(client: FederatedClient, initial: State) -> None:
+    """Empty the optimizer states of a client that was not finite, and give each of its tensors that is not finite its
+    initial value: otherwise the client would be lost for good.
+    """
+    for optimizer in client._optimizers:
+        optimizer.state.clear()
+    for name, tensor in named_tensors(client).items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            tensor.copy_(initial[name])

@@ -1,33 +1,32 @@
-"""The server of a round: who is left out, what the rule makes of the others, what is remembered."""
+"""The server of a round: it screens updates, applies the rule, checks the result and records the round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
-from fedlit.errors import RunError
-from fedlit.exchange.checked import Unchanged, blamed, check_received
-from fedlit.exchange.guard import Guard, Verdict
+from fedlit.errors import RunError, failed_in
+from fedlit.exchange.checked import check_received, unchanged, where_of
+from fedlit.exchange.guard import Guard, Verdict, screen
 from fedlit.exchange.outcome import BEGIN, Asked, Minimum, Outcome, least, require
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Ask, Round, Rule, Update
 from fedlit.exchange.wire import update_from
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Sharing, State, all_finite, relative_distance, sharing_of
+from fedlit.sharing import Sharing, State, relative_distance, sharing_of
 from fedlit.spec import ClientSpec
 
 __all__ = ["Server"]
 
 
 class Server:
-    """Applies a rule to what clients sent. Clients in its process are known to it by ``model``; of sites that do not
-    know each other it learns by :meth:`tell` who has which clients, and what is federated.
+    """Applies a rule to the updates of a round. It builds models of clients in its process with ``model``. Sites tell
+    it with :meth:`tell` which clients they have and what is federated.
 
     Args:
         rule: the federation's.
@@ -59,18 +58,18 @@ class Server:
         self._sizes: dict[str, Any] = {}
 
     def memory(self) -> dict[str, Any]:
-        """What the rule and the guard remember, as it is now."""
+        """The state of the rule and of the guard, copied."""
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
         return {"rule": deepcopy(self.rule.state_dict()), **guard}  # nobody changes what the guard was told
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`memory`."""
+        """Restore a state that :meth:`memory` returned."""
         self.rule.load_state_dict(deepcopy(memory["rule"]))
         if self.guard is not None:
             self.guard.load_state_dict(memory.get("guard", Guard().state_dict()))
 
     def tell(self, topic: str, said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """What sites say before training, put together by client; the server learns from it what is federated.
+        """Join the facts that sites send before training, by client. The server keeps those that it needs.
 
         Args:
             topic: what it is about.
@@ -94,17 +93,17 @@ class Server:
         if topic == "model":
             self._sizes = facts
         if topic == "steps" and self.guard is not None:
-            self.guard.steps = {name: int(own["steps"]) for name, own in facts.items()}
+            self.guard.steps = {name: int(fact["steps"]) for name, fact in facts.items()}
         return facts
 
     def updates_of(self, sent: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
-        """Updates as they came: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
+        """Read updates from messages: client → message (see :func:`fedlit.exchange.wire.update_to`)."""
         return {name: update_from(sent[name], self.sharing.parameters[name]) for name in sorted(sent)}
 
     def round(
         self, number: int, collected: Mapping[str, Update], ask: Ask, *, measure: bool, guarded: bool = True
     ) -> Outcome:
-        """One round: who is left out, what the rule makes of the others, its bytes.
+        """Run one round: screen the updates, apply the rule, check its result, and count bytes.
 
         Args:
             number: exchanges before it, or :data:`BEGIN`.
@@ -121,24 +120,28 @@ class Server:
         updates = collected = dict(sorted(collected.items()))
         lost, verdict = tuple[str, ...](), Verdict()
         if not begin:
-            updates, lost, verdict = self._usable(number, collected, guard, self.minimum if guarded else 1)
-        receivers = {name: tuple(own) for name, own in self.sharing.names.items()}
+            updates, lost, verdict = screen(collected, self.sharing, guard)
+            left = len(collected) - len({*lost, *verdict.left_out})
+            needed = least(self.minimum if guarded else 1, len(collected))
+            require(left, lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
+        receivers = {name: tuple(names) for name, names in self.sharing.names.items()}
         receivers |= {name: tuple(update.state) for name, update in collected.items()}
         asked = Asked(ask, self.sharing)
         round = Round(number, self._seed(number), updates, receivers, asked, self._blueprint(next(iter(updates), None)))
-        sent = [(name, part) for name, own in updates.items() for part in (own.state, own.published)]
-        unchanged = Unchanged((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
-        with torch.no_grad(), isolated_rng(round.seed, self.device), blamed(self.rule, round, begin=begin):
+        sent = [(name, part) for name, update in updates.items() for part in (update.state, update.published)]
+        tensors = ((f"{key} of {name}", value) for name, part in sent for key, value in part.items())
+        whose, where = type(self.rule).__name__, where_of(self.rule, round, begin)
+        with (
+            unchanged(tensors, f"exchange.rule: {whose}: expected updates to stay as they are"),
+            torch.no_grad(),
+            isolated_rng(round.seed, self.device),
+            failed_in(where),
+        ):
             received = self.rule.begin(round) if begin else self.rule(round)
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         if guard is not None:
             live = {value.data_ptr() for update in collected.values() for value in update.state.values()}
             guard.note(received, live)
-        if changed := unchanged.changed():
-            raise RunError(
-                f"exchange.rule: {type(self.rule).__name__}: expected updates to stay as they are, found that "
-                f"{changed} was changed in place; let the rule work on a copy (tensor.clone())"
-            )
         weight = asked.weigh(collected, received) if received or not begin else 0
         drift = self._drift(updates, received) if measure and not begin else {}
         records: dict[str, Tensor | float] = {}
@@ -153,28 +156,6 @@ class Server:
 
     def _seed(self, number: int) -> int:
         return derive_seed(self.seed, "exchange", "begin" if number == BEGIN else number)
-
-    def _usable(
-        self, number: int, collected: Mapping[str, Update], guard: Guard | None, minimum: Minimum
-    ) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
-        """Without updates that are not finite, and as the guard lets them pass: read from the device at once."""
-        names = sorted(self.sharing.names)
-        flags = all_finite({name: {**update.state, **update.published} for name, update in collected.items()})
-        found = None if guard is None else guard.judge(collected, self.sharing, flags)
-        columns = [] if found is None else [found.far, found.suspicious, found.grown]
-        read = iter(torch.cat([torch.stack(list(flags.values())), *columns]).tolist() if flags else [])
-        lost = tuple(name for name in flags if not next(read))
-        updates = {name: update for name, update in collected.items() if name not in lost}
-        verdict = Verdict()
-        if guard is not None and found is not None and flags:
-            table = [list(islice(read, len(names))) for _ in columns]
-            updates, verdict = guard.act(
-                updates, found, dict(zip(names, zip(*table, strict=True), strict=True)), self.sharing
-            )
-        gone = (*lost, *verdict.left_out)
-        needed = least(minimum, len(flags))
-        require(len(flags) - len(gone), lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
-        return updates, lost, verdict
 
     def _drift(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> dict[str, Tensor]:
         drift = {}

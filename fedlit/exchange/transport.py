@@ -1,4 +1,4 @@
-"""The way between clients: how facts are told before training, and how updates and what comes of them travel."""
+"""Transports: how clients share facts before training, and how updates and their aggregates travel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fedlit.sharing import all_here
 __all__ = ["Group", "InProcess", "Transport", "group_of"]
 
 Answer = Callable[[str, Question], Any]
-"""Asks a client here: (its name, the question) → the answer."""
+"""Asks a client of this process: (its name, the question) → the answer."""
 
 
 class Transport(Protocol):
-    """Whatever carries messages between the clients here and those elsewhere: the same bits, however they travel.
+    """Carries messages between the clients of this process and those elsewhere. Results have the same bits over every
+    transport.
 
     Attributes:
         everybody_here: whether all clients of the federation are in this process.
@@ -27,10 +28,10 @@ class Transport(Protocol):
     everybody_here: bool
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell facts (see :data:`fedlit.sharing.Share`)."""
+        """Send facts about the clients here, and return those of all (see :data:`fedlit.sharing.Share`)."""
 
     def takes_part(self, number: int) -> bool:
-        """Whether the clients here may take part in a round: not in one that others have finished without them.
+        """Whether the clients here may still take part in a round: the others may have finished it without them.
 
         Args:
             number: exchanges before it.
@@ -45,7 +46,7 @@ class Transport(Protocol):
             server: what applies the rule, where it is applied in this process.
             number: exchanges before it.
             updates: of the clients here that take part.
-            answer: asks clients here what the rule wants to know.
+            answer: asks a client here a question of the rule.
             measure: whether drift is measured.
         """
 
@@ -53,7 +54,7 @@ class Transport(Protocol):
 class Group:
     """The processes of one job that hold the clients of a federation together; by itself the only one.
 
-    They trust each other: what one of them knows, all may know.
+    They trust each other, so that facts and tensors are shared without checks of consent.
 
     Attributes:
         rank: this one's number, from 0; the first has the run's folder and prints.
@@ -64,12 +65,12 @@ class Group:
     rank, size, local = 0, 1, 0
 
     def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
-        """What the first of them makes of what each says; all wait for it, and hear it.
+        """Send a value to the first process, which computes a result from all values and sends it to all.
 
         Args:
-            topic: of what; all must be at the same.
-            value: of this one, as :func:`fedlit.exchange.wire.pack` takes it.
-            work: makes a value of all values, by rank; called at the first alone.
+            topic: what the values are about; all processes must be at the same topic.
+            value: of this process, as :func:`fedlit.exchange.wire.pack` takes it.
+            work: computes the result from the values, by rank; called by the first process only.
 
         Raises:
             RunError: another process is at another topic, or has ended.
@@ -77,43 +78,43 @@ class Group:
         return work([value])
 
     def gather(self, topic: str, value: Any) -> list[Any]:
-        """What each of them says, by rank; see :meth:`decide`."""
+        """The values of all processes, by rank; see :meth:`decide`."""
         every: list[Any] = self.decide(topic, value, lambda told: told)
         return every
 
     def first(self, topic: str, value: Any) -> Any:
-        """What the first of them says."""
+        """The value of the first process."""
         return self.gather(topic, value)[0]
 
     def __deepcopy__(self, memo: Any) -> Group:
-        """The process's place stays one, whoever copies what knows it."""
+        """A copy of an object that holds a group holds the same group."""
         return self
 
     def deal(self, sizes: Mapping[str, int]) -> list[str]:
-        """Which clients are this one's.
+        """Names of the clients of this process.
 
         Args:
-            sizes: of all, by which they are dealt evenly.
+            sizes: of all clients, by which they are dealt evenly.
         """
         return sorted(sizes)
 
 
 def group_of(transport: Any) -> Group:
-    """The processes that a federation's clients are dealt to; one if they are not."""
+    """The group of processes that share a federation's clients; a group of one if the transport is no group."""
     return transport if isinstance(transport, Group) else Group()
 
 
 class InProcess:
-    """All clients are in this process."""
+    """The transport of a federation whose clients are all in this process."""
 
     everybody_here = True
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What all say is what those here say."""
+        """The facts of the clients here are those of all."""
         return all_here(topic, own)
 
     def takes_part(self, number: int) -> bool:
-        """Nobody goes on without the others."""
+        """Always."""
         return True
 
     def exchange(

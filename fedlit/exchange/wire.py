@@ -38,8 +38,8 @@ def pack(message: Mapping[str, Any]) -> bytes:
                 tensors[places[id(value)]] = value.detach().cpu().contiguous().clone()
             return {_PLACE: places[id(value)]}
         if isinstance(value, Mapping):
-            return {name: plain(own) for name, own in value.items()}
-        return [plain(own) for own in value] if isinstance(value, list | tuple) else value
+            return {name: plain(part) for name, part in value.items()}
+        return [plain(part) for part in value] if isinstance(value, list | tuple) else value
 
     head = json.dumps(plain(message)).encode()
     return struct.pack(">Q", len(head)) + head + save(tensors)
@@ -73,8 +73,8 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, dict):
         if set(value) == {_PLACE}:
             return tensors[value[_PLACE]]
-        return {key: _whole(own, tensors) for key, own in value.items()}
-    return [_whole(own, tensors) for own in value] if isinstance(value, list) else value
+        return {key: _whole(part, tensors) for key, part in value.items()}
+    return [_whole(part, tensors) for part in value] if isinstance(value, list) else value
 
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
@@ -100,12 +100,13 @@ def question_from(message: Mapping[str, Any]) -> Question:
     Raises:
         RunError: there is no such question.
     """
-    own = dict(message) if isinstance(message, Mapping) else {}
-    name = own.pop("question", None)
-    if name not in QUESTIONS:
-        raise RunError(f"expected a question among {', '.join(QUESTIONS)}, found {name!r}; update fedlit")
+    fields = dict(message) if isinstance(message, Mapping) else {}
+    name = fields.pop("question", None)
     try:
-        question: Question = QUESTIONS[name](**own)
-    except TypeError as error:
-        raise RunError(f"expected what {name} takes, found {', '.join(own) or 'nothing'}; update fedlit") from error
+        question: Question = QUESTIONS[name](**fields)
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"expected a question ({', '.join(QUESTIONS)}) with its fields, found {name!r} with "
+            f"{', '.join(fields) or 'none'}; update fedlit"
+        ) from error
     return question

@@ -464,7 +464,7 @@ class SitesHub:
         own = {key: value for key, value in records.items() if not key.startswith(others)}
         received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
         lost = [name for name in outcome.lost if name == site]
-        verdict = outcome.verdict.to_dict(site)
+        verdict = outcome.verdict.to_dict([site])
         return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
 
     def _reply_all(self, key: str, replies: Mapping[str, Mapping[str, Any]]) -> None:

@@ -105,7 +105,7 @@ class Site:
             published,
             run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
             rule.asks,
-            tuple(sorted(rule.questions)),
+            tuple(sorted(rule.facts.questions)) or (("*",) if "answers" in rule.needs else ()),
             own.tell == "scores",
             exchange.every,
             _rounds(run),

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.guard import DONE, Verdict
 from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.questions import Question
+from fedlit.exchange.questions import Question, within
 from fedlit.exchange.rule import DOWN, Rule, Update
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
@@ -182,7 +182,7 @@ class SiteTransport:
 
     def _single(self, asked: Question, answer: Answer) -> Any:
         self.consent.check_question(asked)
-        if not self.rule.would_ask(asked):
+        if not within(asked, self.rule.facts.questions):
             raise RunError(
                 f"the coordinator asks what {type(self.rule).__name__} of this site's federation.yaml would not: its "
                 "limits are others than those agreed to; nothing was answered"
@@ -306,9 +306,7 @@ def _verdict(told: Any, site: str) -> Verdict:
         for done, own in found.items()
     }
     grown = [site] if any(sizes.values()) and told.get("grown") else []
-    return Verdict.from_dict(
-        {**sizes, "doubt": [site] if sizes["watched"] and told.get("doubt") else [], "grown": grown}
-    )
+    return Verdict(**sizes, doubt=[site] if sizes["watched"] and told.get("doubt") else [], grown=grown)
 
 
 def _odd(error: Exception) -> RunError:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import DOWN, Need, Round
+from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.methods.anchored import Anchored, as_buffers, by_name
 from fedlit.nn import NetworkFactory
-from fedlit.sharing import Sharing, State
+from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
 __all__ = ["FedDyn", "FedDynMean"]
@@ -110,30 +109,14 @@ class FedDynMean(ServerOptimizer):
         {'given': {}, 'gone': {}}
     """
 
-    by_mean = False
     moments = ("gone",)
-    requires = "FedDyn"
+    sends = "whether its update counted"
+    facts = Facts(requires="FedDyn", whole_rate=True)
 
     def __init__(self) -> None:
         super().__init__(1.0)
+        self.needs = frozenset({"states"})  # what clients publish is no mean
         self._share: dict[str, Tensor | float] = {}
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states: what clients publish is no mean."""
-        return frozenset({"states"})
-
-    @property
-    def sends(self) -> str:
-        """In words for the plan."""
-        return "whether its update counted"
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse an update rate that leaves clients elsewhere than at what was given."""
-        if rate != 1:
-            raise ConfigError(
-                f"exchange.rate: FedDynMean expected 1, found {rate}: it takes what was given as the start"
-            )
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, and refuse clients of another α."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import DOWN, Need, Round
+from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import Mean, counted
 from fedlit.methods.anchored import as_buffers, by_name
 from fedlit.nn import NetworkFactory
@@ -139,22 +139,14 @@ class ScaffoldMean(Mean):
 
     # NOTE[DIFF]: the server's own rate is 1, as in the paper's experiments.
     # NOTE[DIFF]: clients count alike; the paper has no weights.
-    by_mean = False
-    requires = "Scaffold"
+    sends = "the mean of the clients' control variates, as large as the federated parameters"
+    facts = Facts(requires="Scaffold")
+    _memory = ("control",)
 
     def __init__(self) -> None:
         super().__init__()
+        self.needs = frozenset({"states"})  # what clients publish is no mean
         self._control: dict[str, Tensor] = {}
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states: what clients publish is no mean."""
-        return frozenset({"states"})
-
-    @property
-    def sends(self) -> str:
-        """In words for the plan."""
-        return "the mean of the clients' control variates, as large as the federated parameters"
 
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -174,11 +166,3 @@ class ScaffoldMean(Mean):
             }
             for (client, state), names in zip(super().__call__(round).items(), round.receivers.values(), strict=True)
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The server's control variate."""
-        return {"control": self._control}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._control = dict(state["control"])

@@ -59,7 +59,7 @@ class Gathering:
         Raises:
             FedlitError: too few sites are fit, a message of another form, or masks that do not cancel.
         """
-        if not self.rule.by_mean:
+        if not self.rule.facts.by_mean:
             return {site: self._blank(site) for site in self.sites}
         total = self._sum(layout_of(self.sharing, self.sites, self.rule, self.masked.least), {})
         state = total.mean(self.sharing.forms)
@@ -80,7 +80,7 @@ class Gathering:
         places = itertools.count()
 
         def ask(asked: Mapping[str, Question]) -> Mapping[str, Any]:
-            if not all(isinstance(own, Own) and own.topic in self.rule.adds_answers for own in asked.values()):
+            if not all(isinstance(own, Own) and own.topic in self.rule.facts.adds_answers for own in asked.values()):
                 return singly(asked)
             question = question_to(next(iter(asked.values())))
             if set(asked) != set(self.sites) or len({pack(question_to(own)) for own in asked.values()}) > 1:

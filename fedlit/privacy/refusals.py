@@ -60,7 +60,7 @@ def refuse(
     refuse_if(optimizer_state == "average", found)
     if masked:
         refuse_if(
-            not (rule.by_mean or rule.adds_answers),
+            not (rule.facts.by_mean or rule.facts.adds_answers),
             f"masked sums: expected a rule that works with sums, found {name}, which needs each site's single {needs}; "
             "take Mean, an optimizer at the server (FedAvgM, FedAdam, …), Newton with of: all or GrowForest with "
             "summed: true, or go without masks",
@@ -73,7 +73,7 @@ def refuse(
         refuse_if(whole, f"client-level privacy: expected floating-point tensors, found {whole[:1]}; keep them private")
         found = f"client-level privacy: expected parameters alone, found the buffers {buffers[:1]}"
         refuse_if(buffers, f"{found}: noise can make a variance negative; set exchange.buffers: private")
-    if masked and rule.by_mean and not few:
+    if masked and rule.facts.by_mean and not few:
         try:
             layout_of(sharing, list(sharing.names), rule, masked.least)
         except ConfigError as error:

@@ -219,7 +219,7 @@ class Shield:
         Raises:
             RunError: it is such a question; nothing was told.
         """
-        if self.privacy.masked and isinstance(question, Own) and question.topic in self.rule.adds_answers:
+        if self.privacy.masked and isinstance(question, Own) and question.topic in self.rule.facts.adds_answers:
             raise RunError(
                 f"masked sums: expected to be asked for {question.topic} together with the other sites, found a "
                 "question to this site alone; nothing was told"
@@ -233,7 +233,7 @@ class Shield:
         question: Question,
         answer: Callable[[Question], Any] | None,
     ) -> dict[str, Any]:
-        if not isinstance(question, Own) or question.topic not in self.rule.adds_answers or answer is None:
+        if not isinstance(question, Own) or question.topic not in self.rule.facts.adds_answers or answer is None:
             name = type(self.rule).__name__
             raise RunError(f"masked sums, round {number + 1}: expected no question of {name}, found one")
         said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}

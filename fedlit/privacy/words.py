@@ -45,7 +45,7 @@ def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) ->
             "each site checks its own update: finite, "
             + (f"at most {masked.norm:g} long" if masked.norm is not None else "of any length (no bound is set)"),
         ]
-        if topics := sorted(rule.adds_answers):
+        if topics := sorted(rule.facts.adds_answers):
             found.append(f"answers told as sums alone: {', '.join(topics)}; others as they are")
         found.append("masks do not hide: " + "; ".join(MASKED_NOT_COVERED))
     if (level := privacy.client_level) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedlit.exchange.questions import bytes_of
-from fedlit.exchange.schedule import cohort_size
 from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more, shorten
@@ -181,7 +181,6 @@ def make_plan(federation: Federation) -> Plan:
     exchange = federation.exchange
     assert exchange is not None
     sharing, described = exchange.sharing, dict[str, dict[str, Any]]()
-    promise = exchange.rule.promise(sharing, cohort_size(exchange.participation, len(sharing.names)))
     for name, client in federation.clients.items():
         state = client.federated
         sizes = {key: value.numel() for key, value in client.named_parameters()}
@@ -213,8 +212,8 @@ def make_plan(federation: Federation) -> Plan:
             "rule": _describe(exchange.rule),
             "asks": exchange.rule.asks,
             **({"sends": exchange.rule.sends} if exchange.rule.sends else {}),
-            **({"promise": promise} if promise else {}),
-            **({"by_questions": True} if exchange.rule.by_questions else {}),
+            **({"promise": exchange.remark} if exchange.remark else {}),
+            **({"by_questions": True} if exchange.rule.facts.by_questions else {}),
             "rate": exchange.rate,
             "buffers": exchange.buffers,
             "optimizer_state": exchange.optimizer_state,
@@ -309,7 +308,7 @@ def _targets_of_other_names(federation: Federation, facts: Facts, sharing: Shari
     exchange, met = federation.exchange, dict[str, list[str]]()
     for name, one in facts.items():
         by_label = any(own.startswith("head.") and own.endswith("]") for own in sharing.names[name])
-        if by_label or one["compares"] or (exchange is not None and exchange.rule.by_questions):
+        if by_label or one["compares"] or (exchange is not None and exchange.rule.facts.by_questions):
             met.setdefault(one["target"], []).append(name)
     if len(met) < 2:
         return []
@@ -360,5 +359,6 @@ def _moments(client: Any) -> int:
 
 
 def _describe(rule: Any) -> str:
-    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if not key.startswith("_"))
+    given = inspect.signature(type(rule)).parameters
+    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if key in given)
     return f"{type(rule).__name__}({settings})"

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedlit.exchange.place import alone
+from fedlit.exchange.place import refuse_ranks
 
 __all__ = ["WorkerProcess", "cores", "main"]
 
@@ -38,7 +38,7 @@ class WorkerProcess:
     """
 
     def __init__(self, threads: int) -> None:
-        alone("what starts processes of its own")
+        refuse_ranks("what starts processes of its own")
         self.environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))}
         self.process: subprocess.Popen[str] | None = None
 

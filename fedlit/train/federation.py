@@ -29,7 +29,6 @@ from fedlit.engine import ClientStep
 from fedlit.engine.kernels import fuse_optimizer
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rule import Rule
 from fedlit.exchange.transport import Group, group_of
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
@@ -203,12 +202,6 @@ class Federation(Mapping[str, FederatedClient]):
                 with hook_of(client, "on_plan"):
                     self.remarks[name] = tuple(client.on_plan(self.exchange.every))
                 self._check_class(name, client)
-                if type(self.exchange.rule).remarks is not Rule.remarks:
-                    with settings_of(name, "model.optimizer"):
-                        probe = client.optimizer_factory([nn.Parameter(torch.zeros(1))])
-                    self.remarks[name] += tuple(
-                        self.exchange.rule.remarks(probe, self.exchange.optimizer_state, client)
-                    )
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Who is scored by what, and whose rows are whose, of all processes' clients."""
@@ -240,10 +233,11 @@ class Federation(Mapping[str, FederatedClient]):
                 )
 
     def _check_class(self, name: str, client: FederatedClient) -> None:
-        rule = type(self.exchange.rule) if self.exchange is not None and self.exchange.on else Rule
-        if rule.requires and rule.requires not in (kind.__name__ for kind in type(client).__mro__):
+        rule = self.exchange.rule if self.exchange is not None and self.exchange.on else None
+        wanted = rule.facts.requires if rule is not None else ""
+        if wanted and wanted not in (kind.__name__ for kind in type(client).__mro__):
             raise ConfigError(
-                f"client {name!r}: exchange.rule: {rule.__name__} expected model.client: {rule.requires}, found "
+                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: {wanted}, found "
                 f"{type(client).__name__}; set model.client, or another exchange.rule"
             )
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedlit.by_name import Live, live_of, named_axes, slice_name
 from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Rule
 from fedlit.sharing import Buffers, named_tensors, offer
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
@@ -84,14 +83,8 @@ class Begun:
         Raises:
             ConfigError: tensors of other shapes, other rows of a client that the run has, nothing to take.
         """
-        exchange = federation.exchange
-        rule = None if exchange is None or not exchange.on else exchange.rule
-        if rule is not None and type(rule).begin is not Rule.begin and not rule.leaves_start:
-            raise ConfigError(
-                "model.start: expected a rule that leaves clients what they start from, found "
-                f"{type(rule).__name__}, which gives them something else; join with a frozen core (fedlit "
-                "add-client without --federated)"
-            )
+        if federation.exchange is not None:
+            federation.exchange.started = True
         notes = []
         for name, client in federation.clients.items():
             if name in self.saved.data:

@@ -216,7 +216,7 @@ def test_a_rule_that_changes_an_update_in_place_is_refused(published: bool, name
         make_run(tmp_path, epochs=1, client=Notes, exchange=exchange).fit(quiet=True)
     assert str(error.value) == (
         f"exchange.rule: InPlace: expected updates to stay as they are, found that {name} of birch was changed in "
-        "place; let the rule work on a copy (tensor.clone())"
+        "place; work on a copy (tensor.clone())"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
-from fedlit.exchange.rules import Mean, Round
+from fedlit.exchange.rules import IFCA, FedAvgM, Mean, Round
 from fedlit.nn import Network
 from fedlit.sharing import State, relative_distance
 
@@ -224,12 +225,10 @@ def test_drift_is_of_parameters_whatever_happens_to_buffers(tmp_path: Path) -> N
     assert drifts(one) == drifts(other)
 
 
-def test_what_is_published_is_planned_and_recorded(tmp_path: Path) -> None:
+def test_what_is_published_is_planned(tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, client=Publishes, exchange={"federated": ["core"]})
     plan = run.describe().clients["ash"]
     assert plan["published"] == {"rows": ("float32", (1,))} and plan["bytes_per_exchange"] == 4 * (64 + 8 + 8 + 8 + 1)
-    run.fit(quiet=True)
-    assert "published/rows" in run.exchange.sent["ash"]
 
 
 class Scaled(Network):
@@ -262,3 +261,12 @@ def test_a_client_that_was_lost_comes_back_whole(tmp_path: Path) -> None:
     assert run.exchange.not_finite == {"birch": 1}
     assert all(torch.isfinite(value).all() for value in run.loop.federation["birch"].state_dict().values())
     assert np.isfinite(results.summary["mean"]["loss"])
+
+
+def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_run(tmp_path: Path) -> None:
+    for rule, refused in ((IFCA(2), True), (FedAvgM(), False)):
+        run = make_run(tmp_path, align="both", exchange={"federated": ["*"], "rule": rule})
+        run.describe()
+        run.exchange.started = True  # as model.start has it
+        with pytest.raises(ConfigError, match=r"model.start: .*found IFCA") if refused else nullcontext():
+            run.fit(quiet=True)

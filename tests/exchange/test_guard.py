@@ -182,9 +182,9 @@ def test_the_guilty_is_left_out_and_named(
     exchange = {"federated": ["core"], "rule": RULES[rule], "every": every}
     run = make_run(tmp_path, client=bad(fault), exchange=exchange, epochs=2)
     run.fit(quiet=True)
-    assert set(run.exchange.guarded) == {"cedar"} and not run.exchange.not_finite
+    assert set(run.exchange.found) == {"cedar"} and not run.exchange.not_finite
     # before the first exchange nothing was given: an update is not known to be large before the second
-    assert run.exchange.guarded["cedar"]["left_out"] >= run.exchange.rounds - (fault == "update")
+    assert run.exchange.found["cedar"]["left_out"] >= run.exchange.rounds - (fault == "update")
     told = [message for message in caplog.messages if "was left out" in message]
     assert told and all("'cedar'" in message for message in told)
     if fault == "update":
@@ -204,13 +204,13 @@ def test_without_a_guard_the_same_client_ruins_all(tmp_path: Path) -> None:
 def test_watching_names_and_leaves_nobody_out(tmp_path: Path) -> None:
     run = make_run(tmp_path, client=bad("state"), exchange={"federated": ["core"], "guard": "watch"}, epochs=1)
     run.fit(quiet=True)
-    assert run.exchange.guarded == {"cedar": {"left_out": 0, "clipped": 0, "watched": 1}}
+    assert run.exchange.found == {"cedar": {"exchanges": run.exchange.rounds, "watched": 1}}
 
 
 def test_what_is_made_smaller_takes_part(tmp_path: Path) -> None:
     run = make_run(tmp_path, client=bad("update"), exchange={"federated": ["core"], "guard": "clip"})
     run.fit(quiet=True)
-    assert run.exchange.guarded["cedar"]["clipped"] > 0 == run.exchange.guarded["cedar"]["left_out"]
+    assert run.exchange.found["cedar"]["clipped"] > 0 and "left_out" not in run.exchange.found["cedar"]
 
 
 @pytest.mark.parametrize("mode", ["leave_out", "clip", "watch"])
@@ -219,7 +219,7 @@ def test_13_a_guard_changes_no_bit_of_the_honest(mode: str, tmp_path: Path) -> N
     for guard in (mode, False):
         run = make_run(tmp_path / str(guard), exchange={"federated": ["core"], "guard": guard, "rate": 0.7})
         run.fit(quiet=True)
-        assert run.exchange.guarded == {}
+        assert run.exchange.found == {}
         ends.append(weights(run))
     assert different(*ends) == []
 
@@ -239,8 +239,8 @@ def test_a_resumed_run_goes_on_to_the_same_bits_and_counts(tmp_path: Path) -> No
     parts = make_run(tmp_path / "parts", client=bad("update"), exchange=exchange, epochs=4)
     parts.fit("last", quiet=True)
     assert different(weights(whole), weights(parts)) == []
-    assert parts.exchange.guarded == whole.exchange.guarded != {}
-    assert parts.exchange.named.rounds == whole.exchange.named.rounds
+    assert parts.exchange.found == whole.exchange.found != {}
+    assert parts.exchange.named.state_dict() == whole.exchange.named.state_dict()
 
 
 # ------------------------------------------------------------------ what is said
@@ -264,5 +264,5 @@ def test_a_warning_is_not_repeated_at_every_step(tmp_path: Path, caplog: pytest.
     caplog.set_level(logging.WARNING)
     run = make_run(tmp_path, client=bad("1e8"), exchange={"federated": ["core"], "every": "step"}, epochs=6)
     run.fit(quiet=True)
-    assert run.exchange.guarded["cedar"]["left_out"] == run.exchange.rounds == 24
+    assert run.exchange.found["cedar"]["left_out"] == run.exchange.rounds == 24
     assert sum("was left out" in message for message in caplog.messages) == 2  # the first, and the tenth

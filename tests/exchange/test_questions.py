@@ -15,6 +15,7 @@ from fedlit.data.encoding import Rows
 from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import Asked
 from fedlit.exchange.questions import Answerer, InputRange, Losses, Own
+from fedlit.exchange.rule import Facts
 from fedlit.exchange.rules import Round, Rule
 from fedlit.exchange.wire import pack, question_from, question_to, unpack
 from fedlit.sharing import State
@@ -89,7 +90,7 @@ class Counts(FederatedClient):
 class Sum(Rule):
     """Adds answers."""
 
-    by_questions = True
+    facts = Facts(by_questions=True)
     topic = "above"
 
     def __call__(self, round: Round) -> dict[str, State]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedlit.errors import RunError
-from fedlit.exchange.questions import InputRange, Losses, Own
+from fedlit.exchange.questions import InputRange, Losses, Own, within
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules import GrowForest, Mean
 from fedlit.exchange.server import Server
@@ -48,9 +48,11 @@ def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
     def start(**changes: Any) -> Own:
         return Own("forest/start", {key: torch.tensor(own) for key, own in {**said, **changes}.items()})
 
-    assert rule.would_ask(start())
-    assert not any(rule.would_ask(start(**own)) for own in ({"minimum": 1}, {"noise": 0.0}, {"summed": False}))
-    assert "forest/ranges" not in rule.questions and "forest/ranges" in GrowForest(exact=True).questions
+    assert within(start(), rule.facts.questions)
+    assert not any(
+        within(start(**own), rule.facts.questions) for own in ({"minimum": 1}, {"noise": 0.0}, {"summed": False})
+    )
+    assert "forest/ranges" not in rule.facts.questions and "forest/ranges" in GrowForest(exact=True).facts.questions
 
 
 @pytest.mark.parametrize(

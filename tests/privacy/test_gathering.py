@@ -331,7 +331,7 @@ def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> No
 @pytest.mark.parametrize("make", [fedlit.Mean, partial(fedlit.Mean, "rows"), partial(FedAvgM, 0.6)])
 def test_a_rule_by_mean_makes_the_same_of_the_mean_alone(make: Any, tmp_path: Path) -> None:
     whole, alone = make(), make()
-    assert whole.by_mean and not whole.adds_answers
+    assert whole.facts.by_mean and not whole.facts.adds_answers
     names = {site: ("w", "b") for site in SITES[:3]}
     sharing = Sharing(names, names, SHARING.forms)
     begin = {site: Update(STARTS) for site in names}
@@ -381,7 +381,7 @@ def test_a_rule_that_only_adds_answers_makes_the_same_of_the_sum() -> None:
 
     updates = {site: Update({name: torch.zeros(()) for name in names[site]}) for site in SITES}
     rule = Newton(of="all")
-    assert rule.adds_answers == {"curvature"} and not Newton(of="others").adds_answers
+    assert rule.facts.adds_answers == {"curvature"} and not Newton(of="others").facts.adds_answers
     found = [Newton(of="all")(Round(0, 0, updates, names, ask)) for ask in (singly, summed)]
     for site in SITES:
         for name in names[site]:

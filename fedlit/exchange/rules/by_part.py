@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.exchange.questions import Blueprint, Question
-from fedlit.exchange.rule import Need, Round, Rule, settings_of
+from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.rule import Facts, Need, Round, Rule, demand, settings_of
+from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering
 from fedlit.sharing import Sharing, State, select
@@ -49,26 +49,34 @@ class ByPart(Rule):
     """
 
     def __init__(self, parts: dict[str, Part]) -> None:
-        if not parts:
-            raise ConfigError("ByPart: parts: expected patterns with a rule each, found none; give some")
-        for pattern in parts:
-            if not isinstance(pattern, str) or not pattern.strip() or pattern.startswith("!"):
-                out = isinstance(pattern, str) and pattern.startswith("!")
-                raise ConfigError(
-                    f"ByPart: parts: expected a pattern such as core or '*', found {pattern!r}; "
-                    + (f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network")
-                )
-        self.parts = {pattern: settings_of(own) if isinstance(own, Rule) else own for pattern, own in parts.items()}
-        self._rules = {pattern: _rule_of(pattern, own) for pattern, own in parts.items() if own != "none"}
+        demand(bool(parts), "ByPart: parts", "patterns with a rule each", "none", "give some")
+        for pattern in map(str, parts):
+            out = pattern.startswith("!")
+            mend = f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network"
+            wanted = "a pattern such as core or '*'"
+            demand(bool(pattern.strip()) and not out, "ByPart: parts", wanted, repr(pattern), mend)
+        self.parts = {pattern: settings_of(part) if isinstance(part, Rule) else part for pattern, part in parts.items()}
+        self._rules = {pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"}
         for what, speaking in {
-            "clusters clients": [key for key, own in self._rules.items() if hasattr(own, "clustering")],
-            "sends clients something beside": [key for key, own in self._rules.items() if own.sends],
+            "clusters clients": [key for key, rule in self._rules.items() if isinstance(rule, Clustered)],
+            "sends clients something beside": [key for key, rule in self._rules.items() if rule.sends],
         }.items():
-            if len(speaking) > 1:
-                raise ConfigError(
-                    f"ByPart: expected at most one rule that {what}, found it at {' and '.join(speaking)}; give one of "
-                    "these parts another rule"
-                )
+            found = f"it at {' and '.join(speaking)}"
+            mend = "give one of these parts another rule"
+            demand(len(speaking) < 2, "ByPart", f"at most one rule that {what}", found, mend)
+        rules, at = self._rules.values(), self._rules.items()
+        self.needs = frozenset[Need]().union(*(rule.needs for rule in rules))
+        self.asks = "; ".join(f"{rule.asks} (for {pattern})" for pattern, rule in at if rule.asks)
+        self.sends = "; ".join(f"{rule.sends} (for {pattern})" for pattern, rule in at if rule.sends)
+        self.facts = Facts(
+            # a masked sum has one weight a client
+            by_mean=all(rule.facts.by_mean for rule in rules) and len({rule.needs for rule in rules}) == 1,
+            questions={kind: values for rule in rules for kind, values in rule.facts.questions.items()},
+            whole_rate=any(rule.facts.whole_rate for rule in rules),
+            private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
+            by_name=tuple(pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules),
+        )
+        self.clustering: Clustering | None = None
         self._known: dict[str, str | None] = {}
 
     def part_of(self, name: str) -> str | None:
@@ -83,87 +91,34 @@ class ByPart(Rule):
             self._known[name] = matching[-1] if matching else None
         return self._known[name]
 
-    def narrow(self, federated: Sequence[str], by_name: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Without the parts that do not travel, and with those that are shared by name."""
-        private = [f"!{pattern}" for pattern, own in self.parts.items() if own == "none"]
-        cut = [pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules]
-        first = next((place for place, pattern in enumerate(cut) if not pattern.startswith("!")), len(cut))
-        return [*federated, *(private if federated else [])], [*by_name, *(cut if by_name else cut[first:])]
-
-    # ------------------------------------------------------------------ what the parts' rules say
-
-    @property
-    def by_mean(self) -> bool:  # type: ignore[override]
-        """Whether all do, and weigh clients alike: a masked sum has one weight a client."""
-        return (
-            all(own.by_mean for own in self._rules.values()) and len({own.needs for own in self._rules.values()}) == 1
-        )
-
-    @property
-    def leaves_start(self) -> bool:  # type: ignore[override]
-        """Whether all do."""
-        return all(own.leaves_start or type(own).begin is Rule.begin for own in self._rules.values())
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What any needs."""
-        return frozenset().union(*(own.needs for own in self._rules.values()))
-
-    @property
-    def asks(self) -> str:
-        """In words for the plan."""
-        return "; ".join(f"{own.asks} (for {pattern})" for pattern, own in self._rules.items() if own.asks)
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """What any asks."""
-        return frozenset().union(*(own.questions for own in self._rules.values()))
-
-    def would_ask(self, question: Question) -> bool:
-        """Whether any would."""
-        return any(own.would_ask(question) for own in self._rules.values())
-
-    @property
-    def sends(self) -> str:
-        """In words for the plan."""
-        return "; ".join(f"{own.sends} (for {pattern})" for pattern, own in self._rules.items() if own.sends)
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """What each has to log, under its pattern."""
-        return {f"{pattern}/{tag}": value for pattern, own in self._rules.items() for tag, value in own.scalars.items()}
-
-    @property
-    def clustering(self) -> Clustering | None:
-        """Who belongs together, where one of the rules says so."""
-        return next((own.clustering for own in self._rules.values() if hasattr(own, "clustering")), None)
-
-    def promise(self, sharing: Sharing, clients: int) -> str:
-        """In words for the plan."""
-        said = {pattern: own.promise(_of(sharing, self, pattern), clients) for pattern, own in self._rules.items()}
-        return "; ".join(f"for {pattern} {words}" for pattern, words in said.items() if words)
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse a federated tensor without a part, a part without a tensor, and what a part's rule refuses."""
         found = {name: self.part_of(name) for name in sharing.all_names}
-        if lonely := [name for name, pattern in found.items() if pattern is None]:
-            raise ConfigError(
-                f"ByPart: expected a part for each federated tensor, found none for {lonely[0]}"
-                + (f" and {len(lonely) - 1} more" if len(lonely) > 1 else "")
-                + '; name it, begin with a default ("*": mean), or keep it private (none)'
-            )
+        lonely = [name for name, pattern in found.items() if pattern is None]
+        more = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
+        mend = 'name it, begin with a default ("*": mean), or keep it private (none)'
+        wanted = "a part for each federated tensor"
+        demand(not lonely, "ByPart", wanted, f"none for {' '.join(lonely[:1])}{more}", mend)
+        remarks = []
         for pattern, rule in self._rules.items():
-            if pattern not in found.values():
-                taken = dict.fromkeys(repr(own) for name, own in found.items() if select([name], [pattern]))
-                later = " and ".join(taken)
-                why = f"that what stands behind it, {later}, takes all; put {later} first" if taken else "none"
-                raise ConfigError(
-                    f"ByPart: {pattern}: expected a federated tensor, found {why}"
-                    + ("" if taken else "; look at exchange.federated, or leave it out")
-                )
-            with _blamed(pattern):
-                own = _of(sharing, self, pattern)
-                rule.check(own, rate, model.part(own.all_names), clients)
+            later = " and ".join(
+                dict.fromkeys(repr(taker) for name, taker in found.items() if select([name], [pattern]))
+            )
+            why = f"that what stands behind it, {later}, takes all" if later else "none"
+            mend = f"put {later} first" if later else "look at exchange.federated, or leave it out"
+            demand(pattern in found.values(), f"ByPart: {pattern}", "a federated tensor", why, mend)
+            names, parameters = (
+                {client: self._of(pattern, mine) for client, mine in every.items()}
+                for every in (sharing.names, sharing.parameters)
+            )
+            forms = {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)}
+            shared = Sharing(names, parameters, forms)
+            try:
+                remark = rule.check(shared, rate, model.part(shared.all_names), clients)
+            except ConfigError as error:
+                raise ConfigError(f"ByPart: {pattern}: {error}") from error
+            remarks += [f"for {pattern} {remark}"] if remark else []
+        return "; ".join(remarks)
 
     # ------------------------------------------------------------------ a round
 
@@ -173,69 +128,46 @@ class ByPart(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        return _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
+        received = _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
+        self.scalars = {f"{at}/{tag}": value for at, rule in self._rules.items() for tag, value in rule.scalars.items()}
+        self.clustering = next((rule.clustering for rule in self._rules.values() if isinstance(rule, Clustered)), None)
+        return received
+
+    def _of(self, pattern: str, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if self.part_of(name) == pattern)
 
     def _round(self, round: Round, pattern: str) -> Round:
         """What the part's rule sees: the clients that have sent something of it."""
         updates = {}
         for client, update in round.updates.items():
-            state = {name: value for name, value in update.state.items() if self.part_of(name) == pattern}
-            parameters = tuple(name for name in update.parameters if self.part_of(name) == pattern)
-            if state:
-                updates[client] = replace(update, state=state, parameters=parameters)
-        receivers = {
-            client: tuple(name for name in names if self.part_of(name) == pattern)
-            for client, names in round.receivers.items()
-        }
-        names = {name for own in receivers.values() for name in own}
-        model = None if round.model is None else round.model.part(names)
+            if names := self._of(pattern, update.state):
+                state = {name: update.state[name] for name in names}
+                updates[client] = replace(update, state=state, parameters=self._of(pattern, update.parameters))
+        receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
+        model = round.model and round.model.part({name for names in receivers.values() for name in names})
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
         """What each remembers, by pattern."""
-        return {pattern: state for pattern, own in self._rules.items() if (state := own.state_dict())}
+        return {pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        for pattern, own in state.items():
-            self._rules[pattern].load_state_dict(own)
+        for pattern, memory in state.items():
+            self._rules[pattern].load_state_dict(memory)
 
 
-def _rule_of(pattern: str, own: Part) -> Rule:
-    if isinstance(own, str) and own in ("mean", "by_name"):
+def _rule_of(pattern: str, part: Part) -> Rule:
+    if isinstance(part, str) and part in ("mean", "by_name"):
         return Mean()
-    if not isinstance(own, Rule):
-        close = did_you_mean(own, ["mean", "none", "by_name"]) if isinstance(own, str) else ""
-        raise ConfigError(
-            f"ByPart: {pattern}: expected mean, none, by_name (by the names of columns and classes), or a rule's "
-            f"class_path, found {own!r}.{close}"
-        )
-    if isinstance(own, ByPart) or own.by_questions:
-        why = "has parts itself" if isinstance(own, ByPart) else "works by questions and looks at no tensor"
-        raise ConfigError(
-            f"ByPart: {pattern}: expected a rule of a part, found {type(own).__name__}, which {why}; make it the whole "
-            "exchange.rule"
-        )
-    return own
-
-
-@contextmanager
-def _blamed(pattern: str) -> Iterator[None]:
-    """Says of which part a rule's refusal is."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"ByPart: {pattern}: {error}") from error
-
-
-def _of(sharing: Sharing, rule: ByPart, pattern: str) -> Sharing:
-    """What of each client is the part's."""
-    names, parameters = (
-        {client: tuple(name for name in mine if rule.part_of(name) == pattern) for client, mine in of_all.items()}
-        for of_all in (sharing.names, sharing.parameters)
-    )
-    forms = {name: form for name, form in sharing.forms.items() if rule.part_of(name) == pattern}
-    return Sharing(names, parameters, forms)
+    where, close = f"ByPart: {pattern}", did_you_mean(str(part), ["mean", "none", "by_name"])
+    wanted = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
+    demand(isinstance(part, Rule), where, wanted, f"{part!r}.{close}")
+    assert isinstance(part, Rule)
+    why = "has parts itself" if isinstance(part, ByPart) else "works by questions and looks at no tensor"
+    found, mend = f"{type(part).__name__}, which {why}", "make it the whole exchange.rule"
+    demand(not (isinstance(part, ByPart) or part.facts.by_questions), where, "a rule of a part", found, mend)
+    return part
 
 
 def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:

@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Round, Update
+from fedlit.exchange.rule import Facts, Round, Update, demand
 from fedlit.exchange.rules.clustered import Clustered, cosine_similarities, flat
 from fedlit.names import Clustering, Clusters, sort_clusters
-from fedlit.sharing import Sharing, State
+from fedlit.sharing import State
 
 __all__ = ["CFL", "Agglomerative"]
 
@@ -26,10 +24,12 @@ Linkage = Literal["single", "complete", "average"]
 class _OfUpdates(Clustered):
     """What both rules need: clients' updates, the difference to what each received last."""
 
+    facts = Facts(whole_rate=True)
+    _memory: tuple[str, ...] = ("clusters", "before")
+
     def __init__(self, linkage: Linkage, weights: Literal["uniform", "rows"]) -> None:
-        super().__init__()
         self.linkage: Linkage = linkage
-        self.weights = weights
+        super().__init__(weights)
         self._clusters: Clusters = ()
         self._before: list[dict[str, Tensor]] = []  # by cluster, what its clients received
 
@@ -67,40 +67,33 @@ class _OfUpdates(Clustered):
             clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
             labels = clustering.fit_predict(distance).tolist()
         found = sort_clusters(
-            [c for c, own in zip(clients, labels, strict=True) if own == label] for label in {*labels}
+            [c for c, found in zip(clients, labels, strict=True) if found == label] for label in {*labels}
         )
         largest = max(found, key=len)
-        return sort_clusters((*own, *absent) if own is largest else own for own in found)
+        return sort_clusters((*cluster, *absent) if cluster is largest else cluster for cluster in found)
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
         """Take these clusters from now on; what each receives: its mean, or where nobody took part what it received
         last.
         """
-        before = {client: state for own, state in zip(self._clusters, self._before, strict=True) for client in own}
+        last = zip(self._clusters, self._before, strict=True)
+        before = {client: state for cluster, state in last for client in cluster}
         present = [[client for client in cluster if client in updates] for cluster in clusters]
         self._before = [
-            self.mean_of(updates, own) if own else before[cluster[0]]
-            for cluster, own in zip(clusters, present, strict=True)
+            self.mean_of(updates, members) if members else before[cluster[0]]
+            for cluster, members in zip(clusters, present, strict=True)
         ]
         self._clusters = clusters
         return list(self._before)
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse an update rate below 1 too: an update is the difference to what was received."""
-        super().check(sharing, rate, model, clients)
-        if rate != 1:
-            raise ConfigError(
-                f"exchange.rate: {type(self).__name__} compares clients' updates, which are differences to what they "
-                f"received, expected 1, found {rate}"
-            )
-
     def state_dict(self) -> dict[str, Any]:
         """Clusters, and what each received last."""
-        return {"clusters": [list(cluster) for cluster in self._clusters], "before": self._before}
+        return {**super().state_dict(), "clusters": [list(cluster) for cluster in self._clusters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        self._clusters, self._before = sort_clusters(state["clusters"]), state["before"]
+        super().load_state_dict(state)
+        self._clusters = sort_clusters(state["clusters"])
 
 
 class CFL(_OfUpdates):
@@ -127,8 +120,7 @@ class CFL(_OfUpdates):
         linkage: Linkage = "single",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        if not (epsilon_1 > 0 and epsilon_2 > 0):
-            raise ConfigError(f"CFL: expected epsilon_1 and epsilon_2 above 0, found {epsilon_1} and {epsilon_2}")
+        demand(epsilon_1 > 0 and epsilon_2 > 0, "CFL: epsilon_1, epsilon_2", "numbers above 0", (epsilon_1, epsilon_2))
         super().__init__(linkage, weights)
         self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
 
@@ -174,6 +166,8 @@ class Agglomerative(_OfUpdates):
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
+    _memory = (*_OfUpdates._memory, "rounds")
+
     def __init__(
         self,
         after: int = 3,
@@ -182,15 +176,11 @@ class Agglomerative(_OfUpdates):
         linkage: Linkage = "average",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        if after < 1:
-            raise ConfigError(f"Agglomerative: after: expected the number of an exchange, from 1, found {after}")
-        if (clusters is None) == (distance is None):
-            raise ConfigError(
-                f"Agglomerative: expected one of clusters and distance, found {clusters} and {distance}; for example "
-                "distance: 1.0, which joins updates that do not point away from each other"
-            )
-        if clusters is not None and clusters < 1:
-            raise ConfigError(f"Agglomerative: clusters: expected at least 1, found {clusters}")
+        mend = "for example distance: 1.0, which joins updates that do not point away from each other"
+        one, both = "one of clusters and distance", f"{clusters} and {distance}"
+        demand((clusters is None) != (distance is None), "Agglomerative", one, both, mend)
+        demand(after >= 1, "Agglomerative: after", "the number of an exchange, from 1", after)
+        demand(clusters is None or clusters >= 1, "Agglomerative: clusters", "at least 1", clusters)
         super().__init__(linkage, weights)
         self.after, self.clusters, self.distance = after, clusters, distance
         self._rounds = 0
@@ -207,12 +197,3 @@ class Agglomerative(_OfUpdates):
             absent = [client for cluster in clusters for client in cluster if client not in moved]
             clusters = self._cut(sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance)
         return Clustering(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
-
-    def state_dict(self) -> dict[str, Any]:
-        """How many exchanges there were, too."""
-        return {**super().state_dict(), "rounds": self._rounds}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        super().load_state_dict(state)
-        self._rounds = state["rounds"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Moves, check_bound, clipped
 
 __all__ = ["CenteredClipping", "NormBound"]
@@ -70,11 +69,12 @@ class CenteredClipping(Moves):
         10.0
     """
 
+    _memory = ("given", "centre")
+
     def __init__(self, attackers: int | float = 1, radius: float | None = None, iterations: int = 1) -> None:
         super().__init__(attackers)
         check_bound(self, "radius", radius)
-        if iterations < 1:
-            raise ConfigError(f"CenteredClipping: iterations: expected at least 1, found {iterations}")
+        demand(iterations >= 1, "CenteredClipping: iterations", "at least 1", iterations)
         self.radius, self.iterations = radius, iterations
         self._centre: dict[str, Tensor] = {}
 
@@ -90,12 +90,3 @@ class CenteredClipping(Moves):
         if all(sizes):
             self._centre |= zip(names, centre.split(sizes), strict=True)
         return centre
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was given last, and the centre."""
-        return {**super().state_dict(), "centre": self._centre}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        super().load_state_dict(state)
-        self._centre = dict(state["centre"])

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Need, Round, Rule, Update
-from fedlit.exchange.rules.mean import mean
+from fedlit.exchange.rule import Round, Rule, Update
+from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
@@ -61,13 +61,11 @@ class Clustered(Rule):
         clustering: what was found in the last exchange; None before the first.
     """
 
-    weights: Literal["uniform", "rows"] = "uniform"
     clustering: Clustering | None = None
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states; rows, where they are weights."""
-        return frozenset({"states", "rows"} if self.weights == "rows" else {"states"})
+    def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
+        self.weights: Literal["uniform", "rows"] = weights
+        self.needs = frozenset({"states", "rows"} if weights == "rows" else {"states"})
 
     @abstractmethod
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
@@ -90,21 +88,14 @@ class Clustered(Rule):
 
     def mean_of(self, updates: Mapping[str, Update], clients: Iterable[str]) -> dict[str, Tensor]:
         """The mean of some clients' states."""
-        states = {client: updates[client].state for client in clients}
-        weights = {client: float(updates[client].rows) for client in states} if self.weights == "rows" else None
-        return mean(states, weights)
+        return Mean(self.weights).average({client: updates[client] for client in clients})
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
         self.clustering, states = self.cluster(round)
+        self.scalars = {"clusters": float(len(self.clustering.clusters)), **self.clustering.scalars}
         return {
             client: {name: state[name] for name in round.receivers[client] if name in state}
             for cluster, state in zip(self.clustering.clusters, states, strict=True)
             for client in cluster
         }
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """The number of clusters, and what else was found."""
-        found = self.clustering
-        return {} if found is None else {"clusters": float(len(found.clusters)), **found.scalars}

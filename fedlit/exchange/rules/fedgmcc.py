@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.questions import Blueprint, InputRange
-from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
@@ -69,7 +68,7 @@ class Curves:
 
     def at(self, u: float, bend: State) -> dict[str, Tensor]:
         """The curves' points at ``u``."""
-        return {name: bent(self.first[name], own, self.last[name], u) for name, own in bend.items()}
+        return {name: bent(self.first[name], bend_of_one, self.last[name], u) for name, bend_of_one in bend.items()}
 
     def outputs(self, parameters: State) -> Tensor:
         """Of each pair's function on its inputs, (pairs, samples, …)."""
@@ -94,10 +93,10 @@ class Curves:
             L along the straight lines and along the curves, (grid, pairs) each.
         """
         straight = self.bend
-        for own in u:
+        for point in u:
             bend = {name: value.detach().requires_grad_() for name, value in self.bend.items()}
             with torch.enable_grad():
-                loss = self.losses(self.at(own, bend)).sum()
+                loss = self.losses(self.at(point, bend)).sum()
                 gradients = torch.autograd.grad(loss, list(bend.values()), materialize_grads=True, allow_unused=True)
             self.bend = {
                 name: value.detach() - lr * gradient
@@ -106,8 +105,8 @@ class Curves:
         on_line, on_curve = self.along(grid, straight), self.along(grid, self.bend)
         better = on_curve.mean(0) <= on_line.mean(0)  # false where it is not a number
         self.bend = {
-            name: torch.where(better.view(-1, *[1] * (own.dim() - 1)), own, straight[name])
-            for name, own in self.bend.items()
+            name: torch.where(better.view(-1, *[1] * (value.dim() - 1)), value, straight[name])
+            for name, value in self.bend.items()
         }
         return on_line, torch.where(better, on_curve, on_line)
 
@@ -205,6 +204,8 @@ class FedGMCC(Clustered):
         ConfigError: values out of range.
     """
 
+    _memory = ("percentile", "losses", "companions", "last", "down")
+
     def __init__(
         self,
         samples: int = 512,
@@ -217,48 +218,30 @@ class FedGMCC(Clustered):
         move: float = 5.0,
     ) -> None:
         super().__init__()
-        if samples < 1 or steps < 0 or grid < 2 or grid % 2:
-            raise ConfigError(
-                "FedGMCC: expected at least 1 of samples, 0 or more steps, and an even grid of at least 2, found "
-                f"{samples}, {steps} and {grid}"
-            )
-        if not lr > 0 or not 0 < move <= 50:
-            raise ConfigError(f"FedGMCC: expected lr above 0 and move in (0, 50], found {lr} and {move}")
+        demand(samples >= 1, "FedGMCC: samples", "at least 1", samples)
+        demand(steps >= 0, "FedGMCC: steps", "at least 0", steps)
+        demand(lr > 0, "FedGMCC: lr", "a number above 0", lr)
+        demand(grid >= 2 and grid % 2 == 0, "FedGMCC: grid", "an even number of at least 2", grid)
+        demand(0 < move <= 50, "FedGMCC: move", "percentiles in (0, 50]", move)
         self.samples, self.steps, self.lr, self.grid, self.move = samples, steps, lr, grid, move
-        self.inputs: Literal["unit", "range"] = inputs
-        self.outputs: Literal["probabilities", "raw"] = outputs
-        self.epsilon: Literal["losses", "barriers"] = epsilon
+        self.inputs, self.outputs, self.epsilon = inputs, outputs, epsilon
+        self.needs |= frozenset[Need]({"model"})
+        if inputs == "range":
+            self.needs |= frozenset[Need]({"answers"})
+            self.asks = "least and largest value of each input of its federated part"
+            self.facts = Facts(questions={"input_range": {}})
         self._percentile = 50.0
         self._losses: list[float] = []
         self._companions: dict[str, list[str]] = {}
         self._last: Clusters = ()
         self._down: list[Clusters] = []
 
-    @property
-    def asks(self) -> str:
-        """The range, if inputs are drawn from it."""
-        return "least and largest value of each input of its federated part" if self.inputs == "range" else ""
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """The range, if inputs are drawn from it."""
-        return frozenset({"input_range"} if self.inputs == "range" else ())
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The model; answers, if inputs are drawn from the range that clients tell."""
-        own: set[Need] = {"model", "answers"} if self.inputs == "range" else {"model"}
-        return super().needs | own
-
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse a federated part that is no function, too."""
         super().check(sharing, rate, model, clients)
-        part = model.function()
-        if self.outputs == "probabilities" and not part.ends_in_head:
-            raise ConfigError(
-                "FedGMCC: outputs: probabilities: expected the head in exchange.federated, found a part without it; "
-                "take outputs: raw"
-            )
+        fits = model.function().ends_in_head or self.outputs == "raw"
+        wanted, mend = "the head in exchange.federated", "take outputs: raw"
+        demand(fits, "FedGMCC: outputs: probabilities", wanted, "a part without it", mend)
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class."""
@@ -266,8 +249,8 @@ class FedGMCC(Clustered):
         pairs = list(combinations(updates, 2))
         inputs = self._draw(round, updates) if pairs else None
         known = self._join(round, pairs, inputs) if self.epsilon == "barriers" or not self._losses else {}
-        self._losses = self._losses or sorted(own.loss for own in known.values())
-        levels = [own.barrier for own in known.values()] if self.epsilon == "barriers" else self._losses
+        self._losses = self._losses or sorted(joined.loss for joined in known.values())
+        levels = [joined.barrier for joined in known.values()] if self.epsilon == "barriers" else self._losses
         # an infinite barrier connects nobody, whatever the percentile
         finite = np.minimum(levels, np.finfo(np.float32).max)
         epsilon = float(np.percentile(finite, self._percentile)) if levels else 0.0
@@ -284,15 +267,15 @@ class FedGMCC(Clustered):
         found = sort_clusters(set(of.values()))
         states: list[State] = []
         for cluster in found:
-            own = [mean for client, mean in curves if client in cluster]
-            joined = {name: torch.stack([mean[name] for mean in own]).mean(0) for name in own[0]} if own else {}
+            means = [mean for client, mean in curves if client in cluster]
+            joined = {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]} if means else {}
             # what the function does not depend on has no curve: buffers, an optimizer's state
             states.append({**self.mean_of(updates, cluster), **joined})
         scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
         self._advance(found)
         clusters, states = self._everybody(round.receivers, found, states)
-        barriers = {pair: own.barrier for pair, own in known.items()}
-        paths = {pair: {"straight": own.straight, "bent": own.bent} for pair, own in known.items()}
+        barriers = {pair: joined.barrier for pair, joined in known.items()}
+        paths = {pair: {"straight": joined.straight, "bent": joined.bent} for pair, joined in known.items()}
         return Clustering(clusters, barriers, "barrier", scalars, paths), states
 
     def _everybody(
@@ -319,7 +302,7 @@ class FedGMCC(Clustered):
         generator = torch.Generator().manual_seed(round.seed)
         x = torch.rand(self.samples, *round.model.function().shape, generator=generator)
         if self.inputs == "range":
-            ranges = torch.stack([own.cpu() for own in round.ask(dict.fromkeys(clients, InputRange())).values()])
+            ranges = torch.stack([answer.cpu() for answer in round.ask(dict.fromkeys(clients, InputRange())).values()])
             low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
             x = low + (high - low) * x
         return x, torch.rand(self.steps, generator=generator).tolist()
@@ -350,13 +333,13 @@ class FedGMCC(Clustered):
                 for clients in zip(*some, strict=True)
             )
             curves = Curves(part, first, last, x.to(device), self.outputs == "probabilities")
-            straight, along = (own.T.tolist() for own in curves.train(u, self.lr, self.grid))
+            straight, along = (losses.T.tolist() for losses in curves.train(u, self.lr, self.grid))
             slopes = curves.slopes(self.grid)
             steepest = (slopes.abs() if self.epsilon == "barriers" else slopes).amax(0)
             barriers = steepest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf).tolist()
-            means = {name: mean_of_curve(first[name], own, last[name]) for name, own in curves.bend.items()}
+            means = {name: mean_of_curve(first[name], value, last[name]) for name, value in curves.bend.items()}
             for at, pair in enumerate(some):
-                mean = {name: own[at] for name, own in means.items()}
+                mean = {name: value[at] for name, value in means.items()}
                 found[pair] = Joined(barriers[at], straight[at], along[at], mean)
         return found
 
@@ -369,11 +352,7 @@ class FedGMCC(Clustered):
         up = self.move if len(clusters) > 1 else -self.move
         self._percentile = min(100.0, max(0.0, self._percentile + up))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where ε is, and who was with whom."""
-        return {name: getattr(self, f"_{name}") for name in ("percentile", "losses", "companions", "last", "down")}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore."""
-        self._percentile, self._losses, self._companions = state["percentile"], state["losses"], state["companions"]
+        super().load_state_dict(state)
         self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]

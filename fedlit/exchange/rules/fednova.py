@@ -6,23 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
 from fedlit.client import FederatedClient
+from fedlit.client.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Need, Round, Update
-from fedlit.exchange.rules.mean import Mean
+from fedlit.exchange.rule import Facts, Need, Round, Update
+from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.sharing import Sharing, State
 
 __all__ = ["FedNova"]
 
 
-class FedNova(Mean):
+class FedNova(ServerOptimizer):
     """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁: w is what the last exchange gave,
     and a_k says how often each of the client's gradients is in its update. So who takes more steps does
     not count more, and clients that take equally many receive what :class:`~fedlit.exchange.rules.mean.Mean` gives, bit
@@ -48,93 +49,78 @@ class FedNova(Mean):
     """
 
     # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
-    by_mean = False
-    leaves_start = True
+    facts = Facts(whole_rate=True)
 
     def __init__(self, momentum: float = 0.0, weights: Literal["uniform", "rows"] = "uniform") -> None:
-        super().__init__(weights)
-        if not 0 <= momentum < 1:
-            raise ConfigError(f"FedNova: momentum: expected a number in [0, 1), found {momentum}")
-        self.momentum = momentum
-        self._given: dict[str, Tensor] = {}
-        self._range: dict[str, float] = {}
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Steps, and single states."""
-        return super().needs | {"steps", "states"}
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """Fewest and most steps of a client in the last round."""
-        return self._range
+        super().__init__(1.0, weights)
+        self.momentum = self.in_range("momentum", momentum, 0, 1)
+        self.needs |= frozenset[Need]({"steps", "states"})
 
     def length(self, steps: int) -> float:
         """‖a‖₁ of so many steps."""
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
 
-    def remarks(self, optimizer: Optimizer, state: str, client: FederatedClient) -> list[str]:
-        """Where steps are not as long as the rule believes."""
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
+        """Refuse what breaks the sums, and say where steps are not as long as the rule believes."""
+        return "; ".join(dict.fromkeys(filter(None, (self._doubt(client, model.reset) for client in model.clients))))
+
+    def _doubt(self, client: FederatedClient, reset: bool) -> str:
         if getattr(client, "mu", 0) and "FedProx" in (kind.__name__ for kind in type(client).__mro__):
             raise ConfigError(
                 f"model.client: expected a client without a proximal term under FedNova, whose ‖a_k‖₁ is that of SGD, "
                 f"found {type(client).__name__}; set model.client: fedlit.FederatedClient, or another rule"
             )
+        with settings_of(client.spec.name, "model.optimizer"):
+            optimizer = client.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
         if not isinstance(optimizer, SGD):
-            return [f"FedNova counts steps of SGD; how long those of {type(optimizer).__name__} are it does not know"]
-        if optimizer.param_groups[0]["nesterov"]:
+            return f"counts steps of SGD; how long those of {type(optimizer).__name__} are, it does not know"
+        if optimizer.defaults["nesterov"]:
             raise ConfigError(
                 "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is that of plain momentum, "
                 "found nesterov=True; set nesterov: false"
             )
-        found = float(optimizer.param_groups[0]["momentum"])
-        if found != self.momentum:
-            return [f"FedNova believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"]
-        if found and state == "keep":
-            return ["FedNova takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"]
-        return []
-
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse an update rate that leaves clients elsewhere than at what was given."""
-        if rate != 1:
-            raise ConfigError(f"exchange.rate: FedNova expected 1, found {rate}: it takes what was given as the start")
-
-    def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, which is the same at all."""
-        for update in round.updates.values():
-            self._given |= {name: update.state[name].clone() for name in update.parameters if name not in self._given}
-        return {}
+        if (found := float(optimizer.defaults["momentum"])) != self.momentum:
+            return f"believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"
+        if found and not reset:
+            return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
+        return ""
 
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        taken = {client: update.steps for client, update in round.updates.items()}
-        steps = list(taken.values()) or [0]
-        self._range = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
+        steps = [update.steps for update in round.updates.values()] or [0]
+        self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
         # nobody took a step, as where all have learnt enough: then all are as they were, and alike
-        updates = {client: own for client, own in round.updates.items() if own.steps or not any(taken.values())}
-        average = self.average({client: self._normalised(own, updates) for client, own in updates.items()})
-        moving = {name for update in updates.values() for name in update.parameters}
-        self._given |= {name: value.clone() for name, value in average.items() if name in moving}
-        return self.spread(average, round)
+        updates = {client: update for client, update in round.updates.items() if update.steps or not any(steps)}
+        return super().__call__(replace(round, updates=updates))
 
-    def _normalised(self, own: Update, updates: Mapping[str, Update]) -> Update:
+    def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
+        """The mean, as if all had taken τ̄ steps."""
+        return super().average({client: self._normalised(update, updates) for client, update in updates.items()})
+
+    def step(
+        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """To the mean."""
+        return mean, {}
+
+    def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
         """As if the client had taken τ̄ steps of its mean direction."""
-        state = dict(own.state)
+        state = dict(update.state)
         factors: dict[tuple[str, ...], float] = {}
-        for name in own.parameters:
+        for name in update.parameters:
             if name not in self._given:
                 continue
             owners = tuple(client for client, other in updates.items() if name in other.state)
             if owners not in factors:
-                factors[owners] = self._factor(own, [updates[client] for client in owners])
+                factors[owners] = self._factor(update, [updates[client] for client in owners])
             if factors[owners] != 1:
                 before = self._given[name]
-                state[name] = before.lerp(own.state[name].to(before.dtype), factors[owners])
-        return replace(own, state=state)
+                state[name] = before.lerp(update.state[name].to(before.dtype), factors[owners])
+        return replace(update, state=state)
 
-    def _factor(self, own: Update, others: list[Update]) -> float:
+    def _factor(self, update: Update, others: list[Update]) -> float:
         """τ̄ / ‖a_k‖₁; relative to the longest, so that among equals all are exactly 1."""
         longest = max(self.length(other.steps) for other in others)
         if not longest:
@@ -142,12 +128,4 @@ class FedNova(Mean):
         weights = [self.weight(other) for other in others]
         relative = [self.length(other.steps) / longest for other in others]
         mean = sum(p * one for p, one in zip(weights, relative, strict=True)) / sum(weights)
-        return mean / (self.length(own.steps) / longest)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was given last."""
-        return {"given": self._given}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._given = dict(state["given"])
+        return mean / (self.length(update.steps) / longest)

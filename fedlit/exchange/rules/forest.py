@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint, Own, Question
-from fedlit.exchange.rule import DOWN, Need, Round, Rule
+from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
 from fedlit.trees import keys as drawn
@@ -65,7 +64,7 @@ class GrowForest(Rule):
         'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions)'
     """
 
-    by_questions: ClassVar[bool] = True
+    sends = "the trees: columns, thresholds, and what all told of each leaf"
 
     def __init__(
         self,
@@ -77,88 +76,43 @@ class GrowForest(Rule):
         max_features: float = 1.0,
         summed: bool = False,
     ) -> None:
-        problems = [
-            f"GrowForest: {name}: expected {wanted}, found {found}"
-            for name, found, wanted, fits in (
-                ("trees", trees, "at least 1", trees >= 1),
-                ("thresholds", thresholds, f"1 to {drawn.LARGEST}", 1 <= thresholds <= drawn.LARGEST),
-                ("minimum", minimum, "at least 1 row (1 tells every count)", minimum >= 1),
-                ("noise", noise, "at least 0 (none)", noise >= 0),
-                ("max_features", max_features, "a share of the columns in (0, 1]", 0 < max_features <= 1),
-            )
-            if not fits
-        ]
-        if exact and summed:
-            problems.append("GrowForest: summed: expected exact: false, for least and largest values cannot be added")
-        if problems:
-            raise ConfigError("\n".join(problems))
+        demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
+        demand(1 <= thresholds <= drawn.LARGEST, "GrowForest: thresholds", f"1 to {drawn.LARGEST}", thresholds)
+        demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
+        demand(noise >= 0, "GrowForest: noise", "at least 0 (none)", noise)
+        demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
+        mend = "least and largest values cannot be added"
+        demand(not (exact and summed), "GrowForest: summed", "false with exact", summed, mend)
         self.trees, self.thresholds, self.minimum, self.exact = trees, thresholds, minimum, exact
         self.noise, self.max_features, self.summed = noise, max_features, summed
-        self._grown: dict[str, float] = {}
+        self.needs = frozenset({"answers"} if summed else {"answers", "states"})
+        # what begins says the limits, and all else counts on them
+        limits = {"trees": trees, "minimum": minimum, "noise": noise, "summed": summed}
+        kinds = {"start": True, "counts": True, "totals": summed, "ranges": exact}
+        self.facts = Facts(
+            by_questions=True,
+            questions={f"forest/{kind}": limits if kind == "start" else {} for kind, asked in kinds.items() if asked},
+            adds_answers=frozenset({"forest/totals", "forest/counts"} if summed else ()),  # ranges are each client's
+        )
+        self.asks = self._words()
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Answers of each client, unless they are summed."""
-        return frozenset({"answers"} if self.summed else {"answers", "states"})
-
-    @property
-    def adds_answers(self) -> frozenset[str]:
-        """Counts, where they are summed; ranges of columns are told by each client."""
-        return frozenset({"forest/totals", "forest/counts"} if self.summed else ())
-
-    @property
-    def asks(self) -> str:
-        """Sums, and what limits them."""
-        told = (
+    def _words(self) -> str:
+        few = f"no number of rows from 1 to {self.minimum - 1} is told"
+        said = {
             f"sums over its rows in the nodes of {self.trees} growing trees, level by level (some 30 to 50 questions): "
             "how many, of each class, are not above a threshold, or their number, sum and sum of squares; and once the "
-            "range of each column, in whole numbers"
-        )
-        if self.exact:
-            told += "; also the least and the largest value of each column in each node"
-        if self.summed:
-            told += "; of all nodes and classes, so that sums over clients do"
-        few = (
-            f"no number of rows from 1 to {self.minimum - 1} is told"
-            if self.minimum > 1
-            else "single rows are told: minimum is 1"
-        )
-        noise = f"; each is told with noise of scale {self.noise:g}, which is no guarantee" if self.noise else ""
-        return f"{told}; {few}{noise}"
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Topics of what a forest asks."""
-        kinds = {"start": True, "counts": True, "totals": self.summed, "ranges": self.exact}
-        return frozenset(f"forest/{kind}" for kind, asked in kinds.items() if asked)
-
-    def would_ask(self, question: Question) -> bool:
-        """Whether a question leaves the limits as they were agreed: what begins says these, and all else counts on
-        them.
-        """
-        if not isinstance(question, Own) or question.topic != "forest/start":
-            return True
-        told = question.tensors
-        limits = {"trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
-        return set(limits) <= set(told) and all(float(told[key]) == float(own) for key, own in limits.items())
-
-    @property
-    def sends(self) -> str:
-        """The trees."""
-        return "the trees: columns, thresholds, and what all told of each leaf"
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """Nodes of the last trees, and questions that each client was asked for them."""
-        return self._grown
+            "range of each column, in whole numbers": True,
+            "also the least and the largest value of each column in each node": self.exact,
+            "of all nodes and classes, so that sums over clients do": self.summed,
+            few if self.minimum > 1 else "single rows are told: minimum is 1": True,
+            f"each is told with noise of scale {self.noise:g}, which is no guarantee": self.noise,
+        }
+        return "; ".join(words for words, true in said.items() if true)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse to share tensors as well."""
-        if sharing.all_names:
-            raise ConfigError(
-                "exchange.federated: expected [] with GrowForest, which works by questions alone, found patterns that "
-                f"match {sharing.all_names[0]}; set exchange.federated: []"
-            )
+        found, wanted = f"patterns that match {sharing.all_names[:1]}", "[] with GrowForest, which works by questions"
+        demand(not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []")
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Grow trees, and give them to all."""
@@ -168,16 +122,16 @@ class GrowForest(Rule):
             nonlocal questions
             questions += 1
             said = {
-                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in own.items()})
-                for name, own in zip(clients, told, strict=True)
-                if own is not None
+                name: Own(f"forest/{topic}", {key: _tensor(value) for key, value in question.items()})
+                for name, question in zip(clients, told, strict=True)
+                if question is not None
             }
             answers = round.ask(said)
-            return [{key: own.numpy() for key, own in answers.get(name, {}).items()} for name in clients]
+            return [{key: value.numpy() for key, value in answers.get(name, {}).items()} for name in clients]
 
         seed = derive_seed(round.seed, "forest")
-        begin = {"seed": seed, "trees": self.trees, "minimum": self.minimum, "noise": self.noise, "summed": self.summed}
-        start = {key: np.array(own) for key, own in {**begin, "max_features": self.max_features}.items()}
+        begin = {"seed": seed, **self.facts.questions["forest/start"], "max_features": self.max_features}
+        start = {key: np.array(value) for key, value in begin.items()}
         starts = ask("start", [start] * len(clients))
         self._refuse_others(clients, starts)
         columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
@@ -188,7 +142,7 @@ class GrowForest(Rule):
             def ask_all(topic: str, told: Sequence[Mapping[str, NDArray] | None]) -> list[Arrays]:
                 return [_added(ask(topic, list(told) * len(clients)))]
 
-            box = {"low": np.min([own["low"] for own in starts], 0), "high": np.max([own["high"] for own in starts], 0)}
+            box = {"low": np.min([one["low"] for one in starts], 0), "high": np.max([one["high"] for one in starts], 0)}
             grown = grow(ask_all, [{**ask_all("totals", [{}])[0], **box}], drawn.roots(seed, self.trees), way)
         else:
             grown = grow(ask, starts, drawn.roots(seed, self.trees), way)
@@ -200,36 +154,33 @@ class GrowForest(Rule):
                 self.minimum,
                 self.noise,
             )
-        self._grown = {"nodes": float(len(grown.feature)), "questions": float(questions)}
-        sent = {f"{DOWN}{key}": own for key, own in _sent(grown, seed).items()}
+        self.scalars = {"nodes": float(len(grown.feature)), "questions": float(questions)}
+        sent = {f"{DOWN}{key}": value for key, value in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)
 
     def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
-        for name, own in zip(clients, starts, strict=True):
-            columns, target = own["meaning"] == starts[0]["meaning"]
-            if not columns or not target:
-                what, advice = ("columns", "data.align: both") if not columns else ("classes", "data.align: both")
-                if columns and not own["classes"]:
-                    what, advice = "units of the target", "the task's targets: pooled"
-                raise ConfigError(
-                    f"client {name!r}: expected the {what} of {clients[0]!r}, which GrowForest needs, found others; "
-                    f"set {advice}"
-                )
+        for name, start in zip(clients, starts, strict=True):
+            columns, target = start["meaning"] == starts[0]["meaning"]
+            what, advice = "classes" if columns else "columns", "data.align: both"
+            if columns and not start["classes"]:
+                what, advice = "units of the target", "the task's targets: pooled"
+            same = f"the {what} of {clients[0]!r}, which GrowForest needs"
+            demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
 
 
 def _added(answers: Sequence[Arrays]) -> Arrays:
-    return {key: np.sum([own[key] for own in answers], 0) for key in answers[0]}
+    return {key: np.sum([answer[key] for answer in answers], 0) for key in answers[0]}
 
 
-def _tensor(own: NDArray) -> Tensor:
-    return torch.from_numpy(np.asarray(own, order="C"))
+def _tensor(array: NDArray) -> Tensor:
+    return torch.from_numpy(np.asarray(array, order="C"))
 
 
 def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
     """The trees as clients take them; what was told of nodes that are split they do not need."""
     totals = grown.totals[grown.leaves]
     fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
-    own: dict[str, Any] = {
+    sent: dict[str, Any] = {
         "feature": grown.feature,
         "threshold": grown.threshold,
         "child": grown.child,
@@ -238,5 +189,5 @@ def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
         "trees": np.array(grown.roots),
     }
     # a leaf has no threshold: no number that travels is infinite
-    own["threshold"] = np.where(grown.leaves, np.float32(0), own["threshold"])
-    return {name: _tensor(value) for name, value in own.items()}
+    sent["threshold"] = np.where(grown.leaves, np.float32(0), sent["threshold"])
+    return {name: _tensor(value) for name, value in sent.items()}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Robust, middle
 
 __all__ = ["GeometricMedian"]
@@ -47,11 +47,8 @@ class GeometricMedian(Robust):
 
     def __init__(self, attackers: int | float = 1, iterations: int = 32, smoothing: float = 1e-6) -> None:
         super().__init__(attackers)
-        if iterations < 1 or not smoothing > 0:
-            raise ConfigError(
-                f"GeometricMedian: expected at least 1 iteration and smoothing above 0, found {iterations} and "
-                f"{smoothing}"
-            )
+        demand(iterations >= 1, "GeometricMedian: iterations", "at least 1", iterations)
+        demand(smoothing > 0, "GeometricMedian: smoothing", "a number above 0", smoothing)
         self.iterations, self.smoothing = iterations, smoothing
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:

@@ -5,13 +5,12 @@ Federated Learning", arXiv:2006.04088).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Losses
-from fedlit.exchange.rule import Need, Round
+from fedlit.exchange.rule import Facts, Need, Round, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, sort_clusters
 from fedlit.seeding import derive_seed
@@ -37,34 +36,23 @@ class IFCA(Clustered):
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
 
+    facts = Facts(questions={"losses": {}})
+    _memory = ("models", "picked")
+
     def __init__(
         self,
         clusters: int = 2,
         start: Literal["losses", "drawn"] = "losses",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        if clusters < 1:
-            raise ConfigError(f"IFCA: clusters: expected at least 1, found {clusters}")
-        super().__init__()
-        self.clusters, self.weights = clusters, weights
+        demand(clusters >= 1, "IFCA: clusters", "at least 1", clusters)
+        self.clusters = clusters
+        super().__init__(weights)
+        self.needs |= frozenset[Need]({"model", "answers"})
+        self.asks = f"its mean training loss under each of {clusters} models"
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}
-
-    @property
-    def asks(self) -> str:
-        """Losses."""
-        return f"its mean training loss under each of {self.clusters} models"
-
-    @property
-    def questions(self) -> frozenset[str]:
-        """Losses."""
-        return frozenset({"losses"})
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The model and answers, too."""
-        return super().needs | {"model", "answers"}
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Draw the models, and let clients pick."""
@@ -88,19 +76,11 @@ class IFCA(Clustered):
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """See the class; a client that takes no part keeps its pick."""
         for number in range(self.clusters):
-            own = [client for client in round.updates if self._picked[client] == number]
-            if own:
-                self._models[number] = {**self._models[number], **self.mean_of(round.updates, own)}
+            members = [client for client in round.updates if self._picked[client] == number]
+            if members:
+                self._models[number] = {**self._models[number], **self.mean_of(round.updates, members)}
         self._pick(round)
         clusters = sort_clusters(
             [client for client in round.receivers if self._picked[client] == number] for number in range(self.clusters)
         )
         return Clustering(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The models, and who picked which."""
-        return {"models": [dict(model) for model in self._models], "picked": self._picked}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        self._models, self._picked = state["models"], state["picked"]

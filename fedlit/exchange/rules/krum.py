@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.exchange.rule import demand
 from fedlit.exchange.rules.robust import Robust
 
 __all__ = ["Krum", "MultiKrum"]
@@ -72,8 +72,7 @@ class MultiKrum(Krum):
 
     def __init__(self, attackers: int | float = 1, keep: int | None = None) -> None:
         super().__init__(attackers)
-        if keep is not None and keep < 1:
-            raise ConfigError(f"MultiKrum: keep: expected at least 1 client, found {keep}; leave it out for n − f")
+        demand(keep is None or keep >= 1, "MultiKrum: keep", "at least 1 client", keep, "leave it out for n − f")
         self.keep = keep
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:

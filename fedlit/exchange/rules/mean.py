@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Need, Round, Rule, Update
+from fedlit.exchange.rule import Facts, Round, Rule, Update
 from fedlit.sharing import State
 
-__all__ = ["Mean", "Sum", "counted", "mean"]
+__all__ = ["Mean", "Sum", "counted", "mean", "spread"]
 
 
 @torch.no_grad()
@@ -94,13 +94,20 @@ def counted(round: Round) -> dict[str, Tensor]:
     """Client → 1 if its update is among those that a rule was given, else 0: for rules whose clients keep something in
     step with the server, which a client that was left out must not change.
     """
-    device = next((value.device for own in round.updates.values() for value in own.state.values()), None)
+    device = next((value.device for update in round.updates.values() for value in update.state.values()), None)
     yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
     return {name: yes if name in round.updates else no for name in round.receivers}
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
+    """To each client what it has."""
+    return {
+        client: {name: average[name] for name in names if name in average} for client, names in round.receivers.items()
+    }
 
 
 class Mean(Rule):
@@ -110,19 +117,15 @@ class Mean(Rule):
         weights: every client counts the same (``uniform``) or by its number of training rows (``rows``).
     """
 
-    by_mean = True
+    facts = Facts(by_mean=True)
 
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
         self.weights: Literal["uniform", "rows"] = weights
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Rows, where they are weights."""
-        return frozenset({"rows"} if self.weights == "rows" else ())
+        self.needs = frozenset({"rows"} if weights == "rows" else ())
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        return self.spread(self.average(round.updates), round)
+        return spread(self.average(round.updates), round)
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """The mean of what clients sent, of each tensor over those that have it."""
@@ -134,11 +137,3 @@ class Mean(Rule):
     def weight(self, update: Update) -> float:
         """What a client counts."""
         return float(update.rows) if self.weights == "rows" else 1.0
-
-    @staticmethod
-    def spread(average: State, round: Round) -> Mapping[str, State]:
-        """To each client what it has."""
-        return {
-            client: {name: average[name] for name in names if name in average}
-            for client, names in round.receivers.items()
-        }

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint, Own
-from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten
 
@@ -90,62 +89,31 @@ class Newton(Rule):
         ConfigError: a ridge that is not above 0.
     """
 
+    needs = frozenset({"answers"})
+    _memory = ("found",)
+    sends = "the number of clients whose rows are behind what it receives"
+
     def __init__(self, of: Literal["others", "all"] = "others", ridge: float = 3.0) -> None:
-        if not ridge > 0:
-            raise ConfigError(f"Newton: ridge: expected a number above 0, found {ridge}")
+        demand(ridge > 0, "Newton: ridge", "a number above 0", ridge)
         self.of: Literal["others", "all"] = of
         self.ridge = ridge
         self._found: dict[str, dict[str, float]] = {}
-        self._steps = 0
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Answers alone."""
-        return frozenset({"answers"})
-
-    @property
-    def adds_answers(self) -> frozenset[str]:
-        """With ``of: all``. Of the ``others``, sums without one client each are made, at first of the same point: each
-        client's answer is their difference.
-        """
-        return frozenset({"curvature"} if self.of == "all" else ())
-
-    @property
-    def asks(self) -> str:
-        """Values, gradients, curvatures."""
-        points = "each other client's point" if self.of == "others" else "one point"
-        return (
+        # of the others, sums without one client each are made: each client's answer is a difference of two of them
+        added = frozenset({"curvature"} if of == "all" else ())
+        self.facts = Facts(questions={"curvature": {}}, whole_rate=True, adds_answers=added)
+        points = "each other client's point" if of == "others" else "one point"
+        self.asks = (
             f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
             f"log likelihood at {points}, until it is found (at most {STEPS} times), its own intercept and columns "
             "taken out. That tells about as much as weighted sums, squares and products of the shared inputs by class: "
             "of a category that few rows have, near to these rows"
         )
 
-    @property
-    def questions(self) -> frozenset[str]:
-        """Curvatures."""
-        return frozenset({"curvature"})
-
-    @property
-    def sends(self) -> str:
-        """Beside the coefficients."""
-        return "the number of clients whose rows are behind what it receives"
-
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """How many questions the last exchange took."""
-        return {"newton_steps": float(self._steps)}
-
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse other tensors than coefficients; say who has nothing in common with anyone."""
-        if rate != 1:
-            raise ConfigError(f"exchange.rate: Newton finds what clients take over, expected 1, found {rate}")
         odd = [name for name in sharing.all_names if not name.startswith("prior.") or tuple(sharing.forms[name][1])]
-        if odd:
-            raise ConfigError(
-                f"exchange.rule: Newton finds single coefficients by name, expected exchange.federated: [prior] and "
-                f"clients of fedlit.PooledLogistic, found {odd[0]}"
-            )
+        wanted = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
+        demand(not odd, "exchange.rule: Newton finds single coefficients by name", wanted, "".join(odd[:1]))
         shared = _shared(sharing.names)
         nothing = [client for client, names in sharing.names.items() if not shared.intersection(names)]
         if len(nothing) == len(sharing.names):
@@ -162,18 +130,19 @@ class Newton(Rule):
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See the class."""
         problems = self._problems(round)
-        self._steps = 0
-        while self._steps < STEPS and not all(own.done for _, own in problems):
-            self._ask(round, [own for _, own in problems if not own.done])
-            self._steps += 1
-        if not all(own.done for _, own in problems):
+        steps = 0
+        while steps < STEPS and not all(problem.done for _, problem in problems):
+            self._ask(round, [problem for _, problem in problems if not problem.done])
+            steps += 1
+        self.scalars = {"newton_steps": float(steps)}
+        if not all(problem.done for _, problem in problems):
             _log.warning(
                 "exchange %d: coefficients were not found to %g in %d steps; raise the rule's ridge (%g)",
                 round.number + 1, SMALL, STEPS, self.ridge,
             )  # fmt: skip
         self._found = {}
-        for whose, own in problems:
-            self._found.setdefault(whose, {}).update(zip(own.names, own.at.tolist(), strict=True))
+        for whose, problem in problems:
+            self._found.setdefault(whose, {}).update(zip(problem.names, problem.at.tolist(), strict=True))
         received = {}
         for client, names in round.receivers.items():
             found = self._found.get(self._whose(client), {})
@@ -194,9 +163,9 @@ class Newton(Rule):
             for output in sorted({output for outputs in held.values() for output in outputs}):
                 if whose and output not in _by_output(round.receivers[whose]):
                     continue
-                others = {name: own[output] for name, own in held.items() if name != whose and output in own}
+                others = {name: has[output] for name, has in held.items() if name != whose and output in has}
                 # those that the receiver does not have matter too: they take their share of what others' rows say
-                names = sorted({name for own in others.values() for name in own})
+                names = sorted({name for coefficients in others.values() for name in coefficients})
                 at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
                 problems.append((whose, _Problem(output, names, others, at)))
         return problems
@@ -205,34 +174,26 @@ class Newton(Rule):
         """One question to all whose rows matter, and a step of each problem."""
         ridge = torch.tensor(self.ridge, dtype=torch.float64)
         asked: dict[str, dict[str, list[_Problem]]] = {}
-        for own in problems:
-            for client in own.clients:
-                asked.setdefault(client, {}).setdefault(own.output, []).append(own)
+        for problem in problems:
+            for client in problem.clients:
+                asked.setdefault(client, {}).setdefault(problem.output, []).append(problem)
         points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in asked}
         for client, outputs in asked.items():
             for some in outputs.values():
                 for name in some[0].clients[client]:
-                    points[client][name] = torch.stack([own.tried[own.names.index(name)] for own in some])
+                    points[client][name] = torch.stack([problem.tried[problem.names.index(name)] for problem in some])
         answers = round.ask({client: Own("curvature", points[client]) for client in sorted(asked)})
-        for own in problems:
-            d = len(own.names)
+        for problem in problems:
+            d = len(problem.names)
             value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
-            for client, names in own.clients.items():
-                place = next(i for i, one in enumerate(asked[client][own.output]) if one is own)
-                at = torch.tensor([own.names.index(name) for name in names])
-                said = {what: answers[client][f"{what} {own.output}"][place] for what in _SAID}
+            for client, names in problem.clients.items():
+                place = next(i for i, one in enumerate(asked[client][problem.output]) if one is problem)
+                at = torch.tensor([problem.names.index(name) for name in names])
+                said = {what: answers[client][f"{what} {problem.output}"][place] for what in _SAID}
                 value += said["value"]
                 gradient[at] += said["gradient"]
                 curvature[at[:, None], at] += said["curvature"]
-            own.take(value, gradient, curvature, self.ridge)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was found, by receiver and name."""
-        return {"found": {whose: dict(own) for whose, own in self._found.items()}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore."""
-        self._found = state["found"]
+            problem.take(value, gradient, curvature, self.ridge)
 
 
 def _output(name: str) -> str:
@@ -251,7 +212,7 @@ def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
 def _shared(names: Mapping[str, Iterable[str]]) -> set[str]:
     """What two clients or more have."""
     owners: dict[str, int] = {}
-    for own in names.values():
-        for name in own:
+    for of_client in names.values():
+        for name in of_client:
             owners[name] = owners.get(name, 0) + 1
     return {name for name, number in owners.items() if number > 1}

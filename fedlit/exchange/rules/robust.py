@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Need, Round, Rule
+from fedlit.exchange.rule import Round, Rule, demand
+from fedlit.exchange.rules.mean import spread
 from fedlit.sharing import Sharing, State
 
 __all__ = ["Moves", "Robust", "middle"]
@@ -54,19 +54,15 @@ class Robust(Rule):
         ConfigError: neither a number of at least 1 nor such a share.
     """
 
+    needs = frozenset({"states"})
     by_setting: ClassVar[bool] = False
     """Whether ``attackers`` is in the equation; otherwise it is only held against what the rule bears."""
 
     def __init__(self, attackers: int | float = 1) -> None:
-        whole = isinstance(attackers, int) and not isinstance(attackers, bool)
-        number = whole or isinstance(attackers, float)
-        if not number or (attackers < 1 if whole else not 0 < attackers < 0.5):
-            raise ConfigError(
-                f"{type(self).__name__}: attackers: expected a whole number of at least 1, or a share in (0, 0.5), "
-                f"found {attackers!r}; where there are none take fedlit.Mean"
-            )
+        fits = attackers >= 1 if isinstance(attackers, int) else isinstance(attackers, float) and 0 < attackers < 0.5
+        wanted, mend = "a whole number of at least 1, or a share in (0, 0.5)", "where there are none take fedlit.Mean"
+        demand(fits and attackers is not True, f"{type(self).__name__}: attackers", wanted, repr(attackers), mend)
         self.attackers = attackers
-        self._borne: int | None = None
 
     # ------------------------------------------------------------------ how many
 
@@ -99,16 +95,18 @@ class Robust(Rule):
         most = self.most(clients)
         return min(most, self.expected(clients)) if self.by_setting else most
 
-    def promise(self, sharing: Sharing, clients: int) -> str:
-        """See :class:`~fedlit.exchange.rule.Rule`."""
+    def _promise(self, sharing: Sharing, clients: int) -> str:
         sizes = {len(owners) for owners in _groups(sharing.names)}
         fewer = sorted({self.bears(min(size, clients)) for size in sizes if 1 < size < len(sharing.names)})
         some = f", down to {fewer[0]} among those that share a tensor which fewer have" if fewer else ""
-        alone = "; what a single client has goes back to it" if 1 in sizes else ""
-        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{alone}"
+        single = "; what a single client has goes back to it" if 1 in sizes else ""
+        return f"bears {_attackers(self.bears(clients))} among the {clients} clients of a round{some}{single}"
 
-    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse fewer clients in a round than the theory needs, of each part that is shared.
+
+        Returns:
+            How many attackers it bears.
 
         Raises:
             ConfigError: with the part and who has it.
@@ -119,23 +117,16 @@ class Robust(Rule):
                 continue  # what a single client has goes back to it
             coming = max(0, clients - (everybody - len(owners)))  # in the worst draw
             attackers = self.expected(coming)
-            if coming >= self.fewest(attackers):
-                continue
             who = f"{len(owners)} clients ({', '.join(owners)})" if len(owners) < everybody else f"all {everybody}"
             part = f", of which a round may have {coming}" if clients < everybody else ""
             mend = " or raise exchange.participation," if clients < everybody else ""
-            raise ConfigError(
-                f"exchange.rule: {type(self).__name__}: expected at least {self.fewest(attackers)} clients in a round, "
-                f"which it needs for {_attackers(attackers)}, found {names[0]} at {who}{part}; lower attackers,{mend} "
-                "federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
-            )
+            mend = f"lower attackers,{mend} federate less (exchange.federated: [..., !NAME]), or take fedlit.Mean"
+            wanted = f"at least {self.fewest(attackers)} clients in a round, which it needs for {_attackers(attackers)}"
+            where, found = f"exchange.rule: {type(self).__name__}", f"{names[0]} at {who}{part}"
+            demand(coming >= self.fewest(attackers), where, wanted, found, mend)
+        return self._promise(sharing, clients)
 
     # ------------------------------------------------------------------ a round
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """Single states."""
-        return frozenset({"states"})
 
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -143,7 +134,7 @@ class Robust(Rule):
         average: dict[str, Tensor] = {}
         borne: list[int] = []
         moving = {name for update in round.updates.values() for name in update.parameters}
-        for owners, names in _groups({name: own.state for name, own in sorted(round.updates.items())}).items():
+        for owners, names in _groups({name: update.state for name, update in sorted(round.updates.items())}).items():
             states = [round.updates[name].state for name in owners]
             if len(owners) == 1:
                 average |= {name: states[0][name].clone() for name in names}
@@ -151,15 +142,12 @@ class Robust(Rule):
             borne.append(self.bears(len(owners)))
             vectors = [name for name in names if name in moving]
             if vectors:
-                average |= _apart(self.aggregate(_matrix(states, vectors), vectors), vectors, states[0])
+                average |= _tensors(self.aggregate(_matrix(states, vectors), vectors), vectors, states[0])
             others = [name for name in names if name not in moving]
             if others:
-                average |= _apart(middle(_matrix(states, others)), others, states[0])
+                average |= _tensors(middle(_matrix(states, others)), others, states[0])
         self._say(round, min(borne, default=0))
-        return {
-            client: {name: average[name] for name in names if name in average}
-            for client, names in round.receivers.items()
-        }
+        return spread(average, round)
 
     @abstractmethod
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
@@ -174,7 +162,7 @@ class Robust(Rule):
         """
 
     def _say(self, round: Round, borne: int) -> None:
-        known, self._borne = self._borne, borne
+        known, self.scalars = self.scalars.get("bears"), {"bears": float(borne)}
         if round.updates and borne < self.expected(len(round.updates)) and borne != known:
             _log.warning(
                 f"exchange {round.number + 1}: {type(self).__name__} has updates of {len(round.updates)} clients and "
@@ -182,16 +170,11 @@ class Robust(Rule):
                 f"{self.expected(len(round.updates))} that it was told to expect; see who was left out"
             )
 
-    @property
-    def scalars(self) -> Mapping[str, float]:
-        """How many attackers it bore in the last exchange, of the part that the fewest clients had."""
-        return {} if self._borne is None else {"bears": float(self._borne)}
-
 
 class Moves(Robust):
     """A robust rule that looks at how far clients moved from what the last exchange gave."""
 
-    leaves_start = True
+    _memory: tuple[str, ...] = ("given",)
 
     def __init__(self, attackers: int | float = 1) -> None:
         super().__init__(attackers)
@@ -200,9 +183,10 @@ class Moves(Robust):
     @torch.no_grad()
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same at all who are honest."""
-        for owners, names in _groups({name: own.parameters for name, own in sorted(round.updates.items())}).items():
+        parameters = {name: round.updates[name].parameters for name in sorted(round.updates)}
+        for owners, names in _groups(parameters).items():
             states = [round.updates[name].state for name in owners]
-            self._given |= _apart(middle(_matrix(states, names)), names, states[0])
+            self._given |= _tensors(middle(_matrix(states, names)), names, states[0])
         return {}
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
@@ -225,14 +209,6 @@ class Moves(Robust):
             self._given |= {name: state[name].clone() for name in parameters & state.keys()}
         return received
 
-    def state_dict(self) -> dict[str, Any]:
-        """What was given last."""
-        return {"given": self._given}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._given = dict(state["given"])
-
 
 def clipped(moved: Tensor, bound: float | None) -> Tensor:
     """Vectors, [clients, numbers], none longer than the bound; than the median of their lengths if None."""
@@ -243,11 +219,8 @@ def clipped(moved: Tensor, bound: float | None) -> Tensor:
 
 def check_bound(rule: Rule, key: str, bound: float | None) -> None:
     """Refuse a length that is none."""
-    if bound is not None and not 0 < bound < math.inf:
-        raise ConfigError(
-            f"{type(rule).__name__}: {key}: expected a length above 0, found {bound}; leave it out for the median of "
-            "what clients move"
-        )
+    mend = "leave it out for the median of what clients move"
+    demand(bound is None or 0 < bound < math.inf, f"{type(rule).__name__}: {key}", "a length above 0", bound, mend)
 
 
 def _attackers(number: int) -> str:
@@ -272,7 +245,7 @@ def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
     return torch.stack([torch.cat([state[name].detach().to(wide).flatten() for name in names]) for state in states])
 
 
-def _apart(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
+def _tensors(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
     """Named tensors again."""
     parts = vector.split([like[name].numel() for name in names])
-    return {name: own.view(like[name].shape).to(like[name].dtype) for name, own in zip(names, parts, strict=True)}
+    return {name: part.view(like[name].shape).to(like[name].dtype) for name, part in zip(names, parts, strict=True)}

@@ -9,9 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
-from fedlit.exchange.rule import Round
-from fedlit.exchange.rules.mean import Mean
+from fedlit.exchange.rule import Round, demand
+from fedlit.exchange.rules.mean import Mean, spread
 from fedlit.sharing import State
 
 __all__ = ["ServerOptimizer"]
@@ -35,7 +34,6 @@ class ServerOptimizer(Mean):
         ConfigError: a learning rate that is none.
     """
 
-    leaves_start = True
     moments: tuple[str, ...] = ()
 
     def __init__(self, lr: float, weights: Literal["uniform", "rows"] = "uniform") -> None:
@@ -50,10 +48,11 @@ class ServerOptimizer(Mean):
         Raises:
             ConfigError: it is not.
         """
-        if (low < value if open_low else low <= value) and value < high:
-            return value
         wanted = f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
-        raise ConfigError(f"{type(self).__name__}: {key}: expected {wanted}, found {value}")
+        demand(
+            (low < value if open_low else low <= value) and value < high, f"{type(self).__name__}: {key}", wanted, value
+        )
+        return value
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same at all."""
@@ -72,7 +71,7 @@ class ServerOptimizer(Mean):
                 value = self._moved(name, before, value)
             self._given[name] = value
         # clients share what they receive, and what is remembered is nobody's
-        return self.spread({name: self._given[name].clone() for name in average}, round)
+        return spread({name: self._given[name].clone() for name in average}, round)
 
     def _moved(self, name: str, before: Tensor, mean: Tensor) -> Tensor:
         wide = torch.promote_types(mean.dtype, torch.float32)

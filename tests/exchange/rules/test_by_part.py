@@ -14,6 +14,7 @@ from federations import TINY, Named, different, make_run, weights
 import fedlit
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
+from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import (
     CFL,
@@ -83,10 +84,10 @@ def test_the_last_pattern_wins_and_what_does_not_travel_never_does() -> None:
         "core.norm",
         "*",
     ]
-    assert rule.narrow(["*"], []) == (["*", "!*norm*"], [])
-    cut = ByPart({"head": "by_name", "core": "mean"})
-    assert cut.narrow(["*"], []) == (["*"], ["head", "!core"])
-    assert cut.narrow([], ["encoder"]) == ([], ["encoder", "head", "!core"])
+    assert Exchange(["*"], rule=rule).federated == ["*", "!*norm*"] and Exchange([], rule=rule).federated == []
+    cut = ByPart({"core": "mean", "head": "by_name", "encoder": "mean"})
+    assert Exchange(["*"], rule=cut).by_name == ["head", "!encoder"]
+    assert Exchange(["*"], rule=cut, by_name=["core"]).by_name == ["core", "!core", "head", "!encoder"]
 
 
 def test_a_restored_rule_goes_on_as_it_would_have() -> None:
@@ -199,6 +200,6 @@ def test_parts_that_do_not_fit_the_network_are_refused(parts: Any, message: str,
 
 
 def test_sums_serve_only_where_all_parts_weigh_alike() -> None:
-    assert ByPart({"*": "mean", "core": FedAvgM()}).by_mean
-    assert not ByPart({"*": "mean", "core": Mean("rows")}).by_mean
-    assert not ByPart({"*": "mean", "core": Median()}).by_mean
+    assert ByPart({"*": "mean", "core": FedAvgM()}).facts.by_mean
+    assert not ByPart({"*": "mean", "core": Mean("rows")}).facts.by_mean
+    assert not ByPart({"*": "mean", "core": Median()}).facts.by_mean

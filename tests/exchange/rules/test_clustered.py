@@ -102,7 +102,7 @@ def test_cfl_counts_rows_if_told_and_is_fedavg_without_a_split() -> None:
     rule = CFL(weights="rows")
     rule.begin(a_round({"a": [0.0, 0], "b": [0.0, 0]}))
     assert exchange(rule, a_round({"a": [1.0, 0], "b": [4.0, 0]}, {"a": 30, "b": 10}))["b"] == pytest.approx([1.75, 0])
-    with pytest.raises(ConfigError, match="epsilon_1 and epsilon_2 above 0, found 0 and 1"):
+    with pytest.raises(ConfigError, match="epsilon_2: expected numbers above 0"):
         CFL(0, 1)
 
 

@@ -189,7 +189,7 @@ def test_attackers_that_cannot_be_meant_are_refused(attackers: Any) -> None:
     ("make", "message"),
     [
         (partial(MultiKrum, keep=0), "keep: expected at least 1 client, found 0"),
-        (partial(GeometricMedian, iterations=0), "expected at least 1 iteration"),
+        (partial(GeometricMedian, iterations=0), "iterations: expected at least 1"),
         (partial(NormBound, bound=0.0), "bound: expected a length above 0, found 0.0"),
         (partial(CenteredClipping, radius=-1.0), "radius: expected a length above 0"),
         (partial(CenteredClipping, iterations=0), "iterations: expected at least 1"),

@@ -171,7 +171,7 @@ def test_who_took_no_step_does_not_count_and_nobody_s_steps_change_nothing() -> 
 
 
 def test_fednova_refuses_a_part_of_what_is_given(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"exchange.rate: FedNova expected 1, found 0.5"):
+    with pytest.raises(ConfigError, match=r"exchange.rate: expected 1, found 0.5; FedNova"):
         make_run(tmp_path, exchange={"federated": ["core"], "rule": FedNova, "rate": 0.5}).describe()
 
 
