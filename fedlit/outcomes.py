@@ -66,8 +66,10 @@ class Outcome:
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Outcome:
         """Of a task's state, see :func:`fedlit.tasks.task_state`."""
-        own = {key: state[key] for key in (field.name for field in fields(cls)) if key in state}
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in own.items()})
+        own: dict[str, Any] = {}
+        for key in (field.name for field in fields(cls) if field.name in state):
+            own[key] = tuple(state[key]) if isinstance(state[key], list) else state[key]
+        return cls(**own)
 
     @property
     def width(self) -> int:
@@ -76,7 +78,7 @@ class Outcome:
 
     def at(self, classes: Sequence[int]) -> Outcome:
         """With some of the classes only, by their positions."""
-        parts = {
+        parts: dict[str, Any] = {
             key: tuple(getattr(self, key)[place] for place in classes)
             for key in ("classes", "negatives", "positives")
             if getattr(self, key)

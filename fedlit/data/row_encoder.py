@@ -37,6 +37,7 @@ class RowEncoder:
     """
 
     target_name: str
+    _state: Mapping[str, Any]
 
     def __init__(self, client: str) -> None:
         self.client = client
@@ -91,8 +92,13 @@ class RowEncoder:
             )
         return x
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that was learnt, as plain data."""
+        return dict(self._state)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the encoder whose state it is, see :meth:`fedlit.data.encoder.TableEncoder.state_dict`."""
+        self._state = state
         self.scaling, self.categories = state["scaling"], state["categories"]
         self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
         self.features, self.target_name = tuple(state["features"]), state["target"]

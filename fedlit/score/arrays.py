@@ -1,30 +1,98 @@
 """Fitted models of scikit-learn as arrays: trees, linear models, and one of them for each label. No pickle is written,
-and none is read; what they predict is what scikit-learn's predict, to the bit where its sums are in one order.
+and none is read. Predictions are those of scikit-learn, to the bit where its sums are in one order.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "ArrayModel", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
+from fedlit.errors import DataError, told_as
+from fedlit.outcomes import Outcome
+from fedlit.score.plain import read_json, unfit, write_json
 
+__all__ = ["FILES", "ArrayFunction", "ArrayModel", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
+
+FILES = ("model.json", "model.npz")
 Arrays = dict[str, np.ndarray]
 _LINKS = ("probability", "identity", "exponential")
+_TREES = ("roots", "feature", "threshold", "left", "right", "values")
+_LINEAR = ("mean", "scale", "coefficients", "intercept")
 
 
 class ArrayModel(Protocol):
     """What a task asks of a fitted model."""
+
+    @property
+    def classes_(self) -> np.ndarray | None:
+        """(columns,) positions of the classes that the columns of probabilities belong to; None of a number."""
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,) numbers of rows (n, d)."""
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, classes) probabilities of rows (n, d)."""
+
+
+class ArrayFunction:
+    """What a model of scikit-learn that is kept as arrays predicts of encoded rows.
+
+    Args:
+        state: of the model, as :func:`as_arrays` gives it.
+        arrays: likewise.
+        outcome: what is predicted.
+        inputs: width of rows.
+
+    Raises:
+        ValueError, LookupError: they do not fit each other.
+    """
+
+    network = "arrays"
+
+    def __init__(self, state: Mapping[str, Any], arrays: Arrays, outcome: Outcome, inputs: int) -> None:
+        self._state, self._arrays, self._outcome = state, arrays, outcome
+        self._model = from_arrays(state, arrays, inputs)
+        self(np.zeros((1, inputs), np.float32))
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        """(n, d) float32 → (n, width)."""
+        return self._outcome.of_model(self._model, x)
+
+    def write(self, folder: Path) -> None:
+        """Write :data:`FILES`."""
+        content = BytesIO()
+        np.savez(content, **self._arrays)  # type: ignore[arg-type]  # names are anybody's, and no options
+        write_json(folder / FILES[0], self._state)
+        (folder / FILES[1]).write_bytes(content.getvalue())
+
+    @classmethod
+    def read(cls, folder: Path, outcome: Outcome, inputs: int) -> ArrayFunction:
+        """What :meth:`write` wrote.
+
+        Raises:
+            DataError: it did not write this.
+        """
+        state = read_json(folder / FILES[0])
+        with told_as(lambda error: unfit(folder / FILES[1], error)):
+            with zipfile.ZipFile(folder / FILES[1]) as archive:
+                if any(own.compress_type != zipfile.ZIP_STORED for own in archive.infolist()):
+                    raise ValueError("compressed arrays")
+            with np.load(folder / FILES[1], allow_pickle=False) as found:
+                arrays = dict(found)
+        for name, own in arrays.items():
+            if own.dtype.kind not in "iuf" or np.isnan(own).any():
+                raise DataError(
+                    f"{folder / FILES[1]}: expected numbers in {name[:60]!r}, found {own.dtype}, or some that are none"
+                )
+        with told_as(lambda error: unfit(folder / FILES[0], error)):
+            return cls(state, arrays, outcome, inputs)
 
 
 @dataclass(frozen=True)
@@ -47,6 +115,7 @@ class Trees:
     left: np.ndarray
     right: np.ndarray
     values: np.ndarray
+    classes_: np.ndarray | None = None
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, width), in the order of trees, as scikit-learn sums them."""
@@ -109,6 +178,7 @@ class Linear:
     link: str
     categorical: tuple[int, ...] = ()
     known: tuple[np.ndarray, ...] = ()
+    classes_: np.ndarray | None = None
 
     def _decision(self, x: np.ndarray) -> np.ndarray:
         if self.categorical:
@@ -129,11 +199,10 @@ class Linear:
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, classes)"""
-        from scipy.special import expit
-
         made = self._decision(x)
         if made.shape[1] == 1:
-            yes = expit(made[:, 0])
+            with np.errstate(over="ignore"):
+                yes = 1 / (1 + np.exp(-made[:, 0]))
             return np.stack([1 - yes, yes], 1)
         powers: np.ndarray = np.exp(made - made.max(axis=1, keepdims=True))
         powers /= powers.sum(axis=1, keepdims=True)
@@ -142,27 +211,22 @@ class Linear:
 
 @dataclass(frozen=True)
 class OneEach:
-    """A model for each label.
+    """A model for each label, or one of a number.
 
     Attributes:
         models: by label.
-        yes: of each, the column that says yes; None where it says a number.
     """
 
-    models: tuple[Any, ...]
-    yes: tuple[int | None, ...]
+    models: tuple[ArrayModel, ...]
+    classes_: None = None
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,) numbers, of one model."""
-        made: np.ndarray = self.models[0].predict(x)
-        return made
+        return self.models[0].predict(x)
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, labels)"""
-        pairs = zip(self.models, self.yes, strict=True)
-        return np.stack(
-            [model.predict_proba(x)[:, yes] if yes is not None else np.zeros(len(x)) for model, yes in pairs], 1
-        )
+        """(n, labels), the probability of 1."""
+        return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.models], 1)
 
 
 @dataclass(frozen=True)
@@ -174,6 +238,7 @@ class Constant:
     """
 
     values: np.ndarray
+    classes_: np.ndarray | None = None
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,)"""
@@ -182,9 +247,6 @@ class Constant:
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, width)"""
         return np.tile(self.values, (len(x), 1))
-
-
-KINDS = ("trees", "linear", "constant", "one each")
 
 
 # ---------------------------------------------------------------------- written
@@ -209,8 +271,9 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
 def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
     if hasattr(model, "fitted") and hasattr(model, "kind"):  # fedlit's own, of a model for each label
         own = [_written(each, f"{prefix}{place}.", arrays) for place, each in enumerate(model.fitted)]
-        yes = [_place_of_yes(each) for each in model.fitted]
-        return {"kind": "one each", "models": own, "yes": yes}
+        return {"kind": "one each", "models": own}
+    if hasattr(model, "classes_"):
+        arrays[f"{prefix}classes"] = np.asarray(model.classes_).astype(np.int64)
     if hasattr(model, "estimators_") and hasattr(model.estimators_[0], "tree_"):
         arrays |= {f"{prefix}{name}": own for name, own in _forest(model).items()}
         return {"kind": "trees"}
@@ -222,11 +285,6 @@ def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
         arrays[f"{prefix}values"] = np.asarray(made, np.float64)
         return {"kind": "constant"}
     raise TypeError(type(model).__name__)
-
-
-def _place_of_yes(model: Any) -> int | None:
-    classes = list(getattr(model, "classes_", ()))
-    return classes.index(1) if 1 in classes else None
 
 
 def _forest(model: Any) -> Arrays:
@@ -302,36 +360,36 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
     Raises:
         ValueError, LookupError: they do not fit each other.
     """
-    model: ArrayModel = _read(state, arrays, "", inputs)
-    return model
+    return _read(state, arrays, "", inputs)
 
 
-def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Any:
-    kind = state["kind"]
+def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> ArrayModel:
+    kind, classes = state["kind"], arrays.get(f"{prefix}classes")
     if kind == "trees":
-        trees = Trees(*(arrays[prefix + name] for name in Trees.__dataclass_fields__))
+        trees = Trees(**{name: arrays[prefix + name] for name in _TREES}, classes_=classes)
         _check_trees(trees, inputs)
         return trees
     if kind == "constant":
-        return Constant(arrays[f"{prefix}values"])
+        return Constant(arrays[f"{prefix}values"], classes)
     if kind == "linear":
         return _read_linear(state, arrays, prefix, inputs)
     if kind == "one each":
-        models = tuple(_read(own, arrays, f"{prefix}{place}.", inputs) for place, own in enumerate(state["models"]))
-        yes = tuple(state["yes"])
-        if not models or len(yes) != len(models) or any(own not in (None, 0, 1) for own in yes):
-            raise ValueError("expected a model for each label")
-        return OneEach(models, yes)
-    raise ValueError(f"expected a model of one of the kinds {', '.join(KINDS)}, found {kind!r}")
+        return OneEach(
+            tuple(_read(own, arrays, f"{prefix}{place}.", inputs) for place, own in enumerate(state["models"]))
+        )
+    raise ValueError(f"expected a model of trees, linear, constant or one each, found {kind!r}")
 
 
 def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Linear:
     places = tuple(state["categorical"])
     known = tuple(arrays[f"{prefix}known.{place}"] for place in range(len(places)))
-    mean, scale, coefficients, intercept = (
-        arrays[prefix + name] for name in ("mean", "scale", "coefficients", "intercept")
+    own = Linear(
+        **{name: arrays[prefix + name] for name in _LINEAR},
+        link=state["link"],
+        categorical=places,
+        known=known,
+        classes_=arrays.get(f"{prefix}classes"),
     )
-    own = Linear(mean, scale, coefficients, intercept, state["link"], places, known)
     if own.link not in _LINKS or any(type(place) is not int or not 0 <= place < inputs for place in places):
         raise ValueError("expected a link and places of inputs")
     width = inputs - len(places) + sum(len(one) for one in known)

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fedlit.score.folder import columns_of
+from fedlit.score.mixed import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import SCORES
 
@@ -30,14 +31,12 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         checked: what its predictions were compared with, a sentence.
         scores: on its test rows, if they are known.
     """
-    task, about = scorer.task, scorer.about
-    what = f"one of {', '.join(map(str, task.classes))}" if task.classes else "a number"
+    classes = scorer.outcome.classes
+    what = f"one of {', '.join(map(str, classes))}" if classes else "a number"
     all_there = "All columns must be there. Cells may be empty. Further columns are not used."
     if scorer.labels_reads:
         what += " at each position"
         all_there = f"Or one column `read`, with a row's bases as a text. {all_there}"
-    made = f"{about.get('client', 'a client')}, {about.get('epochs', '?')} epochs"
-    rows = ", ".join(f"{name} {count:,}" for name, count in dict(about.get("rows", {})).items())
     lines = [
         f"# {scorer.encoder.target_name} at {scorer.client}",
         "",
@@ -45,9 +44,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "",
         "## How it was made",
         "",
-        f"- Trained by fedlit in a federation: {made}, precision {about.get('precision', '32-true')}.",
-        f"- Checkpoint: `{about.get('checkpoint', '?')}`.",
-        f"- Rows of the client: {rows or 'unknown'}.",
+        *(_mixed(scorer) if isinstance(scorer, MixedScorer) else _trained(scorer.about)),
         f"- Exported on {datetime.now(UTC):%Y-%m-%d}, with fedlit {version('fedlit')}, torch {version('torch')}, "
         f"Python {platform.python_version()}.",
         f"- {checked}",
@@ -73,6 +70,29 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "- It is no medical, legal or financial device. Whoever uses it so has to validate it first.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _trained(about: Mapping[str, Any]) -> list[str]:
+    rows = ", ".join(f"{name} {count:,}" for name, count in dict(about.get("rows", {})).items())
+    return [
+        f"- Trained by fedlit in a federation: {about.get('client', 'a client')}, {about.get('epochs', '?')} epochs, "
+        f"precision {about.get('precision', '32-true')}.",
+        f"- Checkpoint: `{about.get('checkpoint', '?')}`.",
+        f"- Rows of the client: {rows or 'unknown'}.",
+    ]
+
+
+def _mixed(scorer: MixedScorer) -> list[str]:
+    recipe = scorer.recipe
+    return [
+        "- A mixture: the models of a part's folds are averaged, then parts are mixed by weight.",
+        *(
+            f"- Part `{name}`: weight {recipe.weights[name]:.3f}, {len(folds)} models, {folds[0].about.get('client')}."
+            for name, folds in scorer.scorers.items()
+        ),
+        *([f"- Probabilities are brought to temperature {recipe.temperature:.3f}."] * (recipe.temperature != 1)),
+        *(["- Shares of classes are estimated anew from rows that are scored together."] * recipe.class_shares),
+    ]
 
 
 def _scores(scores: Mapping[str, float] | None) -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
 from fedlit.data.columns import NUMBERS, ColumnEncoder
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -37,7 +37,7 @@ def check_frame(frame: pd.DataFrame, client: str) -> pd.DataFrame:
     return frame
 
 
-def typed(frame: pd.DataFrame, encoder: TableEncoder, keys: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+def typed(frame: pd.DataFrame, encoder: RowEncoder, keys: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
     """The columns that an encoder without a schema takes, text read as the type that was trained on.
 
     Args:
@@ -120,7 +120,7 @@ def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Ser
 _FAR = 8  # standard deviations
 
 
-def missing_and_unseen(features: pd.DataFrame, encoder: TableEncoder) -> list[str]:
+def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]:
     """What is said of cells without a value, and of categories that training did not have."""
     missing, unseen = dict[str, int](), []
     for name, column in encoder.columns.items():

@@ -141,6 +141,10 @@ class Task(ABC):
     def encode(self, target: pd.Series) -> Tensor:
         """The target as a tensor (n,), (n, labels) or (n, positions), in whatever type ``loss`` takes."""
 
+    def unknown(self, rows: int) -> Tensor:
+        """A target of which nothing is known, as ``encode`` gives it."""
+        return torch.full((rows,), -1 if self.classes else math.nan)
+
     def fit(self, y: Tensor) -> Self:
         """The task that knows the training rows' target, as ``encode`` gave it."""
         return self

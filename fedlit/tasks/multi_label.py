@@ -134,6 +134,10 @@ class MultiLabel(Task):
         have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
         return replace(self, class_rows=tuple(have), known_rows=tuple(known))
 
+    def unknown(self, rows: int) -> Tensor:
+        """No label is known."""
+        return torch.full((rows, len(self.classes)), math.nan)
+
     def known(self, y: Tensor) -> Tensor:
         """Those of which any label is known."""
         return (y == y).any(1)
