@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import torch
@@ -19,6 +20,8 @@ from fedlit.errors import ConfigError, RunError, told_as
 __all__ = ["write_network"]
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the last one to compare what was written
+
+_ANY = 2**40  # bytes
 
 
 class _Predicting(nn.Module):
@@ -52,6 +55,9 @@ def write_network(path: Path, client: FederatedClient, site: str) -> None:
             f"client {site!r}: expected the packages {', '.join(_PACKAGES)}, by which networks are exported, found no "
             f"{missing[0]}; pip install 'fedlit[export]'"
         )
+    from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
+    from onnxscript.optimizer import optimize_ir
+
     rows, inputs = torch.export.Dim("rows", min=1), torch.zeros(4, client.spec.num_features)
 
     def unable(error: Exception) -> RunError:
@@ -66,6 +72,9 @@ def write_network(path: Path, client: FederatedClient, site: str) -> None:
         program = torch.export.export(_Predicting(client), (inputs,), dynamic_shapes=({0: rows},))
         made = torch.onnx.export(program, (), input_names=["x"], output_names=["predictions"], verbose=False)
         assert made is not None
+        # what depends on no row is computed now: no copy is left that only the network was made of
+        optimize_ir(made.model, input_size_limit=_ANY, output_size_limit=_ANY)
+        ClearMetadataAndDocStringPass()(made.model)  # lines of source, and where they lie on this machine
         content = made.model_proto.SerializeToString()
     path.write_bytes(content)
 
@@ -82,7 +91,7 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
