@@ -15,6 +15,7 @@ from fedlit.errors import ConfigError
 __all__ = ["SEQUENCE", "Outcome"]
 
 SEQUENCE, _LABELS = "sequence_labelling", "multi_label"
+_NAMES = ("classification", "regression", "counts", _LABELS, SEQUENCE)
 _PLAIN = (bool, int, float, str)
 
 
@@ -52,9 +53,10 @@ class Outcome:
         Raises:
             ValueError: labels that cannot be told apart, or numbers that are none.
         """
-        if any(type(label) not in _PLAIN for label in self.classes) or len(set(map(str, self.classes))) < len(
-            self.classes
-        ):
+        if self.name not in _NAMES:
+            raise ValueError(f"expected one of the tasks {', '.join(_NAMES)}, found {self.name!r}")
+        texts = {str(label) for label in self.classes if type(label) in _PLAIN}
+        if len(texts) < len(self.classes):
             raise ValueError("expected labels that differ as text")
         if self.name == _LABELS and not len(self.negatives) == len(self.positives) == len(self.classes):
             raise ValueError("expected two values of each label")

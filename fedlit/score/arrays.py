@@ -202,7 +202,7 @@ class Linear:
         made = self._decision(x)
         if made.shape[1] == 1:
             with np.errstate(over="ignore"):
-                yes = 1 / (1 + np.exp(-made[:, 0]))
+                yes = (1 / (1 + np.exp(-made[:, 0].astype(np.float64)))).astype(made.dtype)
             return np.stack([1 - yes, yes], 1)
         powers: np.ndarray = np.exp(made - made.max(axis=1, keepdims=True))
         powers /= powers.sum(axis=1, keepdims=True)

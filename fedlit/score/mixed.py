@@ -179,9 +179,11 @@ class MixedScorer(Scorer):
             predictions: part → what each fold's model predicts of the same rows.
         """
         parts = {name: self.part(name, found) for name, found in predictions.items()}
-        mixture = mixed_parts(parts, dict(self.recipe.weights))
+        mixture = next(iter(parts.values()))
+        if len(mixture):  # of no rows there is nothing to mix
+            mixture = mixed_parts(parts, dict(self.recipe.weights))
         classes = self.outcome.classes
-        if self.recipe.temperature != 1:
+        if self.recipe.temperature != 1 and len(mixture):
             mixture = calibrated(mixture, self.recipe.temperature, each=self.outcome.name == "multi_label")
         if self.recipe.class_shares and len(mixture):
             training = self.recipe.training or {}
