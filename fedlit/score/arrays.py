@@ -5,7 +5,7 @@ and none is read. Predictions are those of scikit-learn, to the bit where its su
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +23,7 @@ __all__ = ["FILES", "ArrayFunction", "ArrayModel", "Linear", "OneEach", "Trees",
 FILES = ("model.json", "model.npz")
 Arrays = dict[str, np.ndarray]
 _LINKS = ("probability", "identity", "exponential")
-_TREES = ("roots", "feature", "threshold", "left", "right", "values")
+_TREES = ("roots", "left", "right", "feature", "threshold", "values")
 _LINEAR = ("mean", "scale", "coefficients", "intercept")
 
 
@@ -100,31 +100,30 @@ class Trees:
     """The mean of trees.
 
     Attributes:
-        roots: (trees,) int32, the first node of each, or −1 − the place of a leaf's value.
-        feature: (nodes,) int32, the input that a node looks at.
-        threshold: (nodes,) float32: rows of at most this go left. scikit-learn's is a float64 and rows are float32, so
-            the largest float32 that is not above it decides alike.
-        left: (nodes,) int32, a node, or −1 − the place of a leaf's value.
-        right: (nodes,) int32, the same for the other rows.
-        values: (values, width) float64, what leaves say, each once.
+        roots: (trees,) the first node of each.
+        left: (nodes,) the node that follows where an input is at most the threshold; −1 of a leaf.
+        right: (nodes,) the node that follows otherwise; −1 of a leaf.
+        feature: (nodes,) the input that a node looks at; of a leaf the place of its value.
+        threshold: (nodes,) float32. scikit-learn's is a float64 and rows are float32, so the largest float32 that is
+            not above it decides alike.
+        values: (values, width) float64, the values of leaves, each once.
+        classes_: see :class:`ArrayModel`.
     """
 
     roots: np.ndarray
-    feature: np.ndarray
-    threshold: np.ndarray
     left: np.ndarray
     right: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
     values: np.ndarray
     classes_: np.ndarray | None = None
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, width), in the order of trees, as scikit-learn sums them."""
-        cells = np.ascontiguousarray(x, np.float32)
-        begins = np.arange(len(cells)) * cells.shape[1]
-        below = np.stack([self.right, self.left], 1).ravel()
-        total = np.zeros((len(cells), self.values.shape[1]))
+        rows = np.ascontiguousarray(x, np.float32)
+        total = np.zeros((len(rows), self.values.shape[1]))
         for root in self.roots.tolist():
-            total += self.values.take(self._leaves(root, cells.ravel(), begins, below), axis=0)
+            total += self.values[self._leaves(root, rows)]
         total /= len(self.roots)
         return total
 
@@ -133,28 +132,14 @@ class Trees:
         made: np.ndarray = self.predict_proba(x)[:, 0]
         return made
 
-    def _leaves(self, root: int, cells: np.ndarray, begins: np.ndarray, below: np.ndarray) -> np.ndarray:
-        """(n,) where the values of a tree's leaves are, all rows a level at a time.
-
-        Args:
-            root: the tree's.
-            cells: all rows, one behind the other.
-            begins: (n,) where each row begins among them.
-            below: (2 · nodes,) the right and the left node of each.
-        """
-        found = np.full(len(begins), -1 - root)
-        if root < 0:
-            return found
-        row, at = np.arange(len(begins)), np.full(len(begins), root)
-        while len(row):
-            left = cells.take(begins + self.feature.take(at)) <= self.threshold.take(at)
-            at = below.take(2 * at + left).astype(np.int64)
-            ends = np.flatnonzero(at < 0)
-            if len(ends):
-                found[row.take(ends)] = -1 - at.take(ends)
-                on = np.flatnonzero(at >= 0)
-                row, at, begins = row.take(on), at.take(on), begins.take(on)
-        return found
+    def _leaves(self, root: int, x: np.ndarray) -> np.ndarray:
+        """(n,) where the values of a tree's leaves are, all rows a level at a time."""
+        at, row, cells, width = np.full(len(x), root), np.arange(len(x)), x.ravel(), x.shape[1]
+        while len(row := row[self.left.take(at.take(row)) >= 0]):
+            node = at.take(row)
+            low = cells.take(row * width + self.feature.take(node)) <= self.threshold.take(node)
+            at[row] = np.where(low, self.left.take(node), self.right.take(node))
+        return self.feature.take(at)
 
 
 @dataclass(frozen=True)
@@ -229,26 +214,6 @@ class OneEach:
         return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.models], 1)
 
 
-@dataclass(frozen=True)
-class Constant:
-    """The same of every row.
-
-    Attributes:
-        values: (width,) float64.
-    """
-
-    values: np.ndarray
-    classes_: np.ndarray | None = None
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,)"""
-        return np.full(len(x), self.values[0])
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, width)"""
-        return np.tile(self.values, (len(x), 1))
-
-
 # ---------------------------------------------------------------------- written
 
 
@@ -279,43 +244,43 @@ def _written(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
         return {"kind": "trees"}
     if hasattr(model, "steps"):
         return _pipeline(model, prefix, arrays)
-    if type(model).__name__.startswith("Dummy"):
-        width = np.zeros((1, 1))
-        made = model.predict_proba(width)[0] if hasattr(model, "predict_proba") else np.ravel(model.predict(width))
-        arrays[f"{prefix}values"] = np.asarray(made, np.float64)
-        return {"kind": "constant"}
+    if type(model).__name__.startswith("Dummy"):  # a tree that is one leaf
+        row, one = np.zeros((1, 1)), np.zeros(1, np.int32)
+        made = model.predict_proba(row) if hasattr(model, "predict_proba") else model.predict(row).reshape(1, -1)
+        leaf: Arrays = {
+            **dict.fromkeys(_TREES, one),
+            "left": one - 1,
+            "right": one - 1,
+            "values": np.asarray(made, float),
+        }
+        arrays |= {f"{prefix}{name}": own for name, own in leaf.items()}
+        return {"kind": "trees"}
     raise TypeError(type(model).__name__)
 
 
 def _forest(model: Any) -> Arrays:
-    roots, feature, threshold, left, right, values = [], [], [], [], [], []
-    nodes = leaves = 0
-    for each in model.estimators_:
-        tree = each.tree_
-        inner = tree.children_left >= 0
-        place = np.where(inner, nodes + np.cumsum(inner) - 1, -leaves - np.cumsum(~inner))  # −1 − place of the leaf
-        roots.append(place[0])
-        feature.append(tree.feature[inner])
-        threshold.append(_not_above(tree.threshold[inner]))
-        left.append(place[tree.children_left[inner]])
-        right.append(place[tree.children_right[inner]])
-        values.append(tree.value[~inner, 0, :])
-        nodes += int(inner.sum())
-        leaves += int((~inner).sum())
-    unique, where = np.unique(np.concatenate(values), axis=0, return_inverse=True)
+    trees = [own.tree_ for own in model.estimators_]
+    sizes = [own.node_count for own in trees]
+    roots = np.cumsum([0, *sizes[:-1]])
 
-    def ends(places: Sequence[Any]) -> np.ndarray:
-        own = np.concatenate([np.atleast_1d(place) for place in places]) if places else np.zeros(0, int)
-        shared = where.reshape(-1)[np.where(own < 0, -1 - own, 0)]
-        return np.where(own < 0, -1 - shared, own).astype(np.int32)
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(own, name) for own in trees])
 
+    leaf = joined("children_left") < 0
+    values, place = np.unique(joined("value")[leaf, 0], axis=0, return_inverse=True)
+    feature = joined("feature")
+    feature[leaf] = place.reshape(-1)
+    left, right = (
+        np.where(leaf, -1, joined(name) + np.repeat(roots, sizes)).astype(np.int32)
+        for name in ("children_left", "children_right")
+    )
     return {
-        "roots": ends(roots),
-        "feature": np.concatenate(feature).astype(np.int32),
-        "threshold": np.concatenate(threshold),
-        "left": ends(left),
-        "right": ends(right),
-        "values": np.ascontiguousarray(unique, np.float64),
+        "roots": roots.astype(np.int32),
+        "left": left,
+        "right": right,
+        "feature": feature.astype(np.int32),
+        "threshold": _not_above(joined("threshold")),
+        "values": np.ascontiguousarray(values, np.float64),
     }
 
 
@@ -369,15 +334,13 @@ def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: st
         trees = Trees(**{name: arrays[prefix + name] for name in _TREES}, classes_=classes)
         _check_trees(trees, inputs)
         return trees
-    if kind == "constant":
-        return Constant(arrays[f"{prefix}values"], classes)
     if kind == "linear":
         return _read_linear(state, arrays, prefix, inputs)
     if kind == "one each":
         return OneEach(
             tuple(_read(own, arrays, f"{prefix}{place}.", inputs) for place, own in enumerate(state["models"]))
         )
-    raise ValueError(f"expected a model of trees, linear, constant or one each, found {kind!r}")
+    raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
 
 
 def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Linear:
@@ -400,20 +363,14 @@ def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], pre
 
 def _check_trees(trees: Trees, inputs: int) -> None:
     """That each place is there, and that no way goes round in a circle."""
-    nodes = len(trees.feature)
-    sizes = {len(own) for own in (trees.feature, trees.threshold, trees.left, trees.right)}
-    places: NDArray[Any] = np.concatenate([trees.roots, trees.left, trees.right])
-    if (
-        len(sizes) > 1
-        or not len(trees.roots)
-        or trees.values.ndim != 2
-        or any(own.dtype.kind != "i" for own in (places, trees.feature))
-    ):
+    nodes, leaf = np.arange(len(trees.left)), trees.left < 0
+    places = (trees.roots, trees.left, trees.right, trees.feature)
+    if any(own.dtype.kind != "i" or own.ndim != 1 for own in places) or not len(trees.roots) or trees.values.ndim != 2:
         raise ValueError("expected trees")
-    if places.max() >= nodes or -1 - places.min() >= len(trees.values):
-        raise ValueError("expected places of nodes and leaves that there are")
-    if nodes and not (trees.feature.min() >= 0 and trees.feature.max() < inputs):
-        raise ValueError(f"expected trees of {inputs} inputs")
-    here = np.arange(nodes)
-    if any(((own >= 0) & (own <= here)).any() for own in (trees.left, trees.right)):
-        raise ValueError("expected nodes below their parents")
+    if any(own.shape != nodes.shape for own in (trees.right, trees.feature, trees.threshold)):
+        raise ValueError("expected as many of each of a node's numbers")
+    if any((own >= len(nodes)).any() or (own <= nodes)[~leaf].any() for own in (trees.left, trees.right)):
+        raise ValueError("expected nodes that lead to later ones")
+    most = np.where(leaf, len(trees.values), inputs)
+    if ((trees.feature < 0) | (trees.feature >= most)).any() or not set(trees.roots.tolist()) <= set(nodes.tolist()):
+        raise ValueError(f"expected places of nodes, of values and of {inputs} inputs")
