@@ -83,15 +83,13 @@ def _trained(about: Mapping[str, Any]) -> list[str]:
 
 
 def _mixed(scorer: MixedScorer) -> list[str]:
-    recipe = scorer.recipe
+    recipe = scorer.recipe.to_dict()
+    weights = recipe.pop("weights")
+    parts = scorer.scorers.items()
     return [
         "- A mixture: the models of a part's folds are averaged, then parts are mixed by weight.",
-        *(
-            f"- Part `{name}`: weight {recipe.weights[name]:.3f}, {len(folds)} models, {folds[0].about.get('client')}."
-            for name, folds in scorer.scorers.items()
-        ),
-        *([f"- Probabilities are brought to temperature {recipe.temperature:.3f}."] * (recipe.temperature != 1)),
-        *(["- Shares of classes are estimated anew from rows that are scored together."] * recipe.class_shares),
+        *(f"- `{name}` ({own[0].about.get('client')}, {len(own)}): weight {weights[name]:.3f}." for name, own in parts),
+        *(f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in recipe.items() if value),
     ]
 
 
