@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.composite.folders import CONFIG, find_composite
-from fedlit.composite.parts import Part
-from fedlit.composite.served import load_mixture
-from fedlit.composite.settings import settings_of
+from fedlit.composite.served import opened
 from fedlit.data.columns import NUMBERS
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
 from fedlit.run.run import Run
-from fedlit.run.trained import open_run
 from fedlit.score.card import model_card
 from fedlit.score.folder import MAIN, load, write
 from fedlit.score.mixed import MixedScorer
@@ -78,16 +74,7 @@ def export(
         ConfigError: no such run, checkpoint or client, a folder that holds something else, or a package is missing.
         RunError: the client cannot be exported, or predicts otherwise once it is.
     """
-    composite = find_composite(run)
-    scorer: Scorer
-    if composite is None:
-        loaded, path = open_run(run, client, checkpoint, quiet=quiet)
-        scorer, folder = loaded.client(client, path), path.parent.parent
-    else:
-        if checkpoint != "last":
-            raise ConfigError(f"--ckpt_path: expected last, for a mixture has one state, found {checkpoint}")
-        scorer, folder = load_mixture(composite, client), composite
-        loaded = Part.of(settings_of(folder / CONFIG), folder)[next(iter(scorer.scorers))].load(0)
+    scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
     target = Path(out) if out is not None else folder / "export" / client
     return export_scorer(scorer, target, _test_rows(loaded, client), _scores(folder, client))
 
@@ -185,10 +172,10 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _test_rows(run: Run, client: str) -> pd.DataFrame | None:
+def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
     """Of the client's own table; None where it cannot be read any more."""
     try:
-        table = run.data.table(client)
+        table = run().data.table(client)
         return table.features.iloc[table.splits["test"]][:MOST_ROWS]
     except (FedlitError, OSError, KeyError):
         return None

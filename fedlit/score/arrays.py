@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +18,12 @@ from fedlit.errors import DataError, told_as
 from fedlit.outcomes import Outcome
 from fedlit.score.plain import read_json, unfit, write_json
 
-__all__ = ["FILES", "ArrayFunction", "ArrayModel", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
+__all__ = ["FILES", "ArrayFunction", "Linear", "OneEach", "Trees", "as_arrays", "from_arrays"]
 
 FILES = ("model.json", "model.npz")
 Arrays = dict[str, np.ndarray]
-_LINKS = ("probability", "identity", "exponential")
 _TREES = ("roots", "left", "right", "feature", "threshold", "values")
 _LINEAR = ("mean", "scale", "coefficients", "intercept")
-
-
-class ArrayModel(Protocol):
-    """What a task asks of a fitted model."""
-
-    @property
-    def classes_(self) -> np.ndarray | None:
-        """(columns,) positions of the classes that the columns of probabilities belong to; None of a number."""
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        """(n,) numbers of rows (n, d)."""
-
-    def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """(n, classes) probabilities of rows (n, d)."""
 
 
 class ArrayFunction:
@@ -107,7 +92,7 @@ class Trees:
         threshold: (nodes,) float32. scikit-learn's is a float64 and rows are float32, so the largest float32 that is
             not above it decides alike.
         values: (values, width) float64, the values of leaves, each once.
-        classes_: see :class:`ArrayModel`.
+        classes_: (width,) positions of the classes that the columns of probabilities belong to; None of a number.
     """
 
     roots: np.ndarray
@@ -144,14 +129,14 @@ class Trees:
 
 @dataclass(frozen=True)
 class Linear:
-    """Standardised inputs times coefficients, through a link; categories may be a column each.
+    """Standardised inputs times coefficients; categories may be a column each.
 
     Attributes:
         mean: (width,) of what is standardised.
         scale: (width,)
         coefficients: (outputs, width), or (width,).
         intercept: (outputs,), or a single number.
-        link: ``probability``, ``identity`` or ``exponential``.
+        exponential: whether a number is e to the power of the sum.
         categorical: positions of the inputs that become a column for each category; these columns come first.
         known: the categories of each, ascending.
     """
@@ -160,7 +145,7 @@ class Linear:
     scale: np.ndarray
     coefficients: np.ndarray
     intercept: np.ndarray
-    link: str
+    exponential: bool
     categorical: tuple[int, ...] = ()
     known: tuple[np.ndarray, ...] = ()
     classes_: np.ndarray | None = None
@@ -180,7 +165,7 @@ class Linear:
         """(n,)"""
         made = self._decision(x)
         made = made[:, 0] if made.ndim > 1 else made
-        return np.exp(made) if self.link == "exponential" else made
+        return np.exp(made) if self.exponential else made
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, classes)"""
@@ -202,12 +187,13 @@ class OneEach:
         models: by label.
     """
 
-    models: tuple[ArrayModel, ...]
+    models: tuple[Any, ...]
     classes_: None = None
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """(n,) numbers, of one model."""
-        return self.models[0].predict(x)
+        made: np.ndarray = self.models[0].predict(x)
+        return made
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """(n, labels), the probability of 1."""
@@ -290,14 +276,14 @@ def _not_above(threshold: np.ndarray) -> np.ndarray:
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
 
 
-_LINK_OF = {"LogisticRegression": "probability", "Ridge": "identity", "PoissonRegressor": "exponential"}
+_LINEAR_MODELS = ("LogisticRegression", "Ridge", "PoissonRegressor")
 
 
 def _pipeline(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
     *first, (_, last) = model.steps
     steps = [own for _, own in first]
     kind, scaler = type(last).__name__, steps[-1] if steps else None
-    if kind not in _LINK_OF or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
+    if kind not in _LINEAR_MODELS or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
         raise TypeError(kind)
     categorical: list[int] = []
     if len(steps) == 2:
@@ -308,13 +294,14 @@ def _pipeline(model: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
     arrays[f"{prefix}mean"], arrays[f"{prefix}scale"] = scaler.mean_, scaler.scale_
     arrays[f"{prefix}coefficients"] = np.ascontiguousarray(last.coef_)
     arrays[f"{prefix}intercept"] = np.atleast_1d(last.intercept_)
-    return {"kind": "linear", "link": _LINK_OF[kind], "categorical": [int(place) for place in categorical]}
+    exponential = kind == "PoissonRegressor"
+    return {"kind": "linear", "exponential": exponential, "categorical": [int(place) for place in categorical]}
 
 
 # ---------------------------------------------------------------------- read
 
 
-def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> ArrayModel:
+def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> Any:
     """The model that :func:`as_arrays` wrote.
 
     Args:
@@ -328,7 +315,7 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
     return _read(state, arrays, "", inputs)
 
 
-def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> ArrayModel:
+def _read(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], prefix: str, inputs: int) -> Any:
     kind, classes = state["kind"], arrays.get(f"{prefix}classes")
     if kind == "trees":
         trees = Trees(**{name: arrays[prefix + name] for name in _TREES}, classes_=classes)
@@ -348,13 +335,13 @@ def _read_linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], pre
     known = tuple(arrays[f"{prefix}known.{place}"] for place in range(len(places)))
     own = Linear(
         **{name: arrays[prefix + name] for name in _LINEAR},
-        link=state["link"],
+        exponential=bool(state["exponential"]),
         categorical=places,
         known=known,
         classes_=arrays.get(f"{prefix}classes"),
     )
-    if own.link not in _LINKS or any(type(place) is not int or not 0 <= place < inputs for place in places):
-        raise ValueError("expected a link and places of inputs")
+    if any(type(place) is not int or not 0 <= place < inputs for place in places):
+        raise ValueError("expected places of inputs")
     width = inputs - len(places) + sum(len(one) for one in known)
     if own.mean.shape != (width,) or own.scale.shape != (width,) or own.coefficients.shape[-1] != width:
         raise ValueError(f"expected coefficients of {width} inputs")

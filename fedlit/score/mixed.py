@@ -146,11 +146,6 @@ class MixedScorer(Scorer):
         every = (name for folds in self.scorers.values() for name in folds[0].encoder.asked)
         return np.array(list(dict.fromkeys(every)), dtype=object)
 
-    @property
-    def n_features_in_(self) -> int:
-        """How many columns rows must have."""
-        return len(self.feature_names_in_)
-
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
         made, notes = {}, list[list[str]]()
         for name, folds in self.scorers.items():
@@ -195,14 +190,6 @@ class MixedScorer(Scorer):
             self.notes += [found.warning or f"shares of classes were estimated anew ({told}): {found.assumption}"]
         return np.ascontiguousarray(mixture, np.float32 if classes else np.float64)
 
-    def of_inputs(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """Each part has inputs of its own.
-
-        Raises:
-            RunError: always; see :meth:`mix`.
-        """
-        raise RunError(f"client {self.client!r}: a mixture has no inputs of its own; use predict, or mix")
-
 
 def _never(x: NDArray[np.float32]) -> NDArray[Any]:
-    raise RunError("a mixture has no network of its own")
+    raise RunError("a mixture has no inputs of its own, as each of its parts has; use predict, or mix")

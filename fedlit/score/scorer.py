@@ -111,7 +111,7 @@ class Scorer:
     @property
     def n_features_in_(self) -> int:
         """How many columns rows must have."""
-        return len(self.encoder.asked)
+        return len(self.feature_names_in_)
 
     @property
     def classes_(self) -> NDArray[Any]:
