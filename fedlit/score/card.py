@@ -31,6 +31,8 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         checked: what its predictions were compared with, a sentence.
         scores: on its test rows, if they are known.
     """
+    models = [folds[0] for folds in scorer.scorers.values()] if isinstance(scorer, MixedScorer) else [scorer]
+    columns = {own["name"]: own for model in models for own in columns_of(model.encoder)}
     classes = scorer.outcome.classes
     what = f"one of {', '.join(map(str, classes))}" if classes else "a number"
     all_there = "All columns must be there. Cells may be empty. Further columns are not used."
@@ -57,7 +59,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "",
         "| column | holds | treatment |",
         "| --- | --- | --- |",
-        *(f"| {_cell(own['name'])} | {_holds(own)} | {_TREATED[own['holds']]} |" for own in columns_of(scorer.encoder)),
+        *(f"| {_cell(own['name'])} | {_holds(own)} | {_TREATED[own['holds']]} |" for own in columns.values()),
         "",
         all_there,
         "",
