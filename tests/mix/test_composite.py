@@ -182,7 +182,8 @@ def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path
     for count, found in zip(ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True):
         pd.testing.assert_frame_equal(found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False)
     again = export_scorer(trained.client("wine"), tmp_path / "wine")  # an earlier export is replaced
-    assert "random rows" in again.checked and "- `trees` (extra_trees, 2): weight" in (tmp_path / "wine/model_card.md").read_text()
+    card = (tmp_path / "wine/model_card.md").read_text()
+    assert "random rows" in again.checked and "- `trees` (extra_trees, 2): weight" in card
     path = tmp_path / "wine" / "trees" / "fold_0" / "model.npz"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(DataError, match="checksum differs"):

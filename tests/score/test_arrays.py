@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedlit.score.arrays import as_arrays, from_arrays
+from fedlit.outcomes import Outcome
+from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
 from fedlit.tasks.go_alone import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS, GoAlone
 
 RNG = np.random.default_rng(0)
@@ -71,3 +72,12 @@ def test_trees_that_go_nowhere_are_refused(name: str) -> None:
         broken = {**arrays, name: np.full_like(arrays[name], wrong)}
         with pytest.raises(ValueError, match="expected"):
             from_arrays(state, broken, X.shape[1])
+
+
+def test_a_class_that_a_fold_has_not_seen_has_no_probability() -> None:
+    outcome, y = Outcome("classification", ("a", "b", "c")), np.where(CLASSES > 0, 2, 0)
+    for name in ("extra_trees", "logistic_regression"):
+        fitted = CLASSIFIERS[name].make({"n_estimators": 5} if name == "extra_trees" else {}, [4]).fit(X, y)
+        found = ArrayFunction(*as_arrays(fitted), outcome, X.shape[1])(X)
+        np.testing.assert_allclose(found[:, [0, 2]], fitted.predict_proba(X), atol=1e-6)
+        assert not found[:, 1].any()
