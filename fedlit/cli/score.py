@@ -73,24 +73,17 @@ def export(argv: Sequence[str]) -> int:
     """Run ``fedlit export`` and return its exit status."""
     parser = Parser(
         prog="fedlit export",
-        description="Write one client of a trained run as a folder of data: encoder, network, model card. "
-        "fedlit.score.load(FOLDER) scores rows with it, without Lightning, and runs no code from it.",
+        description="Write one client of a trained run as a folder of data: encoder, network (ONNX), model card. "
+        "fedlit.score.load(FOLDER) scores rows with it, without PyTorch, and runs no code from it.",
     )
     parser.add_run(client="the client")
     parser.add_argument("--out", help="the folder (default: export/CLIENT in the run's folder)")
-    parser.add_argument(
-        "--format",
-        choices=("graph", "onnx", "torch"),
-        default="graph",
-        help="of the network: operations and tensors as data (default), ONNX, or torch.export's own, whose reader can "
-        "run what is in the file",
-    )
     asked = parser.parse_args(argv)
     folder = _find(asked.run, asked.ckpt_path, "export")  # before torch is imported
     from fedlit.composite.export import export as write
     from fedlit.show.shown import for_terminal
 
-    print(for_terminal(write(folder, asked.client, asked.out, asked.format, asked.ckpt_path)))
+    print(for_terminal(write(folder, asked.client, asked.out, asked.ckpt_path)))
     return 0
 
 

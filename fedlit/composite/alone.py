@@ -14,9 +14,10 @@ from fedlit.composite.parts import Part, held_out
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.errors import RunError
-from fedlit.score.folder import ModelFunction, write_model
+from fedlit.score.arrays import ArrayFunction, as_arrays
+from fedlit.score.folder import write
 from fedlit.score.scorer import Scorer
-from fedlit.tasks import COMPARED, Task
+from fedlit.tasks import COMPARED, Task, task_state
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 __all__ = ["fit_alone"]
@@ -59,7 +60,7 @@ def fit_alone(part: Part, by: str | None) -> None:
         )
     for fold, data in enumerate(folds):
         for name, scorer in models[fold].items():
-            write_model(part.fold(fold) / name, scorer, len(scorer.encoder.features))
+            write(part.fold(fold) / name, scorer)
         rows = {name: own for _, name, own in data.sites("validation")}
         kept = part.scorers(fold)  # what is weighed is what will be read
         part.finish(fold, held_out(kept, rows))
@@ -87,12 +88,10 @@ def _chosen(
             "client": str(part.settings.go_alone), "settings": best[2], "rows": dict(own.spec.rows), "epochs": 0,
             "checkpoint": part.name, "version": None, "precision": "32-true",
         }  # fmt: skip
-        function = ModelFunction(model_, own.spec.task)
-        made.append(
-            Scorer(
-                name, known[name], function, own.spec.task, classes=own.spec.sites[0].classes, batch=_BATCH, about=about
-            )
-        )
+        spec = own.spec
+        function = ArrayFunction(*as_arrays(model_), spec.task.outcome, spec.num_features)
+        state, classes = task_state(spec.task), spec.sites[0].classes
+        made.append(Scorer(name, known[name], function, state, classes=classes, batch=_BATCH, about=about))
     return made
 
 

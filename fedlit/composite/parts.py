@@ -23,6 +23,7 @@ import torch
 import yaml
 
 from fedlit.composite.settings import MixtureSettings, PartSettings
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -35,6 +36,7 @@ from fedlit.run.folders import newest_run, to_score
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.run.served import use_encoders
+from fedlit.score.folder import MAIN, load
 from fedlit.score.scorer import Scorer
 from fedlit.tasks.base import of_people
 from fedlit.train.manifest import read_checkpoint
@@ -197,11 +199,8 @@ class Part:
     def scorers(self, fold: int, clients: list[str] | None = None) -> dict[str, Scorer]:
         """Its models of a fold by client; of all if None."""
         if self.settings.go_alone is not None:
-            from fedlit.score.folder import MAIN
-            from fedlit.score.folder import load as read
-
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
-            return {path.name: read(path) for path in folders if clients is None or path.name in clients}
+            return {path.name: _read(path) for path in folders if clients is None or path.name in clients}
         run, path = self.load(fold), self.checkpoint(fold)
         saved = read_checkpoint(path, resumable=False)["fedlit"]
         known = sorted(saved.get("encoders") or saved["data"])
@@ -218,6 +217,15 @@ class Part:
         return client_rows(run.data, split)
 
 
+def _read(folder: Path) -> Scorer:
+    """A go-alone model's scorer, which encodes targets, too."""
+    scorer = load(folder)
+    encoder = TableEncoder(scorer.client)
+    encoder.load_state_dict(scorer.encoder.state_dict())
+    scorer.encoder = encoder
+    return scorer
+
+
 def client_rows(data: FederatedData, split: Split) -> dict[str, Rows]:
     """Client → the rows of a split; rows that are pooled belong to the client that they came from."""
     union = {site.name for spec in data.specs for site in spec.sites if site.union}
@@ -228,10 +236,11 @@ def held_out(scorers: Mapping[str, Scorer], rows: Mapping[str, Rows]) -> pd.Data
     """What models predict of rows, and the truth, as a table; labels are text, for those of clients differ in type."""
     frames = []
     for name, scorer in scorers.items():
-        own = rows[name]
-        frame = scorer.task.frame(own.row, _narrowed(scorer, own.y), scorer.of_inputs(own.x))
-        order = json.dumps(list(map(str, scorer.task.classes)))  # that of columns is lost beside other clients
-        frames.append(_tidy(frame.assign(task=scorer.task.name, **{ORDER: order}), name))
+        own, task = rows[name], scorer.task
+        predictions = torch.from_numpy(scorer.of_inputs(own.x.numpy()))
+        frame = task.frame(own.row, _narrowed(scorer, own.y), predictions)
+        order = json.dumps(list(map(str, task.classes)))  # that of columns is lost beside other clients
+        frames.append(_tidy(frame.assign(task=task.name, **{ORDER: order}), name))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from fedlit.composite.parts import Part, target_frame
 from fedlit.composite.served import mixed_scorers
 from fedlit.composite.settings import MixtureSettings
 from fedlit.composite.weigh import HeldOut, held_out_of
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.mix.losses import row_loss
@@ -64,20 +65,21 @@ def predicted(
         clients: what ``mixture.json`` says of them.
     """
     scorers = mixed_scorers(folder, settings, clients, every=True)
-    made: dict[str, dict[str, list[Tensor]]] = {name: {} for name in clients}
+    made: dict[str, dict[str, list[np.ndarray]]] = {name: {} for name in clients}
     rows: dict[str, list[tuple[MixedScorer | Any, Rows]]] = {name: [] for name in clients}
     for name, part in parts.items():
         tables = {table.name: table for table in part.load(0).data.tables()}
         for client, mixed in scorers.items():
             for scorer in mixed.scorers.get(name, ()):
-                own = scorer.encoder.encode(tables[client]).sites[client]["test"]
-                made[client].setdefault(name, []).append(scorer.of_inputs(own.x))
+                encoder = cast(TableEncoder, scorer.encoder)
+                own = encoder.encode(tables[client]).sites[client]["test"]
+                made[client].setdefault(name, []).append(scorer.of_inputs(own.x.numpy()))
                 rows[client].append((scorer, own))
     found = {}
     for client, mixed in scorers.items():
         recipe = Recipe.of(clients[client]["recipe"], f"{folder / MIXED}: client {client!r}")
         only = MixedScorer(client, {name: mixed.scorers[name] for name in recipe.weights}, recipe)
-        mixture = only.mix({name: made[client][name] for name in recipe.weights})
+        mixture = torch.from_numpy(only.mix({name: made[client][name] for name in recipe.weights}))
         each = {name: mixed.part(name, own) for name, own in made[client].items()}
         y = _target(only.task, rows[client])
         width = {name: _columns(own, mixed.task, only.task) for name, own in each.items()}

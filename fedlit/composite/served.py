@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ from fedlit.composite.folders import CONFIG, MIXED, find_composite, read_mixture
 from fedlit.composite.parts import Part
 from fedlit.composite.settings import MixtureSettings, settings_of
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run import trained
+from fedlit.run.run import Run
+from fedlit.run.trained import open_run
 from fedlit.score.mixed import MixedScorer, Recipe
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say
 
-__all__ = ["load_mixture", "load_run", "mixed_scorers"]
+__all__ = ["load_mixture", "load_run", "mixed_scorers", "opened"]
 
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
@@ -30,14 +32,23 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
     Raises:
         ConfigError: no such run, checkpoint or client, or a run whose networks nobody can build.
     """
+    return opened(run, client, checkpoint, quiet=quiet)[0]
+
+
+def opened(
+    run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
+) -> tuple[Scorer, Path, Callable[[], Run]]:
+    """See :func:`load_run`; with the run's folder, and a run that reads the client's table."""
     folder = find_composite(run)
     if folder is None:
-        return trained.load_run(run, client, checkpoint, quiet=quiet)
+        single, path = open_run(run, client, checkpoint, quiet=quiet)
+        return single.client(client, path), path.parent.parent, lambda: single
     if checkpoint != "last":
         raise ConfigError(f"--ckpt_path: expected last, for a mixture has one state, found {checkpoint}")
     if not quiet:
         say(f"Using {folder}")
-    return load_mixture(folder, client)
+    scorer, parts = load_mixture(folder, client), Part.of(settings_of(folder / CONFIG), folder)
+    return scorer, folder, lambda: parts[next(iter(scorer.scorers))].load(0)
 
 
 def load_mixture(folder: Path, client: str) -> MixedScorer:

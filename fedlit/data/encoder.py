@@ -16,9 +16,7 @@ from fedlit.data.agree import Agreement, Terms
 from fedlit.data.bins import declared_edges, own_edges
 from fedlit.data.columns import (
     NUMBERS,
-    Categories,
     ColumnEncoder,
-    Scaling,
     categories_of,
     frequent,
     kind_of,
@@ -26,10 +24,10 @@ from fedlit.data.columns import (
 )
 from fedlit.data.encoding import EncodedClient, Rows, moments_of
 from fedlit.data.moments import Moments
-from fedlit.data.schema.schema import Schema
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import agree_on_task, target_facts
-from fedlit.errors import DataError, did_you_mean
+from fedlit.errors import DataError
 from fedlit.inputs import Input
 from fedlit.spec import ClientSpec, Site
 from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_state
@@ -37,7 +35,7 @@ from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_st
 __all__ = ["TableEncoder"]
 
 
-class TableEncoder:
+class TableEncoder(RowEncoder):
     """Encodes one client's rows; needs its own table and the agreement, and nothing of others.
 
     Numbers are standardised over the observed training rows and missing ones set to the training mean (0); a column
@@ -49,11 +47,8 @@ class TableEncoder:
         agreement: what clients agreed on; each is on its own if None.
 
     Attributes:
-        columns: what was learnt of each, in the order of the table.
-        features: names of the inputs.
         common: group of clients → the columns that this one shares in it; None if no columns are common.
         edges: input → edges of its bins, as it is encoded; None until rows are encoded.
-        schema: how raw rows become those that are encoded; None where a source gives them typed.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -68,17 +63,13 @@ class TableEncoder:
 
     task: Task
     seen: tuple[int, ...]
-    target_name: str
 
     def __init__(self, client: str, agreement: Agreement | None = None) -> None:
-        self.client, self._agreement = client, agreement or Agreement(Terms())
-        self.scaling: Scaling = self._agreement.terms.scaling
-        self.categories: Categories = self._agreement.terms.categories
-        self.columns: dict[str, ColumnEncoder] = {}
-        self.features: tuple[str, ...] = ()
+        super().__init__(client)
+        self._agreement = agreement or Agreement(Terms())
+        self.scaling, self.categories = self._agreement.terms.scaling, self._agreement.terms.categories
         self.common: dict[str, list[str]] | None = None
         self.edges: dict[str, tuple[float, ...]] | None = None
-        self.schema: Schema | None = None
 
     def fit(self, table: ClientTable) -> TableEncoder:
         """Learn from a table's training rows.
@@ -166,51 +157,6 @@ class TableEncoder:
                     f"has, found {clash[0]!r} twice; rename one of the two columns"
                 )
 
-    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-        """Raw rows, as a file has them, as those that :meth:`transform` takes.
-
-        Returns:
-            The rows with their index, and notes for a person: what was converted.
-
-        Raises:
-            DataError: a column is not there, or holds something else.
-        """
-        if self.schema is None:
-            return raw, []
-        return self.schema.apply(raw, f"client {self.client!r}")
-
-    @property
-    def asked(self) -> list[str]:
-        """Columns that raw rows must have."""
-        return list(self.columns) if self.schema is None else self.schema.used
-
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Rows of a table with these columns, in any order, as (n, inputs) float32.
-
-        Raises:
-            DataError: a column is missing, has values of another type, or is not finite in float32.
-        """
-        position = {name: place for place, name in enumerate(self.features)}
-        x = np.zeros((len(frame), len(position)), np.float32)
-        for column, encoder in self.columns.items():
-            if column not in frame:
-                raise DataError(
-                    f"client {self.client!r}: expected the column {column!r}, found none of this name; add it (empty "
-                    "cells are allowed)." + did_you_mean(column, map(str, frame))
-                )
-            where = f"client {self.client!r}, column {column!r}"
-            made = encoder.transform(frame[column], self.scaling, self.categories, where)
-            for name, values in zip(encoder.inputs(self.categories), made, strict=True):
-                x[:, position[name]] = values
-        bad = ~np.isfinite(x).all(axis=0)
-        if bad.any():
-            raise DataError(
-                f"client {self.client!r}: column {self.features[int(bad.argmax())]!r} is not finite after "
-                "standardisation: expected numbers within the range of float32; rescale the column or mark the "
-                "outliers as missing"
-            )
-        return x
-
     def encode(self, table: ClientTable) -> EncodedClient:
         """The client's table as tensors, with what a network has to know of it."""
         x, y = self.transform(table.features), self.target(table.target)
@@ -273,14 +219,11 @@ class TableEncoder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Be the encoder whose state it is."""
-        self.scaling, self.categories, self.common = state["scaling"], state["categories"], state["common"]
-        self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
-        self.features = tuple(state["features"])
+        super().load_state_dict(state)
+        self.common = state["common"]
         edges = state.get("edges")  # there are none in files of version 0.3 and before
         self.edges = None if edges is None else {name: tuple(own) for name, own in edges.items()}
         self.task, self.seen = task_from(state["task"]), tuple(state["seen"])
-        self.target_name = state["target"]
-        self.schema = Schema.of(state["schema"]) if "schema" in state else None
 
 
 def _notes(table: ClientTable) -> list[str]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import config_context
-from sklearn.preprocessing import StandardScaler
 
 __all__ = ["Moments"]
 
@@ -38,6 +36,9 @@ class Moments:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Moments | None:
         """Of what is not missing (NaN) among values (n,); None if nothing is left."""
+        from sklearn import config_context  # not needed to score rows
+        from sklearn.preprocessing import StandardScaler
+
         values = values[~np.isnan(values)]
         if not len(values):
             return None

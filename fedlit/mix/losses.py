@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedlit.errors import ConfigError, DataError
 from fedlit.mix.simplex import Array, Terms, checked
-from fedlit.tasks import Score, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedlit.tasks import Score, Task
 
 __all__ = ["FLOOR", "Judge", "RowLoss", "label_loss", "log_loss", "poisson_loss", "row_loss", "squared_loss"]
 
@@ -145,6 +149,7 @@ def row_loss(task: Task, y: torch.Tensor) -> RowLoss:
         ConfigError: a task of a kind that is not known here.
 
     Example:
+        >>> import torch
         >>> from fedlit.tasks import Regression
         >>> row_loss(Regression(mean=10.0, scale=2.0), torch.tensor([0.0, 1.0]))(np.array([[10.0], [10.0]]))
         array([0., 4.])
@@ -173,6 +178,7 @@ class Judge:
         metric: the name of one of the task's scores, ``loss`` included.
 
     Example:
+        >>> import torch
         >>> from fedlit.tasks import Classification
         >>> judge = Judge(Classification((0, 1)), torch.tensor([0, 1, 1]), "auroc")
         >>> judge(np.array([[0.9, 0.1], [0.2, 0.8], [0.95, 0.05]])), judge.higher_is_better
@@ -217,5 +223,7 @@ class Judge:
             return mean
         if self._score.test_only:
             raise ConfigError(f"{self.metric}: it is computed of test rows only; choose by another score")
+        import torch  # not needed to mix
+
         scorer = self.task.scorer(torch.from_numpy(own), self.y)
         return lambda counts: float(scorer(None if counts is None else torch.from_numpy(counts))[self.metric])

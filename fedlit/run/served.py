@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
-from fedlit.score.scorer import Scorer, unknown_target
+from fedlit.score.folder import NETWORK
+from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
+from fedlit.tasks import task_state
 from fedlit.train.fits import check_tensors
 from fedlit.train.manifest import Manifest, read_checkpoint
 
@@ -27,7 +31,7 @@ __all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
-    """What a client predicts of encoded rows, as ``fedlit predict`` has it.
+    """What a client predicts of encoded rows, as ``fedlit predict`` has it. It is written as ONNX.
 
     Args:
         client: trained; it is put into evaluation mode.
@@ -35,15 +39,30 @@ class ClientFunction:
         seed: the run's.
     """
 
-    def __init__(self, client: FederatedClient, site: str, seed: int) -> None:
-        self.client, self._seed = client.eval(), derive_seed(seed, "predict", site, 0)
+    network = "onnx"
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __init__(self, client: FederatedClient, site: str, seed: int) -> None:
+        self.client, self._site, self._seed = client.eval(), site, derive_seed(seed, "predict", site, 0)
+
+    def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
         """(n, d) float32 → (n, width)."""
         from fedlit.data.loader import Batch
 
-        with isolated_rng(self._seed):
-            return self.client.evaluate(Batch(x, unknown_target(self.client.spec.task, len(x))))[0]
+        with isolated_rng(self._seed), torch.no_grad():
+            batch = Batch(torch.from_numpy(x), self.client.spec.task.unknown(len(x)))
+            made = self.client.evaluate(batch)[0].cpu()
+        found: NDArray[Any] = made.to(torch.promote_types(made.dtype, torch.float32)).numpy()
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Write ``model.onnx``, see :func:`fedlit.run.onnx.write_network`; from now on the client is computed by plain
+        operations of torch.
+        """
+        from fedlit.engine.kernels import use_kernels
+        from fedlit.run.onnx import write_network
+
+        use_kernels({self._site: self.client}, "torch")  # what is compiled here is not elsewhere
+        write_network(folder / NETWORK, self.client, self._site)
 
 
 def scorer_of(
@@ -76,7 +95,8 @@ def scorer_of(
         "precision": precision,
     }
     function = ClientFunction(built, client, loop.seed)
-    return Scorer(client, encoder, function, spec.task, classes=site.classes, batch=data.eval_batch_size, about=about)
+    state = task_state(spec.task)
+    return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
 
 
 def find_client(header: Mapping[str, Any], client: str) -> None:

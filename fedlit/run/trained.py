@@ -13,29 +13,14 @@ from fedlit.train.manifest import Manifest, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.run.run import Run
-    from fedlit.score.scorer import Scorer
 
-__all__ = ["load_run", "open_run"]
-
-
-def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
-    """One client of a trained run. The tables that it was trained on need not be there.
-
-    Args:
-        run: a run's folder, or the name of a configuration: its newest run.
-        client: its name.
-        checkpoint: ``last``, ``best`` or a file.
-        quiet: do not say which checkpoint is used.
-
-    Raises:
-        ConfigError: no such run, checkpoint or client, or a run whose networks nobody can build.
-    """
-    loaded, path = open_run(run, client, checkpoint, quiet=quiet)
-    return loaded.client(client, path)
+__all__ = ["open_run"]
 
 
 def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
-    """A trained run that has a client of this name, and its checkpoint; see :func:`load_run`."""
+    """A trained run that has a client of this name, and its checkpoint; see
+    :func:`fedlit.composite.served.load_run`.
+    """
     folder, path = find_trained(run, str(checkpoint), "score")
     if not quiet:
         say(used(path))

@@ -8,7 +8,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "export": "fedlit.composite.export",
         "Scorer": "fedlit.score.scorer",
-        "load": "fedlit.score.mixed",
+        "load": "fedlit.score.folder",
         "load_run": "fedlit.composite.served",
     },
 )

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fedlit.score.folder import columns_of
+from fedlit.score.mixed import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import SCORES
 
@@ -30,14 +31,14 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         checked: what its predictions were compared with, a sentence.
         scores: on its test rows, if they are known.
     """
-    task, about = scorer.task, scorer.about
-    what = f"one of {', '.join(map(str, task.classes))}" if task.classes else "a number"
+    models = [folds[0] for folds in scorer.scorers.values()] if isinstance(scorer, MixedScorer) else [scorer]
+    columns = {own["name"]: own for model in models for own in columns_of(model.encoder)}
+    classes = scorer.outcome.classes
+    what = f"one of {', '.join(map(str, classes))}" if classes else "a number"
     all_there = "All columns must be there. Cells may be empty. Further columns are not used."
     if scorer.labels_reads:
         what += " at each position"
         all_there = f"Or one column `read`, with a row's bases as a text. {all_there}"
-    made = f"{about.get('client', 'a client')}, {about.get('epochs', '?')} epochs"
-    rows = ", ".join(f"{name} {count:,}" for name, count in dict(about.get("rows", {})).items())
     lines = [
         f"# {scorer.encoder.target_name} at {scorer.client}",
         "",
@@ -45,9 +46,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "",
         "## How it was made",
         "",
-        f"- Trained by fedlit in a federation: {made}, precision {about.get('precision', '32-true')}.",
-        f"- Checkpoint: `{about.get('checkpoint', '?')}`.",
-        f"- Rows of the client: {rows or 'unknown'}.",
+        *(_mixed(scorer) if isinstance(scorer, MixedScorer) else _trained(scorer.about)),
         f"- Exported on {datetime.now(UTC):%Y-%m-%d}, with fedlit {version('fedlit')}, torch {version('torch')}, "
         f"Python {platform.python_version()}.",
         f"- {checked}",
@@ -60,7 +59,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "",
         "| column | holds | treatment |",
         "| --- | --- | --- |",
-        *(f"| {_cell(own['name'])} | {_holds(own)} | {_TREATED[own['holds']]} |" for own in columns_of(scorer.encoder)),
+        *(f"| {_cell(own['name'])} | {_holds(own)} | {_TREATED[own['holds']]} |" for own in columns.values()),
         "",
         all_there,
         "",
@@ -73,6 +72,27 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, float] | None 
         "- It is no medical, legal or financial device. Whoever uses it so has to validate it first.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _trained(about: Mapping[str, Any]) -> list[str]:
+    rows = ", ".join(f"{name} {count:,}" for name, count in dict(about.get("rows", {})).items())
+    return [
+        f"- Trained by fedlit in a federation: {about.get('client', 'a client')}, {about.get('epochs', '?')} epochs, "
+        f"precision {about.get('precision', '32-true')}.",
+        f"- Checkpoint: `{about.get('checkpoint', '?')}`.",
+        f"- Rows of the client: {rows or 'unknown'}.",
+    ]
+
+
+def _mixed(scorer: MixedScorer) -> list[str]:
+    recipe = scorer.recipe.to_dict()
+    weights = recipe.pop("weights")
+    parts = scorer.scorers.items()
+    return [
+        "- A mixture: the models of a part's folds are averaged, then parts are mixed by weight.",
+        *(f"- `{name}` ({own[0].about.get('client')}, {len(own)}): weight {weights[name]:.3f}." for name, own in parts),
+        *(f"- {key.replace('_', ' ').capitalize()}: {value}." for key, value in recipe.items() if value),
+    ]
 
 
 def _scores(scores: Mapping[str, float] | None) -> list[str]:

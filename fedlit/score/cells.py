@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype, is_object_dtype, is_string_dtype
 
 from fedlit.data.columns import NUMBERS, ColumnEncoder
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -37,7 +37,7 @@ def check_frame(frame: pd.DataFrame, client: str) -> pd.DataFrame:
     return frame
 
 
-def typed(frame: pd.DataFrame, encoder: TableEncoder, keys: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+def typed(frame: pd.DataFrame, encoder: RowEncoder, keys: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
     """The columns that an encoder without a schema takes, text read as the type that was trained on.
 
     Args:
@@ -54,10 +54,13 @@ def typed(frame: pd.DataFrame, encoder: TableEncoder, keys: Iterable[str] = ()) 
     _check_columns(list(frame.columns), list(encoder.columns), encoder.client)
     notes, read, converted = list[str](), dict[str, pd.Series](), dict[str, int]()
     for name, column in encoder.columns.items():
-        read[name] = frame[name]
-        if _is_to_be_read(frame[name], column):
-            read[name] = _as_trained(frame[name], column, encoder.client)
-            converted[name] = int(frame[name].notna().sum())
+        cells = frame[name]
+        if isinstance(cells.dtype, pd.CategoricalDtype):
+            cells = cells.astype(object).infer_objects()
+        read[name] = cells
+        if _is_to_be_read(cells, column):
+            read[name] = _as_trained(cells, column, encoder.client)
+            converted[name] = int(cells.notna().sum())
     if converted and not all(_is_text(frame[name]) for name in encoder.columns):  # else it is a file's text
         notes.append(f"text read as what was trained on: {_counts(converted)}")
     extra = [str(name) for name in frame if name not in {*encoder.columns, *keys, encoder.target_name}]
@@ -85,9 +88,7 @@ def _is_text(values: pd.Series) -> bool:
 
 
 def _is_to_be_read(values: pd.Series, column: ColumnEncoder) -> bool:
-    """Whether cells are text, or a pandas category, of what was no text in training."""
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        return True
+    """Whether cells are text, of what was no text in training."""
     if column.kind == "text categories" or not _is_text(values):
         return False
     # what is typed already, its encoder judges
@@ -95,10 +96,6 @@ def _is_to_be_read(values: pd.Series, column: ColumnEncoder) -> bool:
 
 
 def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Series:
-    if isinstance(values.dtype, pd.CategoricalDtype):
-        values = values.astype(object).infer_objects()
-        if not _is_to_be_read(values, column):
-            return values
     text = values.map(lambda cell: cell.strip() if isinstance(cell, str) else cell)
     text = text.mask(text.eq(""))
     if column.kind == "true/false categories":
@@ -120,7 +117,7 @@ def _as_trained(values: pd.Series, column: ColumnEncoder, client: str) -> pd.Ser
 _FAR = 8  # standard deviations
 
 
-def missing_and_unseen(features: pd.DataFrame, encoder: TableEncoder) -> list[str]:
+def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]:
     """What is said of cells without a value, and of categories that training did not have."""
     missing, unseen = dict[str, int](), []
     for name, column in encoder.columns.items():

@@ -13,8 +13,8 @@ from fedlit.files import advice, reason, write_frames
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.data.encoder import TableEncoder
     from fedlit.data.reading import Raw
+    from fedlit.data.row_encoder import RowEncoder
 
 __all__ = ["check_input", "check_output", "has_reads", "read_rows", "scores_beside", "write_scores"]
 
@@ -79,7 +79,7 @@ def scores_beside(data: Path) -> Path:
     return data.with_name(data.name[: -len(ending)] + (".scores.csv" if ending not in _TYPED else ".scores.parquet"))
 
 
-def read_rows(path: str | Path, encoder: TableEncoder) -> Raw:
+def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     """The rows of a file, as the client's own file was read: of CSV all cells as text, for what they mean is the
     encoder's to say.
 

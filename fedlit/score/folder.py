@@ -1,149 +1,97 @@
-"""A client in a folder of data: what it needs to score rows, and nothing that runs."""
+"""A client in a folder of data: what it needs to score rows, and nothing that runs. Imports no PyTorch.
+
+A folder of one model has ``scorer.json`` (its task, and checksums of the files below), ``encoder.json``, and either
+``model.onnx`` or ``model.json`` and ``model.npz``. A folder of a mixture has ``scorer.json`` (its recipe) and a folder
+of one model for each part and fold: ``<part>/fold_<number>``.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fedlit.data.columns import Kind
-from fedlit.data.encoder import TableEncoder
-from fedlit.errors import ConfigError, DataError, FedlitError, told_as
-from fedlit.score.arrays import as_arrays, from_arrays
-from fedlit.score.graph import Graph
-from fedlit.score.ops import DTYPES
-from fedlit.score.plain import read_json, write_json
+from fedlit.data.row_encoder import RowEncoder
+from fedlit.errors import ConfigError, DataError, told_as
+from fedlit.outcomes import Outcome
+from fedlit.score import arrays
+from fedlit.score.mixed import MixedScorer, Recipe
+from fedlit.score.plain import read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
-from fedlit.tasks import Task, task_from, task_state
 
-__all__ = ["ARRAYS", "MAIN", "NETWORKS", "Format", "ModelFunction", "columns_of", "load", "write_model", "write_scorer"]
+__all__ = ["MAIN", "NETWORK", "Kept", "columns_of", "load", "write"]
 
-Format = Literal["graph", "onnx", "torch"]
-
-MAIN = "scorer.json"
-NETWORKS: Mapping[str, tuple[str, ...]] = {
-    "graph": ("network.json", "parameters.safetensors"),
-    "onnx": ("model.onnx",),
-    "torch": ("model.pt2",),
-}
-"""Format → the files that its network is in."""
-ARRAYS = ("model.json", "parameters.safetensors")
-"""The files of a go-alone model, whose format is ``arrays``."""
-
-_VERSION = 1
+MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
+_FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}
+_VERSION = 2
 _FREE = ("model_card.md", "columns.json")  # for people: never read
 _KEYS = {"format", "network", "client", "task", "classes", "keys", "batch", "inputs", "files", "about"}
+_OF_MIXTURE = {"format", "client", "parts", "recipe", "about"}
 _LABELS = (bool, int, float, str)
 
 
-def load(folder: str | Path, *, trusted: bool = False) -> Scorer:
-    """A client that ``fedlit export`` wrote. Runs no code from the folder.
+class Kept(Protocol):
+    """A function that can be written.
 
-    Args:
-        folder: that was written.
-        trusted: whether to read a network of ``--format torch``, too: its reader can run what is in the file.
-
-    Raises:
-        DataError: something in the folder is not as it was written, or nobody can compute it.
-        ConfigError: a network of ``--format torch`` that is not said to be trusted, or of ``onnx`` without onnxruntime.
-    """
-    folder = Path(folder)
-    if not (folder / MAIN).is_file():
-        raise DataError(f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it")
-    main = read_json(folder / MAIN)
-    if main.get("format") != _VERSION:
-        raise DataError(f"{folder / MAIN}: expected format {_VERSION}, found {main.get('format')!r}; update fedlit")
-    kinds = {**NETWORKS, "arrays": ARRAYS}
-    if set(main) != _KEYS or not isinstance(main["network"], str) or main["network"] not in kinds:
-        odd = ", ".join(sorted(set(main) ^ _KEYS)) or f"network {main['network']!r}"
-        raise DataError(f"{folder / MAIN}: expected what fedlit export writes, found others: {odd[:200]}")
-    names = ("encoder.json", *kinds[main["network"]])
-    _check_files(folder, main["files"], names)
-    with told_as(lambda error: _unfit(folder / MAIN, error)):
-        task = task_from(main["task"])
-        _check_task(task, main)
-    with told_as(lambda error: _unfit(folder / "encoder.json", error)):
-        encoder = _encoder(read_json(folder / "encoder.json"), main["client"], main["inputs"])
-    function: Function
-    if main["network"] == "arrays":
-        function = _read_arrays(folder, main["inputs"], task)
-    else:
-        function = _READERS[main["network"]](folder, main["inputs"], task.input_width, trusted)
-    batch = min(main["batch"], function.batch) if isinstance(function, Graph) else main["batch"]
-    return Scorer(
-        main["client"], encoder, function, task, classes=main["classes"], keys=main["keys"], batch=batch,
-        about=main["about"],
-    )  # fmt: skip
-
-
-class ModelFunction:
-    """What a go-alone model predicts of encoded rows.
-
-    Args:
-        model: fitted; of scikit-learn, or as arrays.
-        task: what it predicts.
+    Attributes:
+        network: ``onnx`` or ``arrays``.
     """
 
-    def __init__(self, model: Any, task: Task) -> None:
-        self.model, self.task = model, task
+    network: str
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(n, d) float32 → (n, width)."""
-        return self.task.of_model(self.model, x.numpy())
+    def write(self, folder: Path) -> None:
+        """Write the files of such a network."""
 
 
-def write_model(folder: Path, scorer: Scorer, inputs: int) -> None:
-    """Write a go-alone model as arrays.
+def write(folder: Path, scorer: Scorer) -> None:
+    """Write a client, or a client's whole mixture.
 
     Args:
         folder: made if need be.
-        scorer: whose function is a :class:`ModelFunction` of a fitted model of scikit-learn.
-        inputs: width of its rows.
+        scorer: of a run.
 
     Raises:
-        TypeError: a model of a kind that is not kept as arrays.
-    """
-    from safetensors.numpy import save
-
-    assert isinstance(scorer.function, ModelFunction)
-    state, arrays = as_arrays(scorer.function.model)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / ARRAYS[0], state)
-    (folder / ARRAYS[1]).write_bytes(save(arrays))
-    write_scorer(folder, scorer, "arrays", inputs)
-
-
-def write_scorer(folder: Path, scorer: Scorer, network: Format | Literal["arrays"], inputs: int) -> None:
-    """Write all but the network's own files, which are there already.
-
-    Raises:
+        ConfigError: it was read from such a folder, or a package is missing.
+        RunError: its network cannot be written as data.
         DataError: something is no plain data.
     """
-    write_json(folder / "encoder.json", scorer.encoder.state_dict())
+    folder.mkdir(parents=True, exist_ok=True)
+    main: dict[str, Any] = {"format": _VERSION, "client": scorer.client, "about": scorer.about}
+    if isinstance(scorer, MixedScorer):
+        for name, folds in scorer.scorers.items():
+            for fold, each in enumerate(folds):
+                write(folder / name / f"fold_{fold}", each)
+        parts = {name: len(folds) for name, folds in scorer.scorers.items()}
+        write_json(folder / MAIN, {**main, "parts": parts, "recipe": scorer.recipe.to_dict()})
+        return
+    function = cast(Kept, scorer.function)
+    if not hasattr(function, "write"):
+        raise ConfigError(
+            f"client {scorer.client!r}: expected a client of a run, found one that was exported; copy its folder"
+        )
+    function.write(folder)
+    write_json(folder / ENCODER, scorer.encoder.state_dict())
     write_json(folder / "columns.json", {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name})
-    names = ("encoder.json", *{**NETWORKS, "arrays": ARRAYS}[network])
-    main = {
-        "format": _VERSION,
-        "network": network,
-        "client": scorer.client,
-        "task": task_state(scorer.whole_task),
+    names = (ENCODER, *_FILES[function.network])
+    own = {
+        "network": function.network,
+        "task": scorer.state,
         "classes": list(scorer.own_classes),
         "keys": list(scorer.keys),
         "batch": scorer.batch,
-        "inputs": inputs,
+        "inputs": len(scorer.encoder.features),
         "files": {name: _digest(folder / name) for name in names},
-        "about": scorer.about,
     }
-    write_json(folder / MAIN, main)
+    write_json(folder / MAIN, {**main, **own})
 
 
-def columns_of(encoder: TableEncoder) -> list[dict[str, Any]]:
+def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
     """The columns that rows must have: name, what they hold, what of them was trained on."""
     return [
         {"name": name, "holds": own.kind}
@@ -153,12 +101,67 @@ def columns_of(encoder: TableEncoder) -> list[dict[str, Any]]:
     ]
 
 
+def load(folder: str | Path) -> Scorer:
+    """A client, or a client's whole mixture, that ``fedlit export`` wrote. Runs no code from the folder, and needs
+    neither PyTorch nor Lightning.
+
+    Args:
+        folder: that was written.
+
+    Raises:
+        DataError: something in the folder is not as it was written, or was written by another version.
+        ConfigError: onnxruntime, which computes networks, is not installed.
+    """
+    folder = Path(folder)
+    path = folder / MAIN
+    old = (folder / "mixture.json").is_file()  # what mixtures had in format 1
+    if not path.is_file() and not old:
+        raise DataError(f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it")
+    main: dict[str, Any] = {"format": 1} if old else read_json(path)
+    if main.get("format") != _VERSION:
+        raise DataError(
+            f"{path}: expected format {_VERSION}, found {main.get('format')!r}; export the client again, with this "
+            "version of fedlit"
+        )
+    if set(main) == _OF_MIXTURE:
+        return _mixture(folder, main)
+    if set(main) != _KEYS or main["network"] not in list(_FILES):
+        odd = ", ".join(sorted(set(main) ^ _KEYS)) or f"network {main['network']!r}"
+        raise DataError(f"{path}: expected what fedlit export writes, found others: {odd[:200]}")
+    _check_files(folder, main["files"], (ENCODER, *_FILES[main["network"]]))
+    with told_as(lambda error: unfit(path, error)):
+        outcome = Outcome.of(main["task"])
+        _check(outcome, main)
+    with told_as(lambda error: unfit(folder / ENCODER, error)):
+        encoder = _encoder(read_json(folder / ENCODER), main["client"], main["inputs"])
+    function: Function
+    if main["network"] == "onnx":
+        function = _network(folder / NETWORK, main["inputs"])
+    else:
+        function = arrays.ArrayFunction.read(folder, outcome, main["inputs"])
+    return Scorer(
+        main["client"], encoder, function, main["task"], classes=main["classes"], keys=main["keys"],
+        batch=main["batch"], about=main["about"],
+    )  # fmt: skip
+
+
+def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
+    path = folder / MAIN
+    if not isinstance(main["parts"], dict) or not isinstance(main["client"], str):
+        raise DataError(f"{path}: expected parts and a client, found others; export the client again")
+    recipe, parts = Recipe.of(main["recipe"], str(path)), dict[str, list[Scorer]]()
+    for name, folds in main["parts"].items():
+        if type(folds) is not int or not 0 < folds <= 1000 or Path(name).name != name:
+            raise DataError(f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}")
+        parts[name] = [load(folder / name / f"fold_{fold}") for fold in range(folds)]
+        if any(own.client != main["client"] for own in parts[name]):
+            raise DataError(
+                f"{folder / name}: expected models of {main['client']}, found another client's; copy it again"
+            )
+    return MixedScorer(main["client"], parts, recipe, main["about"])
+
+
 # ---------------------------------------------------------------------- checks
-
-
-def _unfit(path: Path, error: Exception) -> FedlitError:
-    told = " ".join(str(error).split())[:200]
-    return DataError(f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})")
 
 
 def _digest(path: Path) -> str:
@@ -186,14 +189,13 @@ def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
             )
 
 
-def _check_task(task: Task, main: Mapping[str, Any]) -> None:
+def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
     """What nobody else looks at before rows come."""
-    labels, own = task.classes, main["classes"]
-    if any(type(label) not in _LABELS for label in labels) or len(set(map(str, labels))) < len(labels):
-        raise ValueError("expected labels that differ as text")
-    if any(type(place) is not int or not 0 <= place < len(labels) for place in own) or len(set(own)) < len(own):
+    outcome.check()
+    own, count = main["classes"], len(outcome.classes)
+    if any(type(place) is not int or not 0 <= place < count for place in own) or len(set(own)) < len(own):
         raise ValueError("expected places of classes")
-    if labels and not own:
+    if count and not own:
         raise ValueError("expected at least one class of its own")
     if any(type(main[key]) is not int or main[key] < 1 for key in ("batch", "inputs")):
         raise ValueError("expected whole numbers as batch and inputs")
@@ -201,9 +203,6 @@ def _check_task(task: Task, main: Mapping[str, Any]) -> None:
         raise ValueError("expected names as text")
     if not isinstance(main["about"], dict):
         raise ValueError("expected an object as about")
-    numbers = [getattr(task, name, 1.0) for name in ("mean", "scale")]
-    if not all(isinstance(value, int | float) for value in numbers) or not numbers[1] > 0:
-        raise ValueError("expected numbers as mean and scale")
 
 
 def _check_column(name: str, own: Mapping[str, Any]) -> None:
@@ -218,10 +217,10 @@ def _check_column(name: str, own: Mapping[str, Any]) -> None:
         raise ValueError(f"expected a list of categories of the column {name[:60]!r}")
 
 
-def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> TableEncoder:
+def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
     for name, own in state["columns"].items():
         _check_column(name, own)
-    encoder = TableEncoder(client)
+    encoder = RowEncoder(client)
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
         raise ValueError(f"expected {inputs} inputs, each with a name of its own")
@@ -235,69 +234,23 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> TableEncoder
     return encoder
 
 
-# ---------------------------------------------------------------------- networks
-
-
-def _read_graph(folder: Path, inputs: int, outputs: int, trusted: bool) -> Function:
-    where = folder / "network.json"
-    graph = Graph(read_json(where), _tensors(folder / "parameters.safetensors"), outputs, str(where))
-    if graph.inputs != inputs:
-        raise DataError(f"{where}: expected {inputs} inputs, found {graph.inputs}; export the client again")
-    return graph
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    with told_as(lambda error: _unfit(path, error)):
-        tensors: dict[str, Tensor] = load_file(path)
-    for name, own in tensors.items():
-        if own.dtype not in DTYPES.values() or bool(torch.isnan(own).any()):
-            raise DataError(f"{path}: expected numbers in {name[:60]!r}, found {own.dtype}, or some that are none")
-    return tensors
-
-
-def _read_arrays(folder: Path, inputs: int, task: Task) -> ModelFunction:
-    tensors = _tensors(folder / ARRAYS[1])
-    state = read_json(folder / ARRAYS[0])
-    with told_as(lambda error: _unfit(folder / ARRAYS[0], error)):
-        function = ModelFunction(from_arrays(state, {name: own.numpy() for name, own in tensors.items()}, inputs), task)
-        function(torch.zeros(1, inputs))
-    return function
-
-
-def _read_onnx(folder: Path, inputs: int, outputs: int, trusted: bool) -> Function:
+def _network(path: Path, inputs: int) -> Function:
     try:
         from onnxruntime import InferenceSession, SessionOptions
     except ImportError as error:
         raise ConfigError(
-            f"{folder}: expected onnxruntime, which computes a network of --format onnx, found none; pip install "
-            "'fedlit[onnx]'"
+            f"{path}: expected onnxruntime, which computes networks, found none; pip install onnxruntime"
         ) from error
-    path, options = folder / "model.onnx", SessionOptions()
-    options.log_severity_level = 3
-    with told_as(lambda error: _unfit(path, error)):
-        # from bytes: it cannot name other files then
-        session = InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+    options = SessionOptions()
+    options.log_severity_level = 4  # what is wrong is raised, too
+    with told_as(lambda error: unfit(path, error)):
+        # by its path: onnxruntime reads other files of the same folder alone then, and there are none
+        session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         (rows,), (predictions,) = session.get_inputs(), session.get_outputs()
+        session.run([predictions.name], {rows.name: np.zeros((1, inputs), np.float32)})
 
-    def function(x: Tensor) -> Tensor:
-        return torch.from_numpy(session.run([predictions.name], {rows.name: x.numpy()})[0])
+    def function(x: NDArray[np.float32]) -> NDArray[Any]:
+        made: NDArray[Any] = session.run([predictions.name], {rows.name: x})[0]
+        return made
 
     return function
-
-
-def _read_torch(folder: Path, inputs: int, outputs: int, trusted: bool) -> Function:
-    path = folder / "model.pt2"
-    if not trusted:
-        raise ConfigError(
-            f"{path}: expected a network that is data alone, found one of --format torch, whose reader can run what is "
-            "in the file; if you trust who wrote it, fedlit.score.load(folder, trusted=True); else ask for the "
-            "default format"
-        )
-    with told_as(lambda error: _unfit(path, error)):
-        module: Function = torch.export.load(path).module()
-    return module
-
-
-_READERS = {"graph": _read_graph, "onnx": _read_onnx, "torch": _read_torch}

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError, told_as
 from fedlit.mix.weights import mixed_parts
-from fedlit.score import folder as single
-from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer
-from fedlit.tasks import Classification, MultiLabel, Task
 
-__all__ = ["MIXTURE", "MixedScorer", "Recipe", "aligned", "load", "united", "write_recipe"]
+__all__ = ["MixedScorer", "Recipe", "aligned", "united"]
 
-MIXTURE = "mixture.json"
-_VERSION = 2
-_KEYS = {"format", "client", "parts", "recipe", "about"}
 _UNUSED = "columns that the client does not use"
 
 
@@ -61,42 +53,46 @@ class Recipe:
         return own
 
 
-def united(tasks: Sequence[Task]) -> Task:
-    """The task of all parts' models together: the classes that any of them can predict.
+def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The task of all parts' models together, as plain data: the classes that any of them can predict.
+
+    Args:
+        states: of each model's task, see :func:`fedlit.tasks.task_state`.
 
     Raises:
         RunError: tasks of different kinds.
 
     Example:
-        >>> united([Classification(("a", "c")), Classification(("a", "b", "c"))]).classes
-        ('a', 'b', 'c')
+        >>> one, other = ({"name": "classification", "classes": [*own]} for own in ("ac", "abc"))
+        >>> united([one, other])["classes"]
+        ['a', 'b', 'c']
     """
-    first = tasks[0]
-    if {own.name for own in tasks} != {first.name}:
-        found = ", ".join(dict.fromkeys(own.name for own in tasks))
+    first = states[0]
+    if {own["name"] for own in states} != {first["name"]}:
+        found = ", ".join(dict.fromkeys(own["name"] for own in states))
         raise RunError(f"mixture: expected parts of one task, found {found}; let all parts predict the same target")
-    if not isinstance(first, Classification | MultiLabel):
-        return first
-    longest = max(tasks, key=lambda own: len(own.classes))  # the first of these
-    more = [label for own in tasks for label in own.classes if label not in longest.classes]
-    if not more:
-        return replace(longest, class_rows=()) if isinstance(longest, Classification) else longest
-    return Classification(tuple(sorted({*longest.classes, *more}, key=str)))
+    if first["name"] not in ("classification", "multi_label"):
+        return dict(first)
+    longest = max(states, key=lambda own: len(own["classes"]))  # the first of these
+    classes = list(longest["classes"])
+    more = {label for own in states for label in own["classes"]} - {*classes}
+    if first["name"] == "multi_label" and not more:
+        return dict(longest)
+    return {"name": "classification", "classes": sorted({*classes, *more}, key=str) if more else classes}
 
 
-def aligned(predictions: Tensor, task: Task, classes: Sequence[Any]) -> np.ndarray:
+def aligned(predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.float64]:
     """(n, width) float64, a column for each of ``classes``: 0 of a class that the model does not know.
 
     Args:
         predictions: of a model, (n, width).
-        task: what it predicts.
+        own: the classes that it predicts.
         classes: of the mixture; empty where a number is predicted.
     """
-    own = predictions.double().numpy()
-    if tuple(task.classes) == tuple(classes):
-        return own
-    made = np.zeros((len(own), len(classes)))
-    made[:, [list(classes).index(label) for label in task.classes]] = own
+    if tuple(own) == tuple(classes):
+        return predictions.astype(np.float64)
+    made = np.zeros((len(predictions), len(classes)))
+    made[:, [list(classes).index(label) for label in own]] = predictions
     return made
 
 
@@ -129,8 +125,8 @@ class MixedScorer(Scorer):
         self.scorers = {name: list(parts[name]) for name in recipe.weights}
         self.recipe = recipe
         every = [own for folds in self.scorers.values() for own in folds]
-        task = united([own.task for own in every])
-        super().__init__(client, every[0].encoder, _never, task, batch=every[0].batch, about=about)
+        state = united([own.own_state for own in every])
+        super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -138,12 +134,7 @@ class MixedScorer(Scorer):
         every = (name for folds in self.scorers.values() for name in folds[0].encoder.asked)
         return np.array(list(dict.fromkeys(every)), dtype=object)
 
-    @property
-    def n_features_in_(self) -> int:
-        """How many columns rows must have."""
-        return len(self.feature_names_in_)
-
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Tensor:
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
         made, notes = {}, list[list[str]]()
         for name, folds in self.scorers.items():
             made[name] = [own._predictions(frame, keys) for own in folds]
@@ -152,7 +143,7 @@ class MixedScorer(Scorer):
         self.notes = [note for note in every if not note.startswith(_UNUSED) or all(note in own for own in notes)]
         return self.mix(made)
 
-    def part(self, name: str, predictions: Sequence[Tensor]) -> np.ndarray:
+    def part(self, name: str, predictions: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """The mean of a part's folds, (n, width) float64, in the mixture's classes.
 
         Args:
@@ -160,78 +151,22 @@ class MixedScorer(Scorer):
             predictions: of each fold's model, of the same rows.
         """
         own = zip(predictions, self.scorers[name], strict=True)
-        total = sum(aligned(found, scorer.task, self.task.classes) for found, scorer in own)
-        mean: np.ndarray = np.asarray(total) / len(predictions)
-        return mean
+        classes = self.outcome.classes
+        total = sum(aligned(found, scorer.outcome.classes, classes) for found, scorer in own)
+        return np.asarray(total) / len(predictions)
 
-    def mix(self, predictions: Mapping[str, Sequence[Tensor]]) -> Tensor:
+    def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
         """The mixture, (n, width): float32 probabilities, or float64 numbers.
 
         Args:
             predictions: part → what each fold's model predicts of the same rows.
         """
         parts = {name: self.part(name, found) for name, found in predictions.items()}
-        mixture = mixed_parts(parts, dict(self.recipe.weights))
-        tensor = torch.from_numpy(np.ascontiguousarray(mixture))
-        return tensor.float() if self.task.classes else tensor
-
-    def of_inputs(self, x: Tensor) -> Tensor:
-        """Each part has inputs of its own.
-
-        Raises:
-            RunError: always; see :meth:`mix`.
-        """
-        raise RunError(f"client {self.client!r}: a mixture has no inputs of its own; use predict, or mix")
+        mixture = next(iter(parts.values()))
+        if len(mixture):  # of no rows there is nothing to mix
+            mixture = mixed_parts(parts, dict(self.recipe.weights))
+        return np.ascontiguousarray(mixture, np.float32 if self.outcome.classes else np.float64)
 
 
-def _never(x: Tensor) -> Tensor:
-    raise RunError("a mixture has no network of its own")
-
-
-def load(folder: str | Path, *, trusted: bool = False) -> Scorer:
-    """A client, or a client's whole mixture, that ``fedlit export`` wrote. Runs no code from the folder.
-
-    Args:
-        folder: that was written.
-        trusted: whether to read a network of ``--format torch``, too: its reader can run what is in the file.
-
-    Raises:
-        DataError: something in the folder is not as it was written, or nobody can compute it.
-        ConfigError: a network of ``--format torch`` that is not said to be trusted, or of ``onnx`` without onnxruntime.
-    """
-    folder = Path(folder)
-    path = folder / MIXTURE
-    if not path.is_file():
-        return single.load(folder, trusted=trusted)
-    main = read_json(path)
-    if main.get("format") != _VERSION:
-        raise DataError(f"{path}: expected format {_VERSION}, found {main.get('format')!r}; update fedlit")
-    if set(main) != _KEYS or not isinstance(main["parts"], dict) or not isinstance(main["client"], str):
-        raise DataError(f"{path}: expected what fedlit export writes, found other keys; export the client again")
-    recipe = Recipe.of(main["recipe"], str(path))
-    parts: dict[str, list[Scorer]] = {}
-    for name, folds in main["parts"].items():
-        if type(folds) is not int or not 0 < folds <= 1000 or Path(name).name != name:
-            raise DataError(f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}")
-        parts[name] = [single.load(folder / name / f"fold_{fold}", trusted=trusted) for fold in range(folds)]
-        if any(own.client != main["client"] for own in parts[name]):
-            raise DataError(
-                f"{folder / name}: expected models of {main['client']}, found another client's; copy it again"
-            )
-    return MixedScorer(main["client"], parts, recipe, main["about"])
-
-
-def write_recipe(folder: Path, scorer: MixedScorer) -> None:
-    """Write what a folder of parts is mixed by; the parts are there already.
-
-    Raises:
-        DataError: something is no plain data.
-    """
-    main = {
-        "format": _VERSION,
-        "client": scorer.client,
-        "parts": {name: len(folds) for name, folds in scorer.scorers.items()},
-        "recipe": scorer.recipe.to_dict(),
-        "about": scorer.about,
-    }
-    write_json(folder / MIXTURE, main)
+def _never(x: NDArray[np.float32]) -> NDArray[Any]:
+    raise RunError("a mixture has no inputs of its own, as each of its parts has; use predict, or mix")

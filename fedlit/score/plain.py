@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import DataError
+from fedlit.errors import DataError, FedlitError
 from fedlit.files import write_text
 
-__all__ = ["read_json", "write_json"]
+__all__ = ["read_json", "unfit", "write_json"]
 
 _MOST = 256 * 2**20  # bytes
 _LARGEST = 2**63 - 1
@@ -42,6 +42,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
     return found
+
+
+def unfit(path: Path, error: Exception) -> FedlitError:
+    """What is raised of a file that fedlit did not write like this, or not in this version."""
+    told = " ".join(str(error).split())[:200]
+    return DataError(f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})")
 
 
 def write_json(path: Path, value: Any) -> None:

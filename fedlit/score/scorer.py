@@ -1,31 +1,31 @@
-"""One trained client as something that scores rows, in scikit-learn's manner."""
+"""One trained client as something that scores rows, in scikit-learn's manner. Imports no PyTorch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.sources.new_reads import are_positions, as_positions, without_bases
 from fedlit.errors import ConfigError, DataError, FedlitError, RunError, did_you_mean, told_as
+from fedlit.outcomes import SEQUENCE, Outcome
 from fedlit.score.cells import check_frame, missing_and_unseen, typed
 from fedlit.show.text import shorten
-from fedlit.tasks import MultiLabel, SequenceLabelling, Task
-from fedlit.tasks.base import is_target
-from fedlit.tasks.sequence_labelling import NO_LABEL
 
-__all__ = ["Function", "Scorer", "unknown_target"]
+if TYPE_CHECKING:
+    from fedlit.tasks import Task
 
-Function = Callable[[Tensor], Tensor]
+__all__ = ["Function", "Scorer"]
+
+Function = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the task's classes, or a
 number."""
+_NO_LABEL = "?"
 
 
 class Scorer:
@@ -36,8 +36,8 @@ class Scorer:
     Args:
         client: whose it is; messages name it.
         encoder: turns rows into inputs, as in training.
-        function: what the client predicts of inputs.
-        task: what the function predicts.
+        function: what the client predicts of inputs, as arrays.
+        state: of the task that the function predicts, see :func:`fedlit.tasks.task_state`.
         classes: positions among the task's classes of those that the client's own training rows have: predictions are
             of these alone. All if None.
         keys: columns that results begin with, to tell rows by; those that the encoder's schema calls identifiers if
@@ -46,14 +46,17 @@ class Scorer:
         about: what else is known of it: plain data.
 
     Attributes:
+        outcome: what predictions of the client's own classes mean.
         notes: what a person should know of the rows that were scored last: columns that were not used, cells without a
             value, categories that training did not have, text that was read as numbers.
 
     Example:
+        >>> from fedlit.data.encoder import TableEncoder
         >>> from fedlit.data.sources import Bundled
+        >>> from fedlit.tasks import task_state
         >>> (table,) = Bundled(clients=["wine"]).tables(seed=0)
         >>> encoder = TableEncoder("wine").fit(table)
-        >>> scorer = Scorer("wine", encoder, lambda x: torch.full((len(x), 3), 1 / 3), encoder.task)
+        >>> scorer = Scorer("wine", encoder, lambda x: np.full((len(x), 3), 1 / 3), task_state(encoder.task))
         >>> tomorrow = table.features.tail(2).assign(shelf=[7, 9])
         >>> scorer.predict(tomorrow, keys=["shelf"]).columns.tolist()
         ['shelf', 'probability_class_0', 'probability_class_1', 'probability_class_2', 'predicted']
@@ -64,9 +67,9 @@ class Scorer:
     def __init__(
         self,
         client: str,
-        encoder: TableEncoder,
+        encoder: RowEncoder,
         function: Function,
-        task: Task,
+        state: Mapping[str, Any],
         *,
         classes: Sequence[int] | None = None,
         keys: Sequence[str] | None = None,
@@ -74,13 +77,31 @@ class Scorer:
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self.client, self.encoder, self.function = client, encoder, function
-        self.whole_task = task
-        self.own_classes = tuple(range(len(task.classes)) if classes is None else classes)
-        self.task = task.at(self.own_classes)
+        self.state, self._whole = dict(state), Outcome.of(state)
+        self.own_classes = tuple(range(len(self._whole.classes)) if classes is None else classes)
+        self.outcome = self._whole.at(self.own_classes)
         schema = encoder.schema
         self.keys = tuple(keys if keys is not None else schema.keys if schema is not None else ())
         self.batch, self.about = batch, dict(about or {})
         self.notes: list[str] = []
+
+    @property
+    def own_state(self) -> dict[str, Any]:
+        """Of the task with the client's own classes alone, as plain data."""
+        own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
+        return own | {key: [*getattr(self.outcome, key)] for key in ("classes", "negatives", "positives") if key in own}
+
+    @cached_property
+    def whole_task(self) -> Task:
+        """What the function predicts, for those who have PyTorch."""
+        from fedlit.tasks import task_from
+
+        return task_from(self.state)
+
+    @property
+    def task(self) -> Task:
+        """The task with the client's own classes, for those who have PyTorch."""
+        return self.whole_task.at(self.own_classes)
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
@@ -90,7 +111,7 @@ class Scorer:
     @property
     def n_features_in_(self) -> int:
         """How many columns rows must have."""
-        return len(self.encoder.asked)
+        return len(self.feature_names_in_)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -99,9 +120,9 @@ class Scorer:
         Raises:
             AttributeError: the client predicts a number.
         """
-        if not self.task.classes:
+        if not self.outcome.classes:
             raise AttributeError(f"client {self.client!r} predicts a number: there are no classes")
-        return np.array(self.task.classes)
+        return np.array(self.outcome.classes)
 
     def predict(self, frame: pd.DataFrame, keys: Sequence[str] | None = None) -> pd.DataFrame:
         """What the client predicts of rows.
@@ -120,14 +141,12 @@ class Scorer:
         """
         frame = check_frame(frame, self.client)
         chosen = self._keys(frame, keys)
-        predictions = self._predictions(frame, chosen)
-        target = self._unknown(len(predictions))
-        told = self.task.frame(np.arange(len(frame)), target, predictions).drop(columns="row")
-        told = told[[column for column in told if not is_target(column)]]
+        told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
         if self.labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
             told.loc[empty] = None
-            told.loc[empty, "predicted"] = NO_LABEL * len(self.encoder.columns)
-            self.notes.append(f"rows without any base: {int(empty.sum()):,}; nothing is predicted of them ({NO_LABEL})")
+            told.loc[empty, "predicted"] = _NO_LABEL * len(self.encoder.columns)
+            count = int(empty.sum())
+            self.notes.append(f"rows without any base: {count:,}; nothing is predicted of them ({_NO_LABEL})")
         if clash := [name for name in chosen if name in told]:
             raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
@@ -140,14 +159,14 @@ class Scorer:
             ConfigError: the client predicts a number.
             DataError: see :meth:`predict`.
         """
-        if not self.task.classes:
+        if not self.outcome.classes:
             raise ConfigError(f"client {self.client!r}: expected a classifier, found one that predicts a number")
         frame = check_frame(frame, self.client)
-        found: NDArray[np.float32] = self._predictions(frame, []).float().numpy()
-        return found
+        return self._predictions(frame, []).astype(np.float32)
 
     def __repr__(self) -> str:
-        what = f" ({shorten([str(label) for label in self.task.classes])})" if self.task.classes else ""
+        classes = self.outcome.classes
+        what = f" ({shorten([*map(str, classes)])})" if classes else ""
         return f"Scorer of {self.client}: {self.n_features_in_} columns → {self.encoder.target_name}{what}"
 
     # ------------------------------------------------------------------
@@ -188,53 +207,40 @@ class Scorer:
     @property
     def labels_reads(self) -> bool:
         """Whether rows are reads of DNA, whose bases are tidied as in training."""
-        return isinstance(self.whole_task, SequenceLabelling) and are_positions(list(self.encoder.columns))
+        return self.outcome.name == SEQUENCE and are_positions(list(self.encoder.columns))
 
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Tensor:
-        """Of the client's own classes, (n, width), at least float32 and on the CPU."""
-        return self.of_inputs(torch.from_numpy(self.encode(frame, keys)))
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
+        """Of the client's own classes, (n, width), at least float32."""
+        return self.of_inputs(self.encode(frame, keys))
 
-    def of_inputs(self, x: Tensor) -> Tensor:
-        """What the client predicts of encoded rows (n, d) float32: (n, own classes), or (n, 1) numbers.
+    def of_inputs(self, x: NDArray[np.float32]) -> NDArray[Any]:
+        """What the client predicts of encoded rows (n, d) float32: (n, own classes), or (n, 1) numbers; at least
+        float32.
 
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.
         """
-        width = self.whole_task.input_width
-        parts = [torch.zeros(0, width)]
-        with told_as(self._failed), torch.no_grad():
+        parts = [np.zeros((0, self._whole.width), np.float32)]
+        with told_as(self._failed):
             for start in range(0, len(x), self.batch):
-                part = self.function(x[start : start + self.batch]).cpu()
-                self._check(part, (min(self.batch, len(x) - start), width))
-                parts.append(part.to(torch.promote_types(part.dtype, torch.float32)))
-        predictions = torch.cat(parts)
-        if not bool(torch.isfinite(predictions).all()):
+                rows = x[start : start + self.batch]
+                part = self.function(rows)
+                self._check(part, (len(rows), self._whole.width))
+                parts.append(part)
+        predictions = np.concatenate(parts)
+        if not np.isfinite(predictions).all():
             raise RunError(
                 f"client {self.client!r}: expected finite predictions, found others; its training went astray, so use "
                 "another checkpoint"
             )
-        y = self._unknown(len(x))
-        return self.whole_task.narrow(self.own_classes, predictions, y, predictions.new_tensor(math.nan))[0]
+        return self._whole.narrow(self.own_classes, predictions)
 
-    def _check(self, part: Tensor, expected: tuple[int, int]) -> None:
-        if tuple(part.shape) != expected or not part.is_floating_point():
-            found = f"{str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}"
+    def _check(self, part: NDArray[Any], expected: tuple[int, int]) -> None:
+        if part.shape != expected or part.dtype.kind != "f":
             raise RunError(
-                f"client {self.client!r}: expected predictions {expected} of floats, found {found}; its network fits "
-                "another task"
+                f"client {self.client!r}: expected predictions {expected} of floats, found {part.dtype} {part.shape}; "
+                "its network fits another task"
             )
-
-    def _unknown(self, rows: int) -> Tensor:
-        return unknown_target(self.whole_task, rows)
 
     def _failed(self, error: Exception) -> FedlitError:
         return RunError(f"client {self.client!r}: its network could not be computed: {type(error).__name__}: {error}")
-
-
-def unknown_target(task: Task, rows: int) -> Tensor:
-    """A target (rows,), (rows, labels) or (rows, positions), of which nothing is known, as the task encodes it."""
-    if isinstance(task, MultiLabel):
-        return torch.full((rows, len(task.classes)), math.nan)
-    if isinstance(task, SequenceLabelling):
-        return task.unknown(rows)
-    return torch.full((rows,), -1) if task.classes else torch.full((rows,), math.nan)

@@ -8,7 +8,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import torch
 from torch import Tensor
+
+from fedlit.outcomes import Outcome
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,6 +141,10 @@ class Task(ABC):
     def encode(self, target: pd.Series) -> Tensor:
         """The target as a tensor (n,), (n, labels) or (n, positions), in whatever type ``loss`` takes."""
 
+    def unknown(self, rows: int) -> Tensor:
+        """A target of which nothing is known, as ``encode`` gives it."""
+        return torch.full((rows,), -1 if self.classes else math.nan)
+
     def fit(self, y: Tensor) -> Self:
         """The task that knows the training rows' target, as ``encode`` gave it."""
         return self
@@ -214,9 +221,14 @@ class Task(ABC):
     def input_width(self) -> int:
         """Width of :meth:`as_input`."""
 
-    @abstractmethod
+    @property
+    def outcome(self) -> Outcome:
+        """What its predictions mean, without PyTorch."""
+        return Outcome.of({"name": self.name, **vars(self)})
+
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """What a fitted model of scikit-learn predicts for rows (n, d), as :meth:`predict` gives it."""
+        return torch.from_numpy(self.outcome.of_model(model, x))
 
     # ------------------------------------------------------------------ scores
 

@@ -183,14 +183,6 @@ class Classification(Task):
             return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
         return outputs.log_softmax(2).logsumexp(1) - members
 
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Its probabilities; 0 of a class that it has not seen, as in some folds of few rows."""
-        given = model.predict_proba(x)
-        seen = np.asarray(getattr(model, "classes_", np.arange(given.shape[1])), np.int64)
-        made = np.zeros((len(x), max(self.input_width, given.shape[1])), given.dtype)
-        made[:, seen] = given
-        return torch.from_numpy(made).float()
-
     @property
     def input_width(self) -> int:
         """A probability of each class."""
@@ -256,12 +248,10 @@ class Classification(Task):
         """``row``, ``target`` (None where it is not among the classes), ``probability_<label>``, ``predicted``."""
         import pandas as pd
 
-        frame = pd.DataFrame(predictions.numpy(), columns=[f"{_PROBABILITY}{label}" for label in self.classes])
         target = [self.classes[position] if position >= 0 else None for position in y.tolist()]
-        frame.insert(0, "row", row)
-        frame.insert(1, "target", pd.Series(target, dtype=object))  # numbers stay what they are beside a None
-        frame["predicted"] = [self.classes[position] for position in predictions.argmax(1).tolist()]
-        return frame
+        # of type object, numbers stay what they are beside a None
+        own = {"row": row, "target": pd.Series(target, dtype=object)}
+        return pd.DataFrame({**own, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:

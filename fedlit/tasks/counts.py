@@ -117,12 +117,6 @@ class Counts(Number):
         """See :class:`~fedlit.tasks.base.Task`."""
         return outputs.logsumexp(1) - math.log(outputs.shape[1])
 
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Its rate, at least a thousandth of the mean: trees say 0 where none of a leaf's rows has a count, and a count
-        there would have no finite deviance.
-        """
-        return torch.from_numpy(np.asarray(model.predict(x), np.float64))[:, None].clamp_min(self.mean / 1000)
-
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Mean Poisson deviance; D², 1 − deviance / that of the scored rows' mean, which is undefined where counts do
         not vary; RMSE and MAE. In float64.
@@ -154,7 +148,8 @@ class Counts(Number):
         """``row``, ``target``, ``predicted``: the count, and the rate."""
         import pandas as pd
 
-        return pd.DataFrame({"row": row, "target": y.long().numpy(), "predicted": predictions[:, 0].double().numpy()})
+        own = {"row": row, "target": y.long().numpy()}
+        return pd.DataFrame({**own, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:

@@ -134,6 +134,10 @@ class MultiLabel(Task):
         have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
         return replace(self, class_rows=tuple(have), known_rows=tuple(known))
 
+    def unknown(self, rows: int) -> Tensor:
+        """No label is known."""
+        return torch.full((rows, len(self.classes)), math.nan)
+
     def known(self, y: Tensor) -> Tensor:
         """Those of which any label is known."""
         return (y == y).any(1)
@@ -195,12 +199,6 @@ class MultiLabel(Task):
         return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(-outputs.float()).logsumexp(
             1
         )
-
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Its probabilities: (n, labels), or scikit-learn's list of (n, 2), one for each label."""
-        made = model.predict_proba(x)
-        made = np.stack([own[:, 1] for own in made], 1) if isinstance(made, list) else made
-        return torch.from_numpy(np.asarray(made)).float()
 
     @property
     def input_width(self) -> int:
@@ -275,10 +273,7 @@ class MultiLabel(Task):
         for c, label in enumerate(self.classes):
             own = [None if math.isnan(value) else pairs[c][int(value)] for value in y[:, c].tolist()]
             columns[f"{_TARGET}{label}"] = pd.Series(own, dtype=object)
-        columns |= {f"{_PROBABILITY}{label}": predictions[:, c].numpy() for c, label in enumerate(self.classes)}
-        for c, label in enumerate(self.classes):
-            columns[f"{_PREDICTED}{label}"] = [pairs[c][own] for own in (predictions[:, c] > 0.5).tolist()]
-        return pd.DataFrame(columns)
+        return pd.DataFrame({**columns, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:

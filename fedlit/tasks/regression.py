@@ -117,10 +117,6 @@ class Regression(Number):
         """(n, 1) float64, in the user's units: beside a large mean, float32 would lose what is predicted."""
         return outputs.double() * self.scale + self.mean
 
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Its number: it was fitted to the standardised target."""
-        return self.predict(torch.from_numpy(np.asarray(model.predict(x)))[:, None])
-
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """RMSE, MAE and R², in float64; R² is undefined where the target does not vary."""
         value = self.true(y)
@@ -155,8 +151,7 @@ class Regression(Number):
 
         digits = 6 - math.ceil(math.log10(self.scale))
         target = np.round(y.double().numpy() * self.scale + self.mean, digits) + 0.0
-        predicted = np.round(predictions[:, 0].double().numpy(), digits + 3) + 0.0
-        return pd.DataFrame({"row": row, "target": target, "predicted": predicted})
+        return pd.DataFrame({"row": row, "target": target, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:

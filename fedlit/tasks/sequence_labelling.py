@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import DataError
 from fedlit.tasks.base import LOSS, Score, Scorer, Task
 from fedlit.tasks.classification import Classification, balanced
 from fedlit.tasks.curves import Ranked
@@ -205,13 +205,6 @@ class SequenceLabelling(Task):
         each = self._apart(outputs.float()).log_softmax(-1)
         return (each.logsumexp(1) - math.log(outputs.shape[1])).flatten(-2)
 
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Nothing: there are no go-alone models of sequences."""
-        raise ConfigError(
-            f"task: {self.name}: expected a network, found {type(model).__name__}; go-alone models of scikit-learn "
-            "label no positions. Compare with the same network without exchange (exchange.federated: [])"
-        )
-
     @property
     def input_width(self) -> int:
         """A probability of each position and label."""
@@ -270,13 +263,8 @@ class SequenceLabelling(Task):
 
         letters = np.array([*self.classes, UNSEEN, NO_LABEL])  # −1 and −100 are the last but one, and the last
         codes = torch.where(y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)).numpy()
-        each = self._apart(predictions).numpy()
-        texts = {
-            f"{_PROBABILITY}{label}": [" ".join(own) for own in each[:, :, place].astype(str)]
-            for place, label in enumerate(self.classes)
-        }
-        predicted = _joined(letters[each.argmax(2)])
-        return pd.DataFrame({"row": row, "target": _joined(letters[codes]), **texts, "predicted": predicted})
+        target = ["".join(own) for own in letters[codes].tolist()]
+        return pd.DataFrame({"row": row, "target": target, **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor] | None:
@@ -289,10 +277,6 @@ class SequenceLabelling(Task):
         predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
         task = cls(tuple(column.removeprefix(_PROBABILITY) for column in found), each[0].shape[1])
         return task, predictions, task.encode(frame["target"])
-
-
-def _joined(letters: np.ndarray) -> list[str]:
-    return ["".join(own) for own in letters.tolist()]
 
 
 def _texts(target: pd.Series, where: str) -> list[str]:

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import torch
 from federations import Made, different, make_run, weights
+from fedlit.run.export import export_scorer
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
 from fedlit.exchange.rules import GrowForest
 from fedlit.methods import Forest
-from fedlit.run.export import export_scorer
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Regression

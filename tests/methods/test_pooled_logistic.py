@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from federations import Made, different, make_run, weights
+from fedlit.run.export import export_scorer
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from torch.nn import functional
@@ -24,7 +25,6 @@ from fedlit.exchange.rules import Mean, Newton
 from fedlit.methods import PooledLogistic
 from fedlit.methods.penalised import INTERCEPT
 from fedlit.nn import MLP
-from fedlit.run.export import export_scorer
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Counts

@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from elsewhere import ROWS, scored_elsewhere
 from federations import TINY
 
 from fedlit.__main__ import main
-from fedlit.composite.export import export
+from fedlit.composite.export import export, export_scorer
 from fedlit.composite.mixture import Mixture
 from fedlit.composite.parts import ORDER, Part
 from fedlit.composite.settings import is_composite, settings_from, settings_of
@@ -177,10 +178,13 @@ def test_the_whole_mixture_is_exported_and_read_again(trained: Mixture, tmp_path
     assert "Checked: on 45 test rows" in made.checked
     (table,) = Bundled(clients=["wine"]).tables(8)
     rows = table.features.tail(30)
-    np.testing.assert_allclose(
-        load_folder(tmp_path / "wine").predict_proba(rows), trained.client("wine").predict_proba(rows), atol=1e-6
-    )
-    path = tmp_path / "wine" / "trees" / "fold_0" / "parameters.safetensors"
+    expected = trained.client("wine").predict(rows)
+    for count, found in zip(ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True):
+        pd.testing.assert_frame_equal(found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False)
+    again = export_scorer(trained.client("wine"), tmp_path / "wine")  # an earlier export is replaced
+    card = (tmp_path / "wine/model_card.md").read_text()
+    assert "random rows" in again.checked and "- `trees` (extra_trees, 2): weight" in card
+    path = tmp_path / "wine" / "trees" / "fold_0" / "model.npz"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(DataError, match="checksum differs"):
         load_folder(tmp_path / "wine")

@@ -1,39 +1,86 @@
-"""Clients of every method as folders of data: what they predict there, and what cannot be exported."""
+"""Clients as folders of data: what they predict where PyTorch is not installed, and what cannot be exported."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 import torch
+from elsewhere import ROWS, scored_elsewhere
 from federations import METHODS, make_run
+from pandas.api.types import is_numeric_dtype
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
+from fedlit.composite.export import Exported, export_scorer, random_rows
 from fedlit.data.loader import Batch
-from fedlit.errors import ConfigError, RunError
-from fedlit.nn import CNN, MLP, GlobalLayers, TabM
-from fedlit.run.export import Exported, export_scorer, random_rows
+from fedlit.data.sources import Populations
+from fedlit.data.sources.base import Source, random_split
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError, RunError
+from fedlit.methods import APFL
+from fedlit.nn import CNN, MLP, BiLSTM, GlobalLayers, TabM
 from fedlit.run.run import Run
 from fedlit.score import load
 
-SQUARE = {"ash": 4}
-NETWORKS: dict[str, Any] = {
-    "mlp": partial(MLP, hidden=[8, 8], dropout=0.2),
-    "global layers, small": partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2),
-    "cnn": CNN,
-    "tabm": partial(TabM, k=3, width=8, embedding=3),
+
+class Kinds(Source):
+    """One client with columns of all kinds and with gaps.
+
+    Args:
+        task: what is predicted.
+    """
+
+    name, about = "kinds", "made data"
+
+    def __init__(self, task: str) -> None:
+        self.task, self.clients = task, ("ash",)
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=80)
+        features = pd.DataFrame(
+            {"x": pd.Series(x).mask(rng.random(80) < 0.1), "town": rng.choice(["Bonn", "Ulm"], 80), "yes": x > 0.3}
+        )
+        target: Any = {
+            "regression": pd.Series(1e5 + 30 * x, name="y"),
+            "counts": pd.Series(rng.poisson(np.exp(x)), name="y"),
+            "multi_label": pd.DataFrame({"died": np.where(x > 0, "y", "n"), "back": (x > 1).astype(int)}),
+        }[self.task]
+        return [ClientTable("ash", features, target, random_split(80, seed, 0.3, 0.2), ("town", "yes"), task=self.task)]
+
+
+def with_network(network: Any, **options: Any) -> dict[str, Any]:
+    return {"clients": ("ash",), "loop": {"client": partial(FederatedClient, network=network)}, **options}
+
+
+SEQUENCES = Populations(populations=1, clients=1, reads=40, length=24, reference=2000, region=12.0, labels="regions")
+CASES: dict[str, dict[str, Any]] = {
+    "mlp": with_network(partial(MLP, hidden=[8, 8], dropout=0.2)),
+    "global layers": with_network(partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2)),
+    "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
+    "tabm": with_network(partial(TabM, k=3, width=8, embedding=3)),
+    "lstm": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
+    "several labels": with_network(MLP, source=Kinds("multi_label")),
+    "a number": with_network(MLP, source=Kinds("regression")),
+    "a count": with_network(partial(TabM, k=3, width=8, embedding=3), source=Kinds("counts")),
+    **{name: METHODS[name] for name in ("apfl", "ifedavg", "chfl", "centralized", "fedprox", "two optimizers")},
 }
-# what is exported is the same for all that differ in the exchange alone
-APART = ("local", "centralized", "fedprox", "two optimizers", "apfl", "apfl, alpha learnt", "ifedavg", "chfl")
-ALIKE = [pytest.param(own, marks=[] if own.startswith(APART) else pytest.mark.full) for own in METHODS]
+
+
+def trained(folder: Path, source: Source | None = None, **options: Any) -> Run:
+    run = make_run(folder, epochs=1, **options)
+    if source is not None:
+        run.data.source = source
+    run.fit(quiet=True)
+    return run
 
 
 def exported(run: Run, folder: Path, client: str = "ash", **options: Any) -> Exported:
@@ -41,68 +88,39 @@ def exported(run: Run, folder: Path, client: str = "ash", **options: Any) -> Exp
 
 
 def test_scores_elsewhere_are_the_runs(tmp_path: Path) -> None:
-    """In a process that has no Lightning."""
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
-    told = run.predict(quiet=True)["cedar"]
-    exported(run, tmp_path / "cedar", "cedar")
-    rows = run.data.table("cedar").features
-    rows.to_parquet(tmp_path / "rows.parquet")
-    code = (
-        "import sys\nimport pandas as pd\nimport fedlit.score\n"
-        f"made = fedlit.score.load({str(tmp_path / 'cedar')!r}).predict(pd.read_parquet('rows.parquet'))\n"
-        "made.to_parquet('made.parquet')\n"
-        "heavy = ('lightning', 'jsonargparse', 'onnxruntime', 'fedlit.train', 'fedlit.run', 'fedlit.client')\n"
-        "found = [own for own in sys.modules if (own + '.').startswith(tuple(name + '.' for name in heavy))]\n"
-        "assert not found, found\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    found = pd.read_parquet(tmp_path / "made.parquet").loc[told["row"]].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, told.drop(columns="row"), check_exact=False, rtol=1e-6)
+    """Of all kinds of networks, clients and tasks, without PyTorch; of any number of rows."""
+    rows, expected = {}, {}
+    for name, options in CASES.items():
+        run, folder = trained(tmp_path / "runs" / name, **options), tmp_path / name
+        client = run.data.tables()[0].name
+        assert exported(run, folder, client).checked.startswith("Checked: on ")
+        rows[folder] = run.data.table(client).features
+        expected[folder] = [run.client(client).predict(rows[folder].iloc[:count]) for count in ROWS]
+    for folder, found in scored_elsewhere(rows).items():
+        for own, other in zip(found, expected[folder], strict=True):
+            pd.testing.assert_frame_equal(_numbers(own), _numbers(other), rtol=1e-6, atol=1e-6, check_dtype=False)
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of sequences, a column for each position's probability."""
+    texts = [name for name in frame if name.startswith("probability") and not is_numeric_dtype(frame[name])]
+    each = [frame.pop(name).str.split(" ", expand=True).astype(float).add_prefix(name) for name in texts if len(frame)]
+    return pd.concat([frame, *each], axis=1)
+
+
+# what is exported is the same for all that differ in the exchange alone, or was exported above
+ALIKE = [pytest.param(own, marks=pytest.mark.full) for own in METHODS if own not in CASES]
 
 
 @pytest.mark.parametrize("method", ALIKE)
 def test_every_method_is_exported(method: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1, **METHODS[method])
-    run.fit(quiet=True)
-    done = exported(run, tmp_path / "ash")
-    assert done.checked.startswith("Checked: on 90 test rows of the client it predicts what the run predicts")
-    rows = run.data.table("ash").features
-    read, own = load(tmp_path / "ash"), run.client("ash")
-    for part in (rows, rows.head(1), rows.head(0)):
-        pd.testing.assert_frame_equal(read.predict(part), own.predict(part), rtol=1e-6)
-    assert read.classes_.tolist() == own.classes_.tolist()
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_every_network_is_exported(network: str, tmp_path: Path) -> None:
-    options = {"columns": ["x0", "x1", "x2", "x3"]} if network == "cnn" else {}
-    clients = ("ash",)
-    factory = partial(FederatedClient, network=NETWORKS[network])
-    run = make_run(tmp_path, clients=clients, loop={"client": factory}, data=options, epochs=1)
-    run.fit(quiet=True)
+    run = trained(tmp_path, **METHODS[method])
     exported(run, tmp_path / "ash")
     rows = run.data.table("ash").features
-    np.testing.assert_allclose(
-        load(tmp_path / "ash").predict_proba(rows), run.client("ash").predict_proba(rows), atol=1e-6
-    )
-
-
-def test_other_formats(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
-    rows = run.data.table("ash").features
-    expected = run.client("ash").predict_proba(rows)
-    told = exported(run, tmp_path / "torch", format="torch")
-    assert "can fall back to pickle" in str(told)
-    with pytest.raises(ConfigError, match="whose reader can run what is in the file"):
-        load(tmp_path / "torch")
-    np.testing.assert_allclose(load(tmp_path / "torch", trusted=True).predict_proba(rows), expected, atol=1e-6)
-    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
-    exported(run, tmp_path / "onnx", format="onnx")
-    np.testing.assert_allclose(load(tmp_path / "onnx").predict_proba(rows), expected, atol=1e-6)
-    assert load(tmp_path / "onnx").predict_proba(rows.head(1)).shape == (1, 3)
+    read, own = load(tmp_path / "ash"), run.client("ash")
+    for count in ROWS:
+        pd.testing.assert_frame_equal(read.predict(rows[:count]), own.predict(rows[:count]), rtol=1e-6, atol=1e-6)
+    assert read.classes_.tolist() == own.classes_.tolist()
 
 
 class LooksAtRows(FederatedClient):
@@ -112,7 +130,13 @@ class LooksAtRows(FederatedClient):
 
 class Draws(FederatedClient):
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + torch.randn_like(x[:, :1])
+        logits = super().forward(x)
+        return logits + torch.randn_like(logits)
+
+
+class NotInOnnx(FederatedClient):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.special.bessel_j0(x[:, :1])
 
 
 class InPlace(FederatedClient):
@@ -140,54 +164,69 @@ class CountsRows(FederatedClient):
 
 
 @pytest.mark.parametrize(
-    ("client", "message"),
-    [
-        (LooksAtRows, "client 'ash': expected a prediction that is the same computation for all rows"),
-        (CountsRows, "client 'ash': expected"),
-        (Draws, "client 'ash': expected operations that give the same for the same rows, found aten.randn"),
-    ],
+    ("client", "named"),
+    [(LooksAtRows, "LooksAtRows"), (NotInOnnx, "NotInOnnx"), (CountsRows, "ash"), (Draws, "random")],
 )
-def test_a_client_that_cannot_be_exported_says_so(client: type[FederatedClient], message: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=client, epochs=1)
-    run.fit(quiet=True)
-    with pytest.raises(RunError, match=message) as found:
+def test_a_client_that_cannot_be_exported_is_named(
+    client: type[FederatedClient], named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, client=client)
+    capfd.readouterr()
+    with pytest.raises(RunError, match=named) as found:
         exported(run, tmp_path / "out" / "ash")
-    assert len(str(found.value)) < 500
+    assert len(str(found.value)) < 700 and "'ash'" in str(found.value) and "predict --run" in str(found.value)
     assert not list((tmp_path / "out").iterdir())
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("client", [InPlace, Doubtful])
-def test_clients_of_users_are_exported(client: type[FederatedClient], tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=client, epochs=1)
-    run.fit(quiet=True)
+def test_clients_of_users_are_exported(
+    client: type[FederatedClient], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, client=client)
+    capfd.readouterr()
     rows = run.data.table("ash").features
     exported(run, tmp_path / "ash")
     np.testing.assert_allclose(
         load(tmp_path / "ash").predict_proba(rows), run.client("ash").predict_proba(rows), atol=1e-6
     )
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_export_that_predicts_otherwise_is_not_kept(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
-    scorer = run.client("ash")
+    scorer = trained(tmp_path).client("ash")
     evaluate = scorer.function.client.evaluate  # type: ignore[attr-defined]
     scorer.function.client.evaluate = lambda batch: [own.flip(1) for own in evaluate(batch)[:1]]  # type: ignore[attr-defined]
-    with pytest.raises(RunError, match="expected the exported network to predict what the run predicts, found diff"):
+    with pytest.raises(RunError, match="differences of up to"):
         export_scorer(scorer, tmp_path / "out" / "ash")
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_without_the_packages_a_sentence_says_how_to_install_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(tmp_path)
+    exported(run, tmp_path / "ash")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match="pip install onnxruntime"):
+        load(tmp_path / "ash")
+    for name in ("onnxruntime", "onnxscript", "onnx"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(ConfigError, match=r"pip install 'fedlit\[export\]'"):
+                exported(run, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 def test_what_is_written_for_people_and_what_is_replaced(tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1)
-    run.fit(quiet=True)
+    run = trained(tmp_path)
     scores = {"rows": 27, "auroc": 0.875, "auprc": None}
     done = exported(run, tmp_path / "ash", scores=scores)
     card = (tmp_path / "ash" / "model_card.md").read_text()
     assert "# y at ash" in card and "| AUROC | 0.875 |" in card and "Of 27 rows" in card and done.checked in card
     assert "| x0 | numbers, " in card and str(tmp_path) not in card + (tmp_path / "ash" / "scorer.json").read_text()
     assert sorted(path.name for path in (tmp_path / "ash").iterdir()) == [
-        "columns.json", "encoder.json", "model_card.md", "network.json", "parameters.safetensors", "scorer.json",
+        "columns.json", "encoder.json", "model.onnx", "model_card.md", "scorer.json",
     ]  # fmt: skip
     exported(run, tmp_path / "ash")
     assert "Unknown: nobody has run" in (tmp_path / "ash" / "model_card.md").read_text()
@@ -195,26 +234,27 @@ def test_what_is_written_for_people_and_what_is_replaced(tmp_path: Path) -> None
         exported(run, tmp_path / "fedlit")
     with pytest.raises(ConfigError, match="expected a client of a run, found one that was exported"):
         export_scorer(load(tmp_path / "ash"), tmp_path / "again")
-    with pytest.raises(ConfigError, match="--format: expected one of graph, onnx, torch"):
-        exported(run, tmp_path / "ash", format="pickle")
-    assert json.loads((tmp_path / "ash" / "scorer.json").read_text())["client"] == "ash"
+    main = json.loads((tmp_path / "ash" / "scorer.json").read_text())
+    assert main["client"] == "ash"
+    (tmp_path / "ash" / "scorer.json").write_text(json.dumps(main | {"format": 1}))
+    with pytest.raises(DataError, match="expected format 2, found 1; export the client again"):
+        load(tmp_path / "ash")
 
 
-def test_a_private_copy_that_does_not_predict_is_left_out(tmp_path: Path) -> None:
-    """APFL mixes two networks: the mixture is written, and neither of them."""
-    run = make_run(tmp_path, epochs=1, **METHODS["apfl"])
-    run.fit(quiet=True)
-    exported(run, tmp_path / "ash")
-    local = make_run(tmp_path / "local", epochs=1)
-    local.fit(quiet=True)
-    exported(local, tmp_path / "plain")
-    sizes = [(tmp_path / name / "parameters.safetensors").stat().st_size for name in ("ash", "plain")]
-    assert abs(sizes[0] - sizes[1]) < 1000
+def test_the_network_alone_is_written(tmp_path: Path) -> None:
+    """APFL mixes two networks: their mixture is written, and neither of them, nor any line of source."""
+    tensors = {}
+    for name, kind in (("apfl", APFL), ("plain", FederatedClient)):
+        client = partial(kind, network=partial(MLP, hidden=[64, 64]))
+        exported(trained(tmp_path / "runs" / name, loop={"client": client}), tmp_path / name)
+        content = (tmp_path / name / "model.onnx").read_bytes()
+        tensors[name] = sorted(tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer)
+        assert b".py" not in content and str(tmp_path).encode() not in content
+    assert tensors["apfl"] == tensors["plain"] and tensors["plain"]
 
 
 def test_random_rows_have_all_kinds(tmp_path: Path) -> None:
     from fedlit.data.encoder import TableEncoder
-    from fedlit.data.table import ClientTable
 
     features = pd.DataFrame(
         {"a": [1.0, 2, 3, 4] * 5, "b": [True, False] * 10, "c": ["x", "y"] * 10, "d": [1, 2] * 10, "e": [np.nan] * 20}

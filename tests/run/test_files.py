@@ -340,7 +340,6 @@ def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
         (5000, predict, wine.with_name("digits.csv")),
         (100, [*predict, "--format=parquet"], wine.with_name("digits.parquet")),
         (100, ["export", *out], Path("given")),
-        (100, ["export", *out, "--format=torch"], Path("given")),
     ):
         with files_of_at_most(size):
             assert main(command) == 1

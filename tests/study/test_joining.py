@@ -15,9 +15,9 @@ import torch
 import yaml
 from torch import Tensor
 
+from fedlit.composite.export import export
 from fedlit.errors import ConfigError
 from fedlit.run.allowed import trusting
-from fedlit.run.export import export
 from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.score import load as load_folder

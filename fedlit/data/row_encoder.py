@@ -1,0 +1,105 @@
+"""From raw rows to the inputs of a network, by what a client's training rows said. Imports no PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlit.data.columns import Categories, ColumnEncoder, Scaling
+from fedlit.data.schema.schema import Schema
+from fedlit.errors import DataError, did_you_mean
+
+__all__ = ["RowEncoder"]
+
+
+class RowEncoder:
+    """Encodes rows that need no label.
+
+    Args:
+        client: whose.
+
+    Attributes:
+        columns: what was learnt of each, in the order of the table.
+        features: names of the inputs.
+        schema: how raw rows become those that are encoded; None where a source gives them typed.
+        target_name: of the column that is predicted.
+
+    Example:
+        >>> encoder = RowEncoder("north")
+        >>> age = {"kind": "numbers", "moments": [10, 50.0, 4.0]}
+        >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
+        >>> encoder.load_state_dict({**state, "target": "outcome"})
+        >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
+        [[1.0], [0.0]]
+    """
+
+    target_name: str
+    _state: Mapping[str, Any]
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self.scaling: Scaling = "client"
+        self.categories: Categories = "codes"
+        self.columns: dict[str, ColumnEncoder] = {}
+        self.features: tuple[str, ...] = ()
+        self.schema: Schema | None = None
+
+    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Raw rows, as a file has them, as those that :meth:`transform` takes.
+
+        Returns:
+            The rows with their index, and notes for a person: what was converted.
+
+        Raises:
+            DataError: a column is not there, or holds something else.
+        """
+        if self.schema is None:
+            return raw, []
+        return self.schema.apply(raw, f"client {self.client!r}")
+
+    @property
+    def asked(self) -> list[str]:
+        """Columns that raw rows must have."""
+        return list(self.columns) if self.schema is None else self.schema.used
+
+    def transform(self, frame: pd.DataFrame) -> np.ndarray:
+        """Rows of a table with these columns, in any order, as (n, inputs) float32.
+
+        Raises:
+            DataError: a column is missing, has values of another type, or is not finite in float32.
+        """
+        position = {name: place for place, name in enumerate(self.features)}
+        x = np.zeros((len(frame), len(position)), np.float32)
+        for column, encoder in self.columns.items():
+            if column not in frame:
+                raise DataError(
+                    f"client {self.client!r}: expected the column {column!r}, found none of this name; add it (empty "
+                    "cells are allowed)." + did_you_mean(column, map(str, frame))
+                )
+            where = f"client {self.client!r}, column {column!r}"
+            made = encoder.transform(frame[column], self.scaling, self.categories, where)
+            for name, values in zip(encoder.inputs(self.categories), made, strict=True):
+                x[:, position[name]] = values
+        bad = ~np.isfinite(x).all(axis=0)
+        if bad.any():
+            raise DataError(
+                f"client {self.client!r}: column {self.features[int(bad.argmax())]!r} is not finite after "
+                "standardisation: expected numbers within the range of float32; rescale the column or mark the "
+                "outliers as missing"
+            )
+        return x
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was learnt, as plain data."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Be the encoder whose state it is, see :meth:`fedlit.data.encoder.TableEncoder.state_dict`."""
+        self._state = state
+        self.scaling, self.categories = state["scaling"], state["categories"]
+        self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
+        self.features, self.target_name = tuple(state["features"]), state["target"]
+        self.schema = Schema.of(state["schema"]) if "schema" in state else None

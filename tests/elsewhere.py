@@ -1,0 +1,51 @@
+"""Scores of exported folders in a process that has numpy, pandas and onnxruntime, and no more of what fedlit needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+ROWS = (None, 1, 0)
+"""How many of the first rows are scored; None for all."""
+BLOCKED = (
+    "torch", "lightning", "jsonargparse", "torchmetrics", "torchvision", "sklearn", "scipy", "safetensors", "onnx",
+    "onnxscript", "yaml", "tqdm", "filelock", "matplotlib",
+)  # fmt: skip
+CODE = """
+import json, sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import pandas as pd
+import fedlit.score
+
+for folder in FOLDERS:
+    scorer, rows = fedlit.score.load(folder), pd.read_parquet(folder + ".rows")
+    for count in ROWS:
+        scorer.predict(rows if count is None else rows.head(count)).to_parquet(f"{folder}.{count}")
+"""
+
+
+def scored_elsewhere(rows: Mapping[Path, pd.DataFrame]) -> dict[Path, list[pd.DataFrame]]:
+    """What folders predict of rows: of all, of the first alone, and of none; by one process.
+
+    Args:
+        rows: folder → what it is to score.
+    """
+    for folder, frame in rows.items():
+        frame.to_parquet(f"{folder}.rows")
+    values = {"BLOCKED": BLOCKED, "FOLDERS": [*map(str, rows)], "ROWS": ROWS}
+    head = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+    done = subprocess.run([sys.executable, "-c", head + CODE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {folder: [pd.read_parquet(f"{folder}.{count}") for count in ROWS] for folder in rows}
