@@ -34,12 +34,12 @@ from fedlit.exchange.transport import Group, group_of
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
+from fedlit.train.idle import IdleClients
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal
 from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
 from fedlit.train.tuning import FineTune
-from fedlit.train.watch import Watch
 
 __all__ = ["Federation", "Moment", "Training"]
 
@@ -140,7 +140,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
-        self.watch = Watch()
+        self.idle = IdleClients()
         self.personal = Personal(training.average, training.keep, training.tune)
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
@@ -291,6 +291,7 @@ class Federation(Mapping[str, FederatedClient]):
                 for optimizer in mine:
                     fuse_optimizer(optimizer)
             client._optimizers, client._scheduler_configs = mine, configs
+            self.idle.observe_optimizers(name, client)
             optimizers += mine
             schedulers += [{"scheduler": own.scheduler, "interval": own.interval, "name": own.name} for own in configs]
         return optimizers, schedulers
@@ -312,8 +313,6 @@ class Federation(Mapping[str, FederatedClient]):
             accumulate, updates = self.training.accumulate, self._updates(name, moment)
             client.accumulate, client.steps_now = accumulate, updates
             steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
-            if updates:
-                self.watch.before(name, client)
         return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
@@ -365,7 +364,7 @@ class Federation(Mapping[str, FederatedClient]):
         for name, client in self.active.items():
             own = batch[name]
             if own is not None:
-                self.watch.after(name, client)
+                self.idle.observe_batch(name, client)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             for config in () if self.tuning else client._scheduler_configs:
@@ -396,7 +395,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """What was recorded during the epoch."""
-        self.watch.report(epoch)
+        self.idle.warn(epoch)
         values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses: dict[str, float] = {}
         for name, client in self.clients.items():
