@@ -329,8 +329,8 @@ class Run(Shown):
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scored)
-            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
+            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scores_of)
+            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scores_of, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         return callbacks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+
 from fedlit.client import FederatedClient
 
 __all__ = ["IdleClients"]

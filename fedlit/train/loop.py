@@ -202,7 +202,7 @@ class FederatedLoop(LightningModule):
                 client.trainer = self.trainer
                 self.clients[f"{prefix}{name}"] = client
         sites = {site.name for client in self.federation.clients.values() for site in client.spec.sites}
-        sites |= {*self.federation.scored} if self.federation.group.size > 1 else set()
+        sites |= {*self.federation.scores_of} if self.federation.group.size > 1 else set()
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.

@@ -11,14 +11,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
@@ -26,9 +25,10 @@ from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
+    from fedlit.train.federation import Federation
     from fedlit.train.results import Results
 
-__all__ = ["Personal", "Whole"]
+__all__ = ["Personal"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,15 +52,6 @@ class _Own:
     epoch: int = 0
     waited: int = 0
     stopped: bool = False
-
-
-class Whole(Members, Protocol):
-    """What is asked of a federation; see :class:`~fedlit.train.federation.Federation`."""
-
-    names: tuple[str, ...]
-
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell all clients' facts."""
 
 
 class Personal:
@@ -128,7 +119,7 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: Whole, max_epochs: int | None) -> None:
+    def start(self, federation: Federation, max_epochs: int | None) -> None:
         """Before the first epoch, or the next one of a resumed run.
 
         Args:
@@ -159,13 +150,13 @@ class Personal:
             self.after = max_epochs - self.tune.epochs
         self._draw(federation)
 
-    def _draw(self, federation: Whole) -> None:
+    def _draw(self, federation: Federation) -> None:
         """Step those who have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
-    def end_of_steps(self, federation: Whole) -> None:
+    def end_of_steps(self, federation: Federation) -> None:
         """Average what clients have after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
@@ -183,7 +174,7 @@ class Personal:
                     average[key].lerp_(value.detach(), 1 - share)
 
     @torch.no_grad()
-    def show(self, federation: Whole) -> None:
+    def show(self, federation: Federation) -> None:
         """Let averages be scored: they stand in the clients until :meth:`judge`."""
         for name, client in federation.clients.items() if self.wanted else ():
             average = self._own[name].average
@@ -192,7 +183,7 @@ class Personal:
                 _put(client, average)
 
     @torch.no_grad()
-    def judge(self, federation: Whole, results: Results, epoch: int) -> None:
+    def judge(self, federation: Federation, results: Results, epoch: int) -> None:
         """Keep what is better than before, and give clients back what they had before :meth:`show`.
 
         Args:
@@ -223,7 +214,7 @@ class Personal:
         if self.tuning and self.tune is not None:
             own.stopped = own.waited >= self.tune.patience
 
-    def end_epoch(self, federation: Whole, epochs: int, last: bool) -> bool:
+    def end_epoch(self, federation: Federation, epochs: int, last: bool) -> bool:
         """Begin to fine-tune, or end, if it is time.
 
         Args:
@@ -254,7 +245,7 @@ class Personal:
         return over
 
     @torch.no_grad()
-    def _begin_tuning(self, federation: Whole) -> None:
+    def _begin_tuning(self, federation: Federation) -> None:
         self.tuning, self._epochs = True, 0
         for name, client in federation.clients.items():
             own = self._own[name]
@@ -281,7 +272,7 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: Whole) -> None:
+    def _finish(self, federation: Federation) -> None:
         for name, client in federation.clients.items():
             _put(client, self._own[name].best)
         self.done = True
