@@ -44,7 +44,7 @@ from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorer_of, use_encoders
 from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
-from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
+from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
 from fedlit.train.fits import check_rule
 from fedlit.train.logger import BoardSettings, boards
@@ -323,8 +323,7 @@ class Run(Shown):
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
-            Corrections(self.folder, self.board.corrections, self.group),
-            Memberships(self.folder, self.exchange),
+            Tables(self.folder, self.exchange, self.board.corrections),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
