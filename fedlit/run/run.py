@@ -46,10 +46,9 @@ from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
-from fedlit.train.fits import check_rule
 from fedlit.train.logger import BoardSettings, boards
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, Manifest, read_checkpoint
+from fedlit.train.manifest import LAST, Manifest, check_rule, read_checkpoint
 from fedlit.train.results import Results
 from fedlit.train.whole import forget, spared
 

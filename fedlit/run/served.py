@@ -15,8 +15,7 @@ from fedlit.errors import ConfigError, did_you_mean, told_as
 from fedlit.score.scorer import Scorer, unknown_target
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
-from fedlit.train.fits import check_tensors
-from fedlit.train.manifest import Manifest, read_checkpoint
+from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient

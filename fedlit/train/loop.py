@@ -24,10 +24,9 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
-from fedlit.train.fits import check_optimizers, check_state, check_tensors
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
-from fedlit.train.manifest import Manifest
+from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
 from fedlit.train.tuning import Then, then_of
@@ -113,7 +112,7 @@ class FederatedLoop(LightningModule):
         self._threads_before: int  # known while there is an engine
         self._kernels_told = False
         self._resumed_stacks: dict[str, list[Any]] | None = None
-        self._resumed_optimizers: list[Any] | None = None
+        self._resumed_optimizers: dict[str, dict[str, list[str]]] | None = None
 
     @classmethod
     def together(cls, loops: Sequence[FederatedLoop]) -> FederatedLoop:
@@ -224,9 +223,7 @@ class FederatedLoop(LightningModule):
         """All clients' optimizers and schedules in two lists; each client keeps its own share."""
         parts = [own.configure_optimizers(fuse=self.engine_name != "plain") for own in self.federations]
         if self._resumed_optimizers is not None:
-            check_optimizers(
-                self._resumed_optimizers, {name: own._optimizers for name, own in self.federation.clients.items()}
-            )
+            check_optimizers(self._resumed_optimizers, optimizers_of(self.federation))
             self._resumed_optimizers = None
         return [own for optimizers, _ in parts for own in optimizers], [own for _, others in parts for own in others]
 
@@ -384,9 +381,8 @@ class FederatedLoop(LightningModule):
         encoders = self.federation.data.encoder_states()
         specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
         personal = self.federation.personal.state_dict()
-        counts = {name: [len(own._optimizers), len(own._scheduler_configs)] for name, own in self.federation.items()}
         kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
-        kept["counts"] = counts
+        kept["optimizers"] = optimizers_of(self.federation)
         checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -397,7 +393,7 @@ class FederatedLoop(LightningModule):
         if fitting:
             self.engine_name, self.threads = saved.engine, saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
-            self._resumed_optimizers = checkpoint.get("optimizer_states")
+            self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
             self.federation.personal.load_state_dict(checkpoint["fedlit"].get("personal", {}))
         self.kernels = saved.kernels
         self._use_kernels()
