@@ -21,11 +21,11 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
+from fedlit.train.scoring import FederationView
 from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
-    from fedlit.train.federation import Federation
     from fedlit.train.results import Results
 
 __all__ = ["Personal"]
@@ -119,7 +119,7 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: Federation, max_epochs: int | None) -> None:
+    def start(self, federation: FederationView, max_epochs: int | None) -> None:
         """Before the first epoch, or the next one of a resumed run.
 
         Args:
@@ -150,13 +150,13 @@ class Personal:
             self.after = max_epochs - self.tune.epochs
         self._draw(federation)
 
-    def _draw(self, federation: Federation) -> None:
+    def _draw(self, federation: FederationView) -> None:
         """Step those who have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
-    def end_of_steps(self, federation: Federation) -> None:
+    def end_of_steps(self, federation: FederationView) -> None:
         """Average what clients have after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
@@ -174,7 +174,7 @@ class Personal:
                     average[key].lerp_(value.detach(), 1 - share)
 
     @torch.no_grad()
-    def show(self, federation: Federation) -> None:
+    def show(self, federation: FederationView) -> None:
         """Let averages be scored: they stand in the clients until :meth:`judge`."""
         for name, client in federation.clients.items() if self.wanted else ():
             average = self._own[name].average
@@ -183,7 +183,7 @@ class Personal:
                 _put(client, average)
 
     @torch.no_grad()
-    def judge(self, federation: Federation, results: Results, epoch: int) -> None:
+    def judge(self, federation: FederationView, results: Results, epoch: int) -> None:
         """Keep what is better than before, and give clients back what they had before :meth:`show`.
 
         Args:
@@ -214,7 +214,7 @@ class Personal:
         if self.tuning and self.tune is not None:
             own.stopped = own.waited >= self.tune.patience
 
-    def end_epoch(self, federation: Federation, epochs: int, last: bool) -> bool:
+    def end_epoch(self, federation: FederationView, epochs: int, last: bool) -> bool:
         """Begin to fine-tune, or end, if it is time.
 
         Args:
@@ -245,7 +245,7 @@ class Personal:
         return over
 
     @torch.no_grad()
-    def _begin_tuning(self, federation: Federation) -> None:
+    def _begin_tuning(self, federation: FederationView) -> None:
         self.tuning, self._epochs = True, 0
         for name, client in federation.clients.items():
             own = self._own[name]
@@ -272,7 +272,7 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: Federation) -> None:
+    def _finish(self, federation: FederationView) -> None:
         for name, client in federation.clients.items():
             _put(client, self._own[name].best)
         self.done = True

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient, main_score
 from fedlit.data.loader import Batch
+from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
+from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Share
 from fedlit.spec import Site
@@ -23,10 +26,7 @@ from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import SiteMetrics, summarise
 from fedlit.train.results import Results
 
-if TYPE_CHECKING:
-    from fedlit.train.federation import Federation
-
-__all__ = ["Evaluations", "Scoring"]
+__all__ = ["Evaluations", "FederationView", "Scoring"]
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +138,19 @@ def _say_unlisted(metric: str) -> None:
     )
 
 
+class FederationView(Members, Protocol):
+    """A :class:`~fedlit.train.federation.Federation`, as its parts see it."""
+
+    data: FederatedData
+    names: tuple[str, ...]
+    scores_of: Mapping[str, tuple[Score, ...]]
+    step: int
+    scope_of_scoring: Callable[[], AbstractContextManager[None]]
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give each client's facts to all processes."""
+
+
 class Evaluations:
     """The evaluations of a federation: which splits are being scored, and what waits to be executed for it.
 
@@ -148,7 +161,7 @@ class Evaluations:
         federation: whose clients.
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(self, federation: FederationView) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []
