@@ -34,8 +34,8 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key in _BY_NAME:
         saved[key] = {name: own for one in every for name, own in one[key].items()}
     if saved["personal"]:
-        own = {name: value for one in every for name, value in one["personal"]["own"].items()}
-        saved["personal"] = {**saved["personal"], "own": own}
+        own = {name: value for one in every for name, value in one["personal"]["clients"].items()}
+        saved["personal"] = {**saved["personal"], "clients": own}
     stacks = [one["stacks"] for one in every]
     if all(stacks):
         saved["stacks"] = {key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")}
@@ -55,8 +55,8 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
     for key in _BY_NAME:
         saved[key] = {name: own for name, own in saved[key].items() if name in clients}
     if saved["personal"]:
-        own = {name: value for name, value in saved["personal"]["own"].items() if name in clients}
-        saved["personal"] = {**saved["personal"], "own": own}
+        own = {name: value for name, value in saved["personal"]["clients"].items() if name in clients}
+        saved["personal"] = {**saved["personal"], "clients": own}
     if stacks := saved["stacks"]:
         saved["stacks"] = {
             "clients": [name for name in stacks["clients"] if name in clients],
