@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -419,17 +419,9 @@ class FederatedClient(LightningModule):
         return None if not mine else mine[0] if len(mine) == 1 else mine
 
 
-class HasScores(Protocol):
-    """A client, or what is known of one that is elsewhere."""
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """What it is judged by, its main score first."""
-
-
-def main_score(clients: Mapping[str, HasScores]) -> Score:
+def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
     """The score by which a federation is watched: the clients' main one, or the loss where they have several."""
-    main = {client.scores[0] for client in clients.values()}
+    main = {scores[0] for scores in scores_of.values()}
     return main.pop() if len(main) == 1 else LOSS
 
 

@@ -70,7 +70,7 @@ def _trained(federation: Federation) -> str:
 
 
 def _scores(federation: Federation, results: Results) -> str:
-    main = main_score(federation).name
+    main = main_score(federation.scores_of).name
     values = {label: results.summary[label].get(main) for label in ("mean", "worst")}
     known = [f"{label} {value:.4f}" for label, value in values.items() if value is not None and math.isfinite(value)]
     return f"{main}: {', '.join(known) or 'undefined'}"

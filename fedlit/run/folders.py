@@ -10,7 +10,7 @@ from fedlit.archives import check_archive
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.files import advice, reason
 from fedlit.show.shown import say
-from fedlit.train.manifest import LAST, PREVIOUS
+from fedlit.train.whole import LAST, PREVIOUS
 
 __all__ = [
     "CHECKPOINTS",

@@ -44,12 +44,11 @@ from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorer_of, use_encoders
 from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
-from fedlit.train.callbacks import Board, Checkpoints, Corrections, Memberships, Progress
+from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
-from fedlit.train.fits import check_rule
 from fedlit.train.logger import BoardSettings, boards
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import LAST, Manifest, read_checkpoint
+from fedlit.train.manifest import LAST, Manifest, check_rule, read_checkpoint
 from fedlit.train.results import Results
 from fedlit.train.whole import forget, spared
 
@@ -323,14 +322,13 @@ class Run(Shown):
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
             LambdaCallback(on_train_start=self._begin),
-            Corrections(self.folder, self.board.corrections, self.group),
-            Memberships(self.folder, self.exchange),
+            Tables(self.folder, self.exchange, self.board.corrections),
         ]
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scored)
-            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scored, others)
+            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scores_of)
+            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scores_of, others)
             # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         return callbacks

@@ -19,8 +19,7 @@ from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
-from fedlit.train.fits import check_tensors
-from fedlit.train.manifest import Manifest, read_checkpoint
+from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,7 +18,6 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
-from fedlit.client.client import HasScores
 from fedlit.client.hooks import hook_of
 from fedlit.client.settings import check_clipping, settings_of
 from fedlit.data.encoding import Rows
@@ -33,12 +32,12 @@ from fedlit.exchange.transport import Group, group_of
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
+from fedlit.train.idle import IdleClients
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal
 from fedlit.train.results import Results
 from fedlit.train.scoring import Evaluations
 from fedlit.train.tuning import FineTune
-from fedlit.train.watch import Watch
 
 __all__ = ["Federation", "Moment", "Training"]
 
@@ -90,13 +89,6 @@ class Moment:
     last: bool = False
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """What is known of another process's client: by what it is judged."""
-
-    scores: tuple[Score, ...]
-
-
 class Federation(Mapping[str, FederatedClient]):
     """The clients here by name, in the order of names, and all that is theirs together.
 
@@ -108,7 +100,7 @@ class Federation(Mapping[str, FederatedClient]):
         data: their rows; set by ``build``.
         settings: the configuration's keys and values, flat, where there is one.
         names: of all clients, also those elsewhere.
-        scored: all processes' clients, by name, as far as they are judged.
+        scores_of: client of any process → its scores, the main one first.
         cohort: who takes part in this round; None for all.
         results: split → the last scores.
         history: what was logged, epoch by epoch.
@@ -126,7 +118,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.exchange: Exchange | None = None
         self.data: FederatedData
         self.clients: dict[str, FederatedClient] = {}
-        self.scored: Mapping[str, HasScores] = {}
+        self.scores_of: Mapping[str, tuple[Score, ...]] = {}
         self.names: tuple[str, ...] = ()
         self.cohort: frozenset[str] | None = None
         self.results: dict[Split, Results] = {}
@@ -139,7 +131,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
         self.evaluations = Evaluations(self)
-        self.watch = Watch()
+        self.idle = IdleClients()
         self.personal = Personal(training.average, training.keep, training.tune)
         self._recorded: dict[str, Tensor | float] = {}
         self._diverged: set[str] = set()
@@ -205,16 +197,16 @@ class Federation(Mapping[str, FederatedClient]):
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
         """Who is scored by what, and whose rows are whose, of all processes' clients."""
-        self.scored = dict(made)
+        self.scores_of = {name: client.scores for name, client in made.items()}
         if self.group.size == 1:
             return
         own = {
-            client.spec.name: [client.fingerprint(), [vars(score) for score in made[client.spec.name].scores]]
+            client.spec.name: [client.fingerprint(), [vars(score) for score in self.scores_of[client.spec.name]]]
             for client in self.data.clients
         }
         told = {name: about for others in self.group.gather("rows and scores", own) for name, about in others.items()}
         self.fingerprints = {name: fingerprint for name, (fingerprint, _) in told.items()}
-        self.scored = {name: Elsewhere(tuple(Score(**one) for one in scores)) for name, (_, scores) in told.items()}
+        self.scores_of = {name: tuple(Score(**one) for one in scores) for name, (_, scores) in told.items()}
 
     def _check_settings(self, name: str, client: FederatedClient) -> None:
         for key, wanted in client.requires.items():
@@ -285,6 +277,7 @@ class Federation(Mapping[str, FederatedClient]):
                 for optimizer in mine:
                     fuse_optimizer(optimizer)
             client._optimizers, client._scheduler_configs = mine, configs
+            self.idle.observe_optimizers(name, client)
             optimizers += mine
             schedulers += [{"scheduler": own.scheduler, "interval": own.interval, "name": own.name} for own in configs]
         return optimizers, schedulers
@@ -306,8 +299,6 @@ class Federation(Mapping[str, FederatedClient]):
             accumulate, updates = self.training.accumulate, self._updates(name, moment)
             client.accumulate, client.steps_now = accumulate, updates
             steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
-            if updates:
-                self.watch.before(name, client)
         return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
@@ -359,7 +350,7 @@ class Federation(Mapping[str, FederatedClient]):
         for name, client in self.active.items():
             own = batch[name]
             if own is not None:
-                self.watch.after(name, client)
+                self.idle.observe_batch(name, client)
             updated = own is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             for config in () if self.tuning else client._scheduler_configs:
@@ -390,7 +381,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """What was recorded during the epoch."""
-        self.watch.report(epoch)
+        self.idle.warn(epoch)
         values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses: dict[str, float] = {}
         for name, client in self.clients.items():
@@ -465,8 +456,3 @@ def _monitored(client: FederatedClient, config: LRSchedulerConfig, known: Mappin
         f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of "
         f"{', '.join(sorted(known))}." + did_you_mean(str(config.monitor), known)
     )
-
-
-def sites_of(federations: Sequence[Federation], split: Split) -> list[tuple[Federation, int]]:
-    """(federation, number of its site) in the order of the evaluation loaders."""
-    return [(own, number) for own in federations for number in range(len(own.data.sites(split)))]

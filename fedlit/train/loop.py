@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -24,10 +25,9 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.train.federation import Federation, Moment, Training
-from fedlit.train.fits import check_optimizers, check_state, check_tensors
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.logger import boards, log_scalars
-from fedlit.train.manifest import Manifest
+from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
 from fedlit.train.tuning import Then, then_of
@@ -113,13 +113,13 @@ class FederatedLoop(LightningModule):
         self._threads_before: int  # known while there is an engine
         self._kernels_told = False
         self._resumed_stacks: dict[str, list[Any]] | None = None
-        self._resumed_optimizers: list[Any] | None = None
+        self._resumed_optimizers: dict[str, dict[str, list[str]]] | None = None
 
     @classmethod
     def together(cls, loops: Sequence[FederatedLoop]) -> FederatedLoop:
         """One loop, and one engine, for the federations of several, which have the same settings of both."""
         loop = cls(**loops[0].arguments)
-        loop.federations = [own.federation for own in loops]
+        loop.federations = [one.federation for one in loops]
         return loop
 
     # ------------------------------------------------------------------ set-up
@@ -141,7 +141,7 @@ class FederatedLoop(LightningModule):
 
     def members_of(self, exchange: Exchange) -> Federation:
         """The federation that an exchange belongs to."""
-        return next(own for own in self.federations if own.exchange is exchange)
+        return next(federation for federation in self.federations if federation.exchange is exchange)
 
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once."""
@@ -168,7 +168,7 @@ class FederatedLoop(LightningModule):
         if self._engine is None:
             self._threads_before = torch.get_num_threads()
             self.threads = self.threads or torch.get_num_threads()
-            clients = [client for own in self.federations for client in own.clients.values()]
+            clients = [client for federation in self.federations for client in federation.clients.values()]
             alone = not all(client.side_by_side for client in clients)
             name: EngineName = "plain" if alone else self.engine_name
             compiled, scope = self.kernels == "compiled", self.trainer.precision_plugin.train_step_context
@@ -193,16 +193,16 @@ class FederatedLoop(LightningModule):
             raise ConfigError(f"expected one device, found {self.trainer.world_size}; set trainer.devices to 1")
         if not self.federation:
             self._adopt(self.federation)
-        for number, own in enumerate(self.federations):
+        for number, federation in enumerate(self.federations):
             prefix = f"{number}/" if len(self.federations) > 1 else ""
-            own.device = self.trainer.strategy.root_device
-            own.scope = self.trainer.precision_plugin.train_step_context
-            own.scope_of_scoring = self.trainer.precision_plugin.val_step_context
-            for name, client in own.clients.items():
+            federation.device = self.trainer.strategy.root_device
+            federation.scope = self.trainer.precision_plugin.train_step_context
+            federation.scope_of_scoring = self.trainer.precision_plugin.val_step_context
+            for name, client in federation.clients.items():
                 client.trainer = self.trainer
                 self.clients[f"{prefix}{name}"] = client
         sites = {site.name for client in self.federation.clients.values() for site in client.spec.sites}
-        sites |= {*self.federation.scored} if self.federation.group.size > 1 else set()
+        sites |= {*self.federation.scores_of} if self.federation.group.size > 1 else set()
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
@@ -216,25 +216,26 @@ class FederatedLoop(LightningModule):
                 f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
             )
         if federation.exchange is None:
-            exchanges = [own for own in getattr(self.trainer, "callbacks", ()) if isinstance(own, Exchange)]
+            exchanges = [
+                callback for callback in getattr(self.trainer, "callbacks", ()) if isinstance(callback, Exchange)
+            ]
             federation.exchange = exchanges[0] if exchanges else None
         self._build(federation, data)
 
     def configure_optimizers(self) -> Any:
         """All clients' optimizers and schedules in two lists; each client keeps its own share."""
-        parts = [own.configure_optimizers(fuse=self.engine_name != "plain") for own in self.federations]
+        parts = [federation.configure_optimizers(fuse=self.engine_name != "plain") for federation in self.federations]
         if self._resumed_optimizers is not None:
-            check_optimizers(
-                self._resumed_optimizers, {name: own._optimizers for name, own in self.federation.clients.items()}
-            )
+            check_optimizers(self._resumed_optimizers, optimizers_of(self.federation))
             self._resumed_optimizers = None
-        return [own for optimizers, _ in parts for own in optimizers], [own for _, others in parts for own in others]
+        optimizers, schedules = zip(*parts, strict=True)
+        return list(chain(*optimizers)), list(chain(*schedules))
 
     def _choose_kernels(self) -> None:
         """Decide about ``auto`` by the length of the training, so that the same configuration gives the same bits."""
         if self.kernels == "auto":
             epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
-            rows = sum(own.data.rows_per_epoch for own in self.federations) * epochs
+            rows = sum(federation.data.rows_per_epoch for federation in self.federations) * epochs
             worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
@@ -253,18 +254,18 @@ class FederatedLoop(LightningModule):
     def training_step(self, batch: Batches, batch_idx: int) -> None:
         """One aligned step of all federations."""
         several = len(self.federations) > 1
-        own = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
+        batches = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
         moment = self._moment(batch_idx)
         steps = {
             f"{number}/{name}" if several else name: step
             for number, federation in enumerate(self.federations)
-            for name, step in federation.begin_step(own[number], moment).items()
+            for name, step in federation.begin_step(batches[number], moment).items()
         }
         self.engine.run(steps)
         count_aligned_step(self.trainer)
         moment = self._moment(batch_idx)
-        for federation, mine in zip(self.federations, own, strict=True):
-            federation.end_step(mine, moment)
+        for federation, batch_of in zip(self.federations, batches, strict=True):
+            federation.end_step(batch_of, moment)
 
     def _moment(self, batch_idx: int) -> Moment:
         return Moment(self.current_epoch, batch_idx, self.trainer.global_step, self.trainer.is_last_batch)
@@ -295,22 +296,22 @@ class FederatedLoop(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """What a client predicts of one batch of one site, (n, width)."""
-        own = self.federation
-        owner, site, _ = own.data.sites(own.data.predict)[dataloader_idx]
-        with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), own.device):
-            return own.clients[owner].evaluate(batch)[0]
+        federation = self.federation
+        owner, site, _ = federation.data.sites(federation.data.predict)[dataloader_idx]
+        with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), federation.device):
+            return federation.clients[owner].evaluate(batch)[0]
 
     def _finish_scoring(self, split: Split) -> None:
-        self.engine.evaluate([job for own in self.federations for job in own.evaluations.take()])
-        for own in self.federations:
-            values = own.finish_scoring(split)
+        self.engine.evaluate([job for federation in self.federations for job in federation.evaluations.take()])
+        for federation in self.federations:
+            values = federation.finish_scoring(split)
             for logger in boards(self.trainer):
-                logger.show(own.results[split].summary["worst_client"].values())
-            self._log(own, values)
-            own.forward_hook(f"on_{split}_epoch_end")
+                logger.show(federation.results[split].summary["worst_client"].values())
+            self._log(federation, values)
+            federation.forward_hook(f"on_{split}_epoch_end")
             if split == "validation" and self.trainer.state.fn == "fit":
-                own.step_plateaus(self.trainer.callback_metrics)
-                own.personal.judge(own, own.results[split], self.current_epoch + 1)
+                federation.step_plateaus(self.trainer.callback_metrics)
+                federation.personal.judge(federation, federation.results[split], self.current_epoch + 1)
 
     # ------------------------------------------------------------------ hooks
 
@@ -319,16 +320,16 @@ class FederatedLoop(LightningModule):
         self._choose_kernels()
         self._use_kernels()
         torch.set_num_threads(self.engine.intra_op)
-        for own in self.federations:
-            own.step = self.trainer.global_step
-            for client in own.clients.values():
-                client.state = move_data_to_device(client.state, own.device)
+        for federation in self.federations:
+            federation.step = self.trainer.global_step
+            for client in federation.clients.values():
+                client.state = move_data_to_device(client.state, federation.device)
         self._forward("on_fit_start")
 
     def on_train_epoch_start(self) -> None:
         """Tell the loaders which epoch's order of rows to use."""
-        for own in self.federations:
-            for loader in own.data.train_loaders.values():
+        for federation in self.federations:
+            for loader in federation.data.train_loaders.values():
                 loader.epoch = self.current_epoch
         self._forward("on_train_epoch_start")
 
@@ -337,18 +338,18 @@ class FederatedLoop(LightningModule):
         epochs, limits = self.current_epoch + 1, (self.trainer.max_epochs, self.trainer.max_steps)
         last = self.trainer.should_stop or epochs == limits[0] or self.trainer.global_step == limits[1]
         over = []
-        for own in self.federations:
-            own.forward_hook("on_train_epoch_end")
-            over.append(own.personal.end_epoch(own, epochs, last))
-            self._log(own, own.end_epoch(self.current_epoch))
+        for federation in self.federations:
+            federation.forward_hook("on_train_epoch_end")
+            over.append(federation.personal.end_epoch(federation, epochs, last))
+            self._log(federation, federation.end_epoch(self.current_epoch))
         if all(over):
             self.trainer.should_stop = True
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""
         if self.trainer.state.fn == "fit":
-            for own in self.federations:
-                own.personal.show(own)
+            for federation in self.federations:
+                federation.personal.show(federation)
         self._begin_scoring("validation")
 
     def on_validation_epoch_end(self) -> None:
@@ -364,9 +365,9 @@ class FederatedLoop(LightningModule):
         self._finish_scoring("test")
 
     def _begin_scoring(self, split: Split) -> None:
-        for own in self.federations:
-            own.evaluations.begin(split)
-            own.forward_hook(f"on_{split}_epoch_start")
+        for federation in self.federations:
+            federation.evaluations.begin(split)
+            federation.forward_hook(f"on_{split}_epoch_start")
 
     @property
     def manifest(self) -> Manifest:
@@ -375,19 +376,25 @@ class FederatedLoop(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save what is not in the parameters: each client's ``state``, and what a resumed run must not change."""
-        own: dict[str, Any] = {}
+        states: dict[str, Any] = {}
         for name, client in self.federation.items():
             check_state(name, client.state)
-            own[name] = {"state": client.state, "steps_taken": client.steps_taken}
-            call_hook(client, "on_save_checkpoint", own[name])
+            states[name] = {"state": client.state, "steps_taken": client.steps_taken}
+            call_hook(client, "on_save_checkpoint", states[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
         encoders = self.federation.data.encoder_states()
         specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
         personal = self.federation.personal.state_dict()
-        counts = {name: [len(own._optimizers), len(own._scheduler_configs)] for name, own in self.federation.items()}
-        kept = {"clients": own, "stacks": stacks, "encoders": encoders, "specs": specs, "personal": personal}
-        kept |= {"counts": counts, "agreement": self.federation.data.agreement_state()}
-        checkpoint["fedlit"] = {**kept, **self.manifest.to_dict()}
+        checkpoint["fedlit"] = {
+            "clients": states,
+            "stacks": stacks,
+            "encoders": encoders,
+            "specs": specs,
+            "personal": personal,
+            "agreement": self.federation.data.agreement_state(),
+            "optimizers": optimizers_of(self.federation),
+            **self.manifest.to_dict(),
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore; engine, kernels and thread count are the checkpoint's."""
@@ -397,20 +404,20 @@ class FederatedLoop(LightningModule):
         if fitting:
             self.engine_name, self.threads = saved.engine, saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
-            self._resumed_optimizers = checkpoint.get("optimizer_states")
+            self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
             self.federation.personal.load_state_dict(checkpoint["fedlit"].get("personal", {}))
         self.kernels = saved.kernels
         self._use_kernels()
         self.federation.step = checkpoint["global_step"]
         for name, client in self.federation.items():
-            own = checkpoint["fedlit"]["clients"][name]
-            client.state, client.steps_taken = own["state"], own.get("steps_taken", 0)
-            call_hook(client, "on_load_checkpoint", own)
+            state = checkpoint["fedlit"]["clients"][name]
+            client.state, client.steps_taken = state["state"], state["steps_taken"]
+            call_hook(client, "on_load_checkpoint", state)
         check_tensors(checkpoint["state_dict"], self.state_dict())
 
     def _forward(self, hook: str, *args: Any) -> None:
-        for own in self.federations:
-            own.forward_hook(hook, *args)
+        for federation in self.federations:
+            federation.forward_hook(hook, *args)
 
     def teardown(self, stage: str) -> None:
         """Put the number of threads back."""
@@ -419,42 +426,43 @@ class FederatedLoop(LightningModule):
 
     def on_fit_end(self) -> None:
         """Remember how far training got."""
-        for own in self.federations:
-            own.step = self.trainer.global_step
+        for federation in self.federations:
+            federation.step = self.trainer.global_step
         self._forward("on_fit_end")
 
     def on_train_start(self) -> None:
         """Forwarded to the clients."""
         trial = bool(getattr(self.trainer, "fast_dev_run", False))
         epochs = self.trainer.max_epochs
-        for own in self.federations:
-            if not trial and epochs == 1 == own.data.steps and any(client.takes_steps for client in own.values()):
+        for federation in self.federations:
+            takes_steps = any(client.takes_steps for client in federation.values())
+            if takes_steps and not trial and epochs == 1 == federation.data.steps:
                 _log.warning(
                     "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, "
                     "which may be of a method that takes no steps"
                 )
-            own.personal.start(own, None if trial else self.trainer.max_epochs)
-            if own.personal.wanted and own.personal.ended < self.trainer.current_epoch:
-                self._catch_up(own)
+            federation.personal.start(federation, None if trial else self.trainer.max_epochs)
+            if federation.personal.wanted and federation.personal.ended < self.trainer.current_epoch:
+                self._catch_up(federation)
         self._forward("on_train_start")
 
     @torch.no_grad()
-    def _catch_up(self, own: Federation) -> None:
+    def _catch_up(self, federation: Federation) -> None:
         """Judge an epoch whose checkpoint was written between its last step and its validation, which Lightning does
         not make up for.
         """
         epochs, training = self.trainer.current_epoch, {module: module.training for module in self.modules()}
         self.eval()
         if epochs % (self.trainer.check_val_every_n_epoch or 1) == 0:
-            own.personal.show(own)
-            own.evaluations.begin("validation")
-            for place, loader in enumerate(own.data.val_dataloader()):
+            federation.personal.show(federation)
+            federation.evaluations.begin("validation")
+            for place, loader in enumerate(federation.data.val_dataloader()):
                 for batch in loader:
-                    own.evaluations.add("validation", batch, place)
-            self.engine.evaluate(own.evaluations.take())
-            results = own.evaluations.scoring["validation"].results(own.step, own.share)
-            own.personal.judge(own, results, epochs)
-        own.personal.end_epoch(own, epochs, last=False)
+                    federation.evaluations.add("validation", batch, place)
+            self.engine.evaluate(federation.evaluations.take())
+            results = federation.evaluations.scoring["validation"].results(federation.step, federation.share)
+            federation.personal.judge(federation, results, epochs)
+        federation.personal.end_epoch(federation, epochs, last=False)
         for module, was in training.items():
             module.training = was
 

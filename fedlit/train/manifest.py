@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from fedlit.errors import ConfigError, FedlitError
+from fedlit.exchange.rule import settings_of
+from fedlit.train.parts import load
 from fedlit.train.whole import LAST, PREVIOUS
 
 if TYPE_CHECKING:
+    from fedlit.client import FederatedClient
     from fedlit.train.federation import Federation
 
-__all__ = ["FORMAT", "LAST", "PREVIOUS", "Manifest", "read_checkpoint"]
+__all__ = [
+    "FORMAT",
+    "LAST",
+    "PREVIOUS",
+    "Manifest",
+    "check_optimizers",
+    "check_rule",
+    "check_state",
+    "check_tensors",
+    "optimizers_of",
+    "read_checkpoint",
+]
 
 FORMAT = 6
 """Of checkpoints; others are refused."""
@@ -147,8 +165,6 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
     """
-    from fedlit.train.parts import load
-
     try:
         header = load(path)
         found = "no run of fedlit" if "fedlit" not in header else ""
@@ -167,8 +183,6 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
     """Whether it has the form that fedlit writes, whoever wrote it."""
-    from torch import Tensor
-
     saved, tensors = header["fedlit"], header.get("state_dict")
     return (
         isinstance(saved, Mapping)
@@ -182,3 +196,107 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
         and all(isinstance(own, Tensor) for own in tensors.values())
         and all(isinstance(header.get(key), int) for key in ("epoch", "global_step"))
     )
+
+
+def check_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another network.
+
+    Args:
+        saved: ``clients.<client>.<tensor>`` → as the checkpoint has it.
+        own: as the run has it.
+
+    Raises:
+        ConfigError: of other shapes, or of other names; names the first client and tensor.
+    """
+    for key in [*saved, *own]:
+        before, now = (tuple(side[key].shape) if key in side else None for side in (saved, own))
+        if before != now:
+            client, _, tensor = key.removeprefix("clients.").partition(".")
+            raise ConfigError(
+                f"client {client!r}: expected a checkpoint of its network, in which {tensor} is {_shape(now)}, found "
+                f"that it is {_shape(before)}; set the network (width, depth) as it was, or start a new run"
+            )
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " × ".join(map(str, shape)) or "one number"
+
+
+def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str, list[str]]]:
+    """The class names of each client's optimizers and schedules, by the key of their states in a checkpoint."""
+    return {
+        name: {
+            "optimizer_states": [type(optimizer).__name__ for optimizer in client._optimizers],
+            "lr_schedulers": [type(config.scheduler).__name__ for config in client._scheduler_configs],
+        }
+        for name, client in clients.items()
+    }
+
+
+def check_optimizers(saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[str, Mapping[str, list[str]]]) -> None:
+    """Refuse the state of other optimizers, which torch would load without complaint.
+
+    Args:
+        saved: what :func:`optimizers_of` returned for the checkpoint.
+        now: what it returns for the run.
+
+    Raises:
+        ConfigError: a client has optimizers of other classes, or another number of them; names the client.
+    """
+    for client, own in now.items():
+        expected, found = own["optimizer_states"], saved[client]["optimizer_states"]
+        if expected != found:
+            raise ConfigError(
+                f"client {client!r}: expected a checkpoint of its optimizer ({', '.join(expected) or 'none'}), found "
+                f"one of another ({', '.join(found) or 'none'}); set the optimizer as it was, or start a new run"
+            )
+
+
+def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
+    """Refuse to go on with another rule.
+
+    Args:
+        checkpoint: that is to be resumed.
+        exchange: of the run; its rule is left as it is.
+
+    Raises:
+        ConfigError: says which, and how it was set.
+    """
+    saved = checkpoint.get("callbacks", {}).get(exchange.state_key, {})
+    before, now = saved.get("rule_is"), settings_of(exchange.rule)
+    if before not in (None, now):  # without exchanges nothing is said
+        raise ConfigError(
+            f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule as it was, or start a "
+            "new run"
+        )
+
+
+_PLAIN = (type(None), bool, int, float, str, bytes, Tensor, torch.nn.Parameter)
+
+
+def check_state(client: str, state: Mapping[str, Any]) -> None:
+    """Refuse what a checkpoint could be written with, but not read back.
+
+    Raises:
+        ConfigError: a value is of a class that torch does not load from an untrusted file; names its key.
+    """
+    for key, value in state.items():
+        if _is_plain(value):
+            continue
+        file = io.BytesIO()
+        try:
+            torch.save(value, file)
+            file.seek(0)
+            torch.load(file, weights_only=True)
+        except Exception as error:
+            raise ConfigError(
+                f"client {client!r}: state[{key!r}]: expected tensors, numbers, strings, and lists, tuples, sets or "
+                f"mappings of them, found {type(value).__name__}, which cannot be read back from a checkpoint; "
+                "convert it, for instance by float(value) or torch.as_tensor(value)"
+            ) from error
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is dict:
+        return all(type(key) in _PLAIN and _is_plain(own) for key, own in value.items())
+    return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _PLAIN

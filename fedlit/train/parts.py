@@ -15,7 +15,7 @@ from fedlit.exchange.transport import Group
 __all__ = ["load", "merge", "save", "select"]
 
 _LISTS = ("optimizer_states", "lr_schedulers")
-_BY_NAME = ("clients", "encoders", "specs", "counts")  # beside tensors, in what fedlit adds to a checkpoint
+_BY_NAME = ("clients", "encoders", "specs", "optimizers")  # beside tensors, in what fedlit adds to a checkpoint
 
 
 def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key in _BY_NAME:
         saved[key] = {name: own for one in every for name, own in one[key].items()}
     if saved["personal"]:
-        own = {name: value for one in every for name, value in one["personal"]["own"].items()}
-        saved["personal"] = {**saved["personal"], "own": own}
+        own = {name: value for one in every for name, value in one["personal"]["clients"].items()}
+        saved["personal"] = {**saved["personal"], "clients": own}
     stacks = [one["stacks"] for one in every]
     if all(stacks):
         saved["stacks"] = {key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")}
@@ -48,15 +48,15 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
     names = sorted(saved["clients"])
     tensors = {key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients}
     part = {**checkpoint, "state_dict": tensors}  # clients.<client>.<tensor>
-    for place, key in enumerate(_LISTS):
+    for key in _LISTS:
         if key in checkpoint:
-            owners = [name for name in names for _ in range(saved["counts"][name][place])]
+            owners = [name for name in names for _ in saved["optimizers"][name][key]]
             part[key] = [own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients]
     for key in _BY_NAME:
         saved[key] = {name: own for name, own in saved[key].items() if name in clients}
     if saved["personal"]:
-        own = {name: value for name, value in saved["personal"]["own"].items() if name in clients}
-        saved["personal"] = {**saved["personal"], "own": own}
+        own = {name: value for name, value in saved["personal"]["clients"].items() if name in clients}
+        saved["personal"] = {**saved["personal"], "clients": own}
     if stacks := saved["stacks"]:
         saved["stacks"] = {
             "clients": [name for name in stacks["clients"] if name in clients],

@@ -1,7 +1,7 @@
-"""What each client makes its own of a federation: an average over epochs, its best epoch, a private last phase.
+"""Personalisation of each client: an average over epochs, its best epoch, and fine-tuning after the federation.
 
-The federation averages what clients share; none of this does. Each client's averages are scored in the place of its
-tensors, the best of them by its own validation rows are kept, and training ends with these.
+Nothing of this is exchanged. Each client's averages are scored in the place of its tensors; the best of them by its own
+validation rows are kept, and training ends with these.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
 from fedlit.tasks.base import LOSS, Score
+from fedlit.train.scoring import FederationView
 from fedlit.train.tuning import FineTune, check_share
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
     from fedlit.train.results import Results
 
-__all__ = ["Personal", "Whole"]
+__all__ = ["Personal"]
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Own:
-    """Of one client.
+class _Record:
+    """The averages and the best epoch of one client.
 
     Attributes:
         average: of its tensors over epochs.
@@ -43,7 +43,7 @@ class _Own:
         value: the score by which these were best.
         epoch: which one, from 1.
         waited: scored epochs since then.
-        stopped: whether it waits for others to end.
+        stopped: whether its fine-tuning has ended.
     """
 
     average: dict[str, Tensor] = field(default_factory=dict)
@@ -54,17 +54,8 @@ class _Own:
     stopped: bool = False
 
 
-class Whole(Members, Protocol):
-    """What is asked of a federation; see :class:`~fedlit.train.federation.Federation`."""
-
-    names: tuple[str, ...]
-
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell all clients' facts."""
-
-
 class Personal:
-    """Keeps what is each client's own, over a federation and the fine-tuning behind it.
+    """Averages and best epochs of clients, over a federation and the fine-tuning that follows it.
 
     Args:
         average: the share of a client's average that stays with each epoch; the rest is what the client has after the
@@ -87,7 +78,7 @@ class Personal:
         self.average, self.tune = average, tune
         self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
         self.after, self.ended, self.tuning, self.done = 0, 0, False, False
-        self._own: dict[str, _Own] = {}
+        self._records: dict[str, _Record] = {}
         self._shown: dict[str, dict[str, Tensor]] = {}
         self._epochs = 0
 
@@ -114,7 +105,7 @@ class Personal:
     @property
     def stopped(self) -> frozenset[str]:
         """Clients whose fine-tuning has ended."""
-        return frozenset(name for name, own in self._own.items() if own.stopped)
+        return frozenset(name for name, record in self._records.items() if record.stopped)
 
     def check(self, clients: Mapping[str, FederatedClient]) -> None:
         """Refuse a score that clients do not have."""
@@ -128,7 +119,7 @@ class Personal:
 
     # ------------------------------------------------------------------ epochs
 
-    def start(self, federation: Whole, max_epochs: int | None) -> None:
+    def start(self, federation: FederationView, max_epochs: int | None) -> None:
         """Before the first epoch, or the next one of a resumed run.
 
         Args:
@@ -137,12 +128,12 @@ class Personal:
         """
         if not self.wanted:
             return
-        self._own = {name: self._own.get(name, _Own()) for name in federation.clients}
+        self._records = {name: self._records.get(name, _Record()) for name in federation.clients}
         for client in federation.clients.values():
             client.fine_tuning = self.tuning
-        for own in self._own.values():
-            for kept in (own.average, own.best):  # a checkpoint's are on the CPU
-                kept |= {key: value.to(federation.device) for key, value in kept.items()}
+        for record in self._records.values():
+            for tensors in (record.average, record.best):  # a checkpoint's are on the CPU
+                tensors |= {key: value.to(federation.device) for key, value in tensors.items()}
         for name, client in federation.clients.items():
             if not client.spec.rows.get("validation"):
                 _log.warning(
@@ -159,13 +150,13 @@ class Personal:
             self.after = max_epochs - self.tune.epochs
         self._draw(federation)
 
-    def _draw(self, federation: Whole) -> None:
+    def _draw(self, federation: FederationView) -> None:
         """Step those who have not stopped."""
         if self.tuning:
             federation.cohort = frozenset(federation.names) - self.stopped
 
     @torch.no_grad()
-    def end_of_steps(self, federation: Whole) -> None:
+    def end_of_steps(self, federation: FederationView) -> None:
         """Average what clients have after an epoch's steps and its exchange."""
         share = self.tune.average if self.tuning and self.tune is not None else self.average
         if not (self.wanted and share):
@@ -173,9 +164,9 @@ class Personal:
         self._epochs += 1
         share = min(share, (self._epochs - 1) / self._epochs)  # what came first does not weigh for ever
         for name, client in federation.clients.items():
-            if self._own[name].stopped:
+            if self._records[name].stopped:
                 continue
-            average = self._own[name].average
+            average = self._records[name].average
             for key, value in named_tensors(client).items():
                 if key not in average or not value.is_floating_point():
                     average[key] = value.detach().clone()
@@ -183,16 +174,16 @@ class Personal:
                     average[key].lerp_(value.detach(), 1 - share)
 
     @torch.no_grad()
-    def show(self, federation: Whole) -> None:
+    def show(self, federation: FederationView) -> None:
         """Let averages be scored: they stand in the clients until :meth:`judge`."""
         for name, client in federation.clients.items() if self.wanted else ():
-            average = self._own[name].average
-            if average and not self._own[name].stopped:
+            average = self._records[name].average
+            if average and not self._records[name].stopped:
                 self._shown[name] = {key: value.detach().clone() for key, value in named_tensors(client).items()}
                 _put(client, average)
 
     @torch.no_grad()
-    def judge(self, federation: Whole, results: Results, epoch: int) -> None:
+    def judge(self, federation: FederationView, results: Results, epoch: int) -> None:
         """Keep what is better than before, and give clients back what they had before :meth:`show`.
 
         Args:
@@ -203,27 +194,27 @@ class Personal:
         if not self.wanted:
             return
         for name, client in federation.clients.items():
-            own = self._own[name]
-            if not own.stopped:
-                self._judge(own, client, _score_of(client, results, str(self.keep)), epoch)
+            record = self._records[name]
+            if not record.stopped:
+                self._judge(record, client, _score_of(client, results, str(self.keep)), epoch)
             if name in self._shown:
                 _put(client, self._shown.pop(name))
-        best = {f"{name}/kept/epoch": float(own.epoch) for name, own in self._own.items()}
+        best = {f"{name}/kept/epoch": float(record.epoch) for name, record in self._records.items()}
         federation.record(best)
 
-    def _judge(self, own: _Own, client: FederatedClient, found: tuple[Score, float], epoch: int) -> None:
+    def _judge(self, record: _Record, client: FederatedClient, found: tuple[Score, float], epoch: int) -> None:
         score, value = found
-        better = not own.best or (score.gain(value, own.value) > 0 if math.isfinite(own.value) else True)
+        better = not record.best or (score.gain(value, record.value) > 0 if math.isfinite(record.value) else True)
         if better:
             now = named_tensors(client)
-            own.best = {key: tensor.detach().clone() for key, tensor in now.items()}
-            own.value, own.epoch, own.waited = value, epoch, 0
+            record.best = {key: tensor.detach().clone() for key, tensor in now.items()}
+            record.value, record.epoch, record.waited = value, epoch, 0
         else:
-            own.waited += 1
+            record.waited += 1
         if self.tuning and self.tune is not None:
-            own.stopped = own.waited >= self.tune.patience
+            record.stopped = record.waited >= self.tune.patience
 
-    def end_epoch(self, federation: Whole, epochs: int, last: bool) -> bool:
+    def end_epoch(self, federation: FederationView, epochs: int, last: bool) -> bool:
         """Begin to fine-tune, or end, if it is time.
 
         Args:
@@ -247,32 +238,32 @@ class Personal:
                     self.after,
                 )
         self._draw(federation)
-        told = federation.share("fine-tuned", {name: own.stopped for name, own in self._own.items()})
+        told = federation.share("fine-tuned", {name: record.stopped for name, record in self._records.items()})
         over = last or (self.tuning and all(told.values()))
         if over:
             self._finish(federation)
         return over
 
     @torch.no_grad()
-    def _begin_tuning(self, federation: Whole) -> None:
+    def _begin_tuning(self, federation: FederationView) -> None:
         self.tuning, self._epochs = True, 0
         for name, client in federation.clients.items():
-            own = self._own[name]
-            own.waited = 0
-            if not own.best:
+            record = self._records[name]
+            record.waited = 0
+            if not record.best:
                 _log.warning(
                     "client %r: no epoch was scored before fine-tuning, so it goes on from the last one; set "
                     "trainer.check_val_every_n_epoch to at most trainer.max_epochs",
                     name,
                 )
-            _put(client, own.best)
+            _put(client, record.best)
             client.fine_tuning = True
             seed = derive_seed(federation.seed, "fine-tune", name)
             with isolated_rng(seed, federation.device), hook_of(client, "on_fine_tune_start"):
                 client.on_fine_tune_start()
             # without an average, what is scored is the client itself
             averaged = named_tensors(client) if self.tune is not None and self.tune.average else {}
-            own.average = {key: value.detach().clone() for key, value in averaged.items()}
+            record.average = {key: value.detach().clone() for key, value in averaged.items()}
             for optimizer in client._optimizers:
                 optimizer.state.clear()
                 rates = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]
@@ -281,9 +272,9 @@ class Personal:
                     group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
-    def _finish(self, federation: Whole) -> None:
+    def _finish(self, federation: FederationView) -> None:
         for name, client in federation.clients.items():
-            _put(client, self._own[name].best)
+            _put(client, self._records[name].best)
         self.done = True
 
     # ------------------------------------------------------------------ state
@@ -292,10 +283,10 @@ class Personal:
         """For a checkpoint; empty where there is nothing to remember."""
         if not self.wanted:
             return {}
-        own = {name: dict(vars(value)) for name, value in self._own.items()}
-        kept = {} if self.done else own
+        record = {name: dict(vars(value)) for name, value in self._records.items()}
+        kept = {} if self.done else record
         plain = {name: getattr(self, name) for name in ("after", "ended", "tuning", "done")}
-        return {**plain, "epochs": self._epochs, "own": kept}
+        return {**plain, "epochs": self._epochs, "clients": kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -304,7 +295,7 @@ class Personal:
         for name in ("after", "ended", "tuning", "done"):
             setattr(self, name, state[name])
         self._epochs = state["epochs"]
-        self._own = {name: _Own(**own) for name, own in state["own"].items()}
+        self._records = {name: _Record(**record) for name, record in state["clients"].items()}
 
 
 def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:
@@ -315,7 +306,7 @@ def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:
 
 def _score_of(client: FederatedClient, results: Results, name: str) -> tuple[Score, float]:
     """A client's score, the mean over its sites where rows are pooled."""
-    score = next(own for own in (*client.scores, LOSS) if own.name == name)
+    score = next(score for score in (*client.scores, LOSS) if score.name == name)
     values = []
     for site in client.spec.sites:
         with suppress(KeyError):

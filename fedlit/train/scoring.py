@@ -7,25 +7,26 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient, HasScores, main_score
+from fedlit.client.client import FederatedClient, main_score
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine import Evaluation
+from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Share
 from fedlit.spec import Site
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import by_name
+from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import SiteMetrics, summarise
 from fedlit.train.results import Results
 
-__all__ = ["Evaluations", "Scoring"]
+__all__ = ["Evaluations", "FederationView", "Scoring"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Scoring:
     Args:
         clients: by name.
         split: the rows that will be scored.
-        scored: all that are judged together; the clients if None.
+        scores_of: client → its scores, of all that are judged together; these clients' if None.
 
     Attributes:
         predictions: site → what its client made of each batch, in the order of its rows; (n, width) float, empty
@@ -44,15 +45,18 @@ class Scoring:
     """
 
     def __init__(
-        self, clients: Mapping[str, FederatedClient], split: Split, scored: Mapping[str, HasScores] | None = None
+        self,
+        clients: Mapping[str, FederatedClient],
+        split: Split,
+        scores_of: Mapping[str, tuple[Score, ...]] | None = None,
     ) -> None:
         self.split: Split = split
-        scored = scored or clients
+        scores_of = scores_of or {name: client.scores for name, client in clients.items()}
         self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
         self._sites_of = {name: [site.name for site in client.spec.sites] for name, client in clients.items()}
-        own = by_name(score for client in scored.values() for score in client.scores)
+        own = by_name(score for scores in scores_of.values() for score in scores)
         self.scores = {**SCORES, **own}  # those of clients elsewhere, too
-        self.main = main_score(scored)
+        self.main = main_score(scores_of)
         self.metrics = {
             site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
         }
@@ -134,16 +138,17 @@ def _say_unlisted(metric: str) -> None:
     )
 
 
-class Scored(Protocol):
-    """What is asked of a federation whose clients are scored; see :class:`~fedlit.train.federation.Federation`."""
+class FederationView(Members, Protocol):
+    """A :class:`~fedlit.train.federation.Federation`, as its parts see it."""
 
     data: FederatedData
-    clients: dict[str, FederatedClient]
-    scored: Mapping[str, HasScores]
-    seed: int
+    names: tuple[str, ...]
+    scores_of: Mapping[str, tuple[Score, ...]]
     step: int
-    device: torch.device
     scope_of_scoring: Callable[[], AbstractContextManager[None]]
+
+    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give each client's facts to all processes."""
 
 
 class Evaluations:
@@ -156,7 +161,7 @@ class Evaluations:
         federation: whose clients.
     """
 
-    def __init__(self, federation: Scored) -> None:
+    def __init__(self, federation: FederationView) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
         self._waiting: list[Evaluation] = []
@@ -164,7 +169,7 @@ class Evaluations:
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scored)
+        self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scores_of)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Have a batch of a site scored, at the latest when the split ends."""

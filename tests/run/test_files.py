@@ -392,10 +392,10 @@ def test_the_command_line_refuses_a_name_that_leads_elsewhere(
 def test_another_optimizer_rule_or_width_is_refused_by_name(tmp_path: Path) -> None:
     make_run(tmp_path, epochs=1).fit(quiet=True)
     sgd = partial(torch.optim.SGD, lr=0.1)
-    with pytest.raises(ConfigError, match=r"client 'ash': expected .* its optimizer \(SGD, with .*found .* betas"):
+    with pytest.raises(ConfigError, match=r"client 'ash': expected .* its optimizer \(SGD\), found .*AdamW"):
         make_run(tmp_path, epochs=2, loop={"optimizer": sgd}).fit("last", quiet=True)
     adam = partial(torch.optim.Adam, lr=0.01)
-    with pytest.raises(ConfigError, match=r"\(Adam, with .*decay False.*decay True"):
+    with pytest.raises(ConfigError, match=r"\(Adam\), found .*AdamW"):
         make_run(tmp_path, epochs=2, loop={"optimizer": adam}).fit("last", quiet=True)
     wide = partial(FederatedClient, network=partial(MLP, hidden=[7]))
     for command in ("fit", "test"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlit.errors import ConfigError
-from fedlit.train.fits import check_state
+from fedlit.train.manifest import check_state
 
 
 @pytest.mark.parametrize("value", [np.float64(1), np.zeros(2), object(), [{"deep": np.float64(1)}]])

@@ -2,8 +2,7 @@
 
 from fedlit.train.callbacks.board import Board
 from fedlit.train.callbacks.checkpoint import Checkpoints
-from fedlit.train.callbacks.corrections import Corrections
-from fedlit.train.callbacks.memberships import Memberships
 from fedlit.train.callbacks.progress import Progress
+from fedlit.train.callbacks.tables import Tables
 
-__all__ = ["Board", "Checkpoints", "Corrections", "Memberships", "Progress"]
+__all__ = ["Board", "Checkpoints", "Progress", "Tables"]

@@ -114,7 +114,7 @@ class Board(Callback):
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
         tag, federation = TAGS[split], loop.federation
         scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
-        sites = list(dict.fromkeys([*scoring.sites, *(federation.scored if federation.group.size > 1 else ())]))
+        sites = list(dict.fromkeys([*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]))
         shown = [site for site in sites if any(logger.shows(site) for logger in loggers)]
         most = max((logger.shown.confusion_matrices for logger in loggers), default=0)
         curves = any(logger.shown.curves for logger in loggers)

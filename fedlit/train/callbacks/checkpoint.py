@@ -13,10 +13,10 @@ from typing import Any, Literal
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from fedlit.client.client import HasScores, main_score
+from fedlit.client.client import main_score
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import LOSS, by_name
+from fedlit.tasks.base import LOSS, Score, by_name
 from fedlit.train.callbacks.kept import AtomicCheckpointIO, BestCheckpoint, make_consistent
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import LAST
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+ScoresOf = Mapping[str, tuple[Score, ...]]
 
 
 class LastCheckpoint(Checkpoint):
@@ -91,25 +93,25 @@ class Checkpoints:
                 f"{self.every}, {self.best} and {self.seconds}"
             )
 
-    def watched(self, clients: Mapping[str, HasScores], others: bool = False) -> tuple[str, Literal["min", "max"]]:
+    def watched(self, scores_of: ScoresOf, others: bool = False) -> tuple[str, Literal["min", "max"]]:
         """The score that says which are best, and whether a small or a large one is good; see :func:`check_monitor`."""
-        main = main_score(clients)
-        if self.monitor is None and any(client.scores[0] != main for client in clients.values()):
+        main = main_score(scores_of)
+        if self.monitor is None and any(scores[0] != main for scores in scores_of.values()):
             _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
         monitor = self.monitor or f"val/{main.name}"
-        check_monitor("checkpoint.monitor", monitor, clients, others)
-        scores = by_name(score for client in clients.values() for score in client.scores)
+        check_monitor("checkpoint.monitor", monitor, scores_of, others)
+        scores = by_name(score for scores in scores_of.values() for score in scores)
         name = monitor.rpartition("/")[2]
         known = scores.get(name)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
         return monitor, self.mode or mode
 
-    def callbacks(self, folder: Path, clients: Mapping[str, HasScores], others: bool = False) -> list[Checkpoint]:
+    def callbacks(self, folder: Path, scores_of: ScoresOf, others: bool = False) -> list[Checkpoint]:
         """The Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
             return [last]
-        monitor, mode = self.watched(clients, others)
+        monitor, mode = self.watched(scores_of, others)
         best = BestCheckpoint(
             folder,
             "best-{epoch:04d}",
@@ -123,14 +125,14 @@ class Checkpoints:
         return [best, last]
 
 
-def check_monitor(key: str, monitor: str, clients: Mapping[str, HasScores], others: bool = False) -> None:
+def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = False) -> None:
     """Refuse, before the first step, a score that nobody will log.
 
     Args:
         key: where it stands, for the message.
         monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or a client's
             (``wine/val/auroc``); what is logged in training (``train/loss``) is not known before and passes.
-        clients: by name.
+        scores_of: client → its scores, the main one first.
         others: whether callbacks of a person's own may log more, of any name.
 
     Raises:
@@ -138,13 +140,15 @@ def check_monitor(key: str, monitor: str, clients: Mapping[str, HasScores], othe
     """
     scores = [
         name
-        for name, score in by_name(own for client in clients.values() for own in client.scores).items()
+        for name, score in by_name(score for scores in scores_of.values() for score in scores).items()
         if not score.test_only
     ]
-    places = ["val", "val/worst", *(f"{client}/val" for client in clients)]
+    places = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
     where, _, name = monitor.rpartition("/")
     first, *inner = where.split("/")
-    in_training = first in ("train", "exchange") or name in ("drift", "lr") or (first in clients and "val" not in inner)
+    in_training = (
+        first in ("train", "exchange") or name in ("drift", "lr") or (first in scores_of and "val" not in inner)
+    )
     strange = others and name not in SCORES and "val" not in where.split("/") and not did_you_mean(name, scores)
     if (where in places and name in scores) or strange or (in_training and name not in set(scores) - {LOSS.name}):
         return
@@ -156,7 +160,7 @@ def check_monitor(key: str, monitor: str, clients: Mapping[str, HasScores], othe
     )
 
 
-def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, HasScores]) -> bool:
+def check_monitors(callbacks: Iterable[Any], scores_of: ScoresOf) -> bool:
     """Refuse callbacks that wait for a score that nobody will log; whether one of them may log more itself.
 
     Raises:
@@ -167,5 +171,5 @@ def check_monitors(callbacks: Iterable[Any], clients: Mapping[str, HasScores]) -
     for callback in own:
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and getattr(callback, "strict", True):
-            check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, clients, others)
+            check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, others)
     return others

@@ -35,7 +35,7 @@ class Progress(TQDMProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]
         """What is known: the main score and the loss of the last epoch, and exchanges so far."""
-        main = main_score(pl_module.federation).name if pl_module.federation else ""
+        main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
         found: dict[str, Any] = {
             name: f"{float(value):.3f}"
             for name, key in ((f"val {main}", f"val/{main}"), ("loss", "train/loss"))

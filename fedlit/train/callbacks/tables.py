@@ -1,0 +1,143 @@
+"""Tables of corrections and clusters that a run appends to while it trains, and pictures of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from lightning.pytorch import Callback, Trainer
+
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.transport import group_of
+from fedlit.explain import PATHS
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
+from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
+from fedlit.files import write_text
+from fedlit.show.clusters import membership_figure, pairs_figure
+from fedlit.show.corrections import heatmap_figure
+from fedlit.train.logger import boards
+from fedlit.train.loop import FederatedLoop
+from fedlit.train.whole import spared
+
+__all__ = ["Tables"]
+
+_log = logging.getLogger(__name__)
+
+
+class Tables(Callback):
+    """Writes CSV files into a run's folder, and pictures of them to TensorBoard.
+
+    - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have corrections;
+    - ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second, measure,
+      value), of rules with clusters;
+    - ``paths.csv`` (round, first, second, path, u, loss), of the last exchange of such a rule.
+
+    Args:
+        folder: of the run.
+        exchange: of the run; the first of its processes writes.
+        every: epochs between two records of corrections, each with a picture; 0 for one record, at the end of training
+            (where there is always one), and no picture.
+    """
+
+    def __init__(self, folder: Path, exchange: Exchange, every: int) -> None:
+        self.folder, self.exchange, self.every = folder, exchange, every
+        self._recorded_epoch, self._recorded_round = -1, 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Remove the rows that a resumed run writes again."""
+        self._recorded_round = self.exchange.rounds
+        if group_of(self.exchange.transport).rank:
+            return
+        last = {"epoch": trainer.current_epoch, "round": self.exchange.rounds}
+        for name, column in ((CORRECTIONS, "epoch"), (CLUSTERS, "round"), (PAIRS, "round")):
+            if (self.folder / name).is_file():
+                rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)
+                rows = rows[rows[column].astype(int) <= last[column]]
+                self._write(name, rows.to_csv(index=False))
+                if name == CORRECTIONS and len(rows):
+                    self._recorded_epoch = int(rows[column].iloc[-1])
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
+        """Record the clusters of an exchange, before the next checkpoint."""
+        found, number, epoch = self.exchange.clustering, self.exchange.rounds, trainer.current_epoch + 1
+        if found is None or number == self._recorded_round:
+            return
+        self._recorded_round = number
+        concept = pl_module.federation.data.concepts
+        clusters = [
+            (number, epoch, name, cluster, concept[name])
+            for cluster, names in enumerate(found.clusters, 1)
+            for name in names
+        ]
+        pairs = [(number, *pair, found.measure, value) for pair, value in found.pairs.items()]
+        paths = [
+            (number, *pair, path, (place + 0.5) / len(losses), loss)
+            for pair, own in found.paths.items()
+            for path, losses in own.items()
+            for place, loss in enumerate(losses)
+        ]
+        self._append(CLUSTERS, pd.DataFrame(clusters, columns=["round", "epoch", "client", "cluster", "concept"]))
+        self._append(PAIRS, pd.DataFrame(pairs, columns=["round", "first", "second", "measure", "value"]))
+        if paths:
+            columns = ["round", "first", "second", "path", "u", "loss"]
+            self._write(PATHS, pd.DataFrame(paths, columns=columns).to_csv(index=False))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Record corrections after every ``every`` epochs."""
+        if self.every and (trainer.current_epoch + 1) % self.every == 0:
+            self._record_corrections(trainer, pl_module, trainer.current_epoch + 1)
+
+    def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
+        """Record the last corrections, and draw the clusters."""
+        self._record_corrections(trainer, pl_module, trainer.current_epoch)
+        if (self.folder / CLUSTERS).is_file():
+            _draw(trainer, "clusters", self._cluster_figures)
+
+    def _cluster_figures(self) -> dict[str, Any]:
+        found = read_clusters(self.folder / CLUSTERS)
+        figures = {"clusters/membership": membership_figure(found)}
+        if (self.folder / PAIRS).is_file():
+            figures["clusters/pairs"] = pairs_figure(read_pairs(self.folder / PAIRS), judged(found))
+        return figures
+
+    def _record_corrections(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
+        rows = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
+        group = group_of(self.exchange.transport)
+        if group.size > 1:
+            tables = group.gather("corrections", rows.to_dict("list"))
+            frames = [pd.DataFrame(table, columns=rows.columns) for table in tables]
+            rows = pd.concat([frame for frame in frames if len(frame)] or [rows], ignore_index=True)
+        if group.rank or not len(rows) or self._recorded_epoch == epoch:
+            return
+        self._recorded_epoch = epoch
+        rows.insert(0, "epoch", epoch)
+        self._append(CORRECTIONS, rows)
+        if self.every:
+            _draw(trainer, f"corrections of epoch {epoch}", lambda: _correction_figures(rows, epoch))
+
+    def _append(self, name: str, rows: pd.DataFrame) -> None:
+        path = self.folder / name
+        if len(rows):
+            with spared(path, name):
+                rows.to_csv(path, mode="a", header=not path.is_file(), index=False)
+
+    def _write(self, name: str, text: str) -> None:
+        with spared(self.folder / name, name):
+            write_text(text, self.folder / name)
+
+
+def _correction_figures(rows: pd.DataFrame, epoch: int) -> dict[str, Any]:
+    found = judge(rows)
+    return {f"corrections/{side}": heatmap_figure(found, side, f"epoch {epoch}") for side in found.sides}
+
+
+def _draw(trainer: Trainer, what: str, figures: Callable[[], Mapping[str, Any]]) -> None:
+    try:
+        for logger in boards(trainer):
+            for tag, figure in figures().items():
+                logger.draw(tag, figure, trainer.global_step)
+    except Exception as error:  # a picture must not end training
+        _log.warning("%s: no picture: %s: %s", what, type(error).__name__, error)
