@@ -101,11 +101,15 @@ def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
     """The files of a folder or pattern, or one file."""
     if "://" in pattern:
         return [_place("all-rows", {"path": pattern}, read)]
-    return _named(files_in("tables", pattern, root, ENDINGS, PACKED), read)
+    paths, left_out = files_in("tables", pattern, root, ENDINGS, PACKED)
+    first, *others = _named(paths, read)
+    return [replace(first, note="; ".join(filter(None, (first.note, left_out)))), *others]
 
 
-def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]) -> list[Path]:
-    """The files of a folder or pattern, or one file, by name.
+def files_in(
+    source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]
+) -> tuple[list[Path], str]:
+    """The files of a folder or pattern, or one file, by name; and a note of those that are not read, if any.
 
     Args:
         source: whose ``files`` it is; messages name it.
@@ -123,25 +127,34 @@ def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str]
         try:
             whole = folder / given
             if whole.is_dir():
-                inside = [path for path in sorted(whole.iterdir()) if path.is_file()]
-                paths = [path for path in inside if _ends(path.name.lower(), tuple(endings), packed)]
+                inside = sorted(whole.iterdir())
+                paths = [path for path in inside if path.is_file() and _ends(path.name.lower(), tuple(endings), packed)]
                 if not paths:
                     raise DataError(
                         f"{source}: files: expected {source} in {whole} ({', '.join(endings)}), found none. Name the "
                         "files."
                     )
             elif whole.is_file():  # its name may have what means something in patterns
-                paths = [whole]
+                inside = paths = [whole]
             else:
-                paths = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True)) if Path(path).is_file()]
+                inside = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True))]
+                paths = [path for path in inside if path.is_file()]
         except OSError as error:
             raise DataError(f"{source}: files: {pattern[:200]} cannot be read: {error.strerror or error}.") from error
         if paths:
-            return paths
+            left = [f"{path.name} ({_kind(path)})" for path in inside if path not in paths and path.name[0] != "."]
+            return paths, f"{source}: files: not read: {', '.join(left)}" if left else ""
     tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
     raise DataError(
         f"{source}: files: expected files that fit {pattern[:200]}, found none. Correct the pattern.{tried}"
     )
+
+
+def _kind(path: Path) -> str:
+    """What a path is that is not read."""
+    if path.is_dir():
+        return "a folder"
+    return "another ending" if path.is_file() else "a link that leads nowhere" if path.is_symlink() else "no file"
 
 
 def _ends(name: str, endings: tuple[str, ...], packed: Sequence[str]) -> bool:
