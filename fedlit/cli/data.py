@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from fedlit.cli.parser import Parser
 from fedlit.data.files import find, locate
-from fedlit.data.sources import SOURCES, Source, source_class
+from fedlit.data.sources import SOURCES, source_class
+from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import terminal_width

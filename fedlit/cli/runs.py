@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from fedlit.data.sources import Tables
+from fedlit.data.sources.tables import Tables
 from fedlit.errors import RunError
 from fedlit.exchange.named import check_left_out
 from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters

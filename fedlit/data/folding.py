@@ -62,10 +62,10 @@ def fold_note(folds: int, fold: int, source: Source) -> list[str]:
     if not folds:
         return []
     split = getattr(source, "split", None)
+    splits = [split, *split.values()] if isinstance(split, dict) else []
+    kept = {own[way] for own in splits if isinstance(own, dict) for way in ("group", "time") if way in own}
     apart = (
-        f"; by row, although data.source.split keeps rows of one {next(iter(split.values()))} together"
-        if isinstance(split, dict) and "column" not in split
-        else ""
+        f"; by row, although data.source.split keeps rows of one {' or '.join(sorted(kept))} together" if kept else ""
     )
     return [
         f"training and validation rows are dealt into {folds} folds; fold {fold} is the validation rows, and "

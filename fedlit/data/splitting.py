@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,12 +16,23 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.column import ColumnType
 
-__all__ = ["WAYS", "SplitSettings", "check_split", "random_split", "same_rows", "split_column", "split_rows"]
+__all__ = [
+    "WAYS",
+    "SplitSettings",
+    "check_split",
+    "own_split",
+    "random_split",
+    "same_rows",
+    "split_column",
+    "split_rows",
+]
 
-SplitSettings = str | dict[str, str]
-"""``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``."""
+SplitSettings = str | dict[str, str | dict[str, str]]
+"""``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``; or one of these for each
+client, by its name or pattern."""
 
 WAYS = ("stratified", "random", "group", "time", "column")
+_BY = ("group", "time", "column")
 _NAMES: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "fit"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
@@ -29,27 +41,54 @@ _NAMES: dict[str, Split] = {
 _FEWEST = 3  # rows of a class of which one can be in each split
 
 
-def check_split(split: SplitSettings | None) -> None:
+def check_split(split: SplitSettings | None, clients: Iterable[str] | None = None) -> None:
     """Refuse a setting that cannot be meant.
 
+    Args:
+        split: as in a configuration.
+        clients: whom it may name; None where they are not known yet.
+
     Raises:
-        ConfigError: another word, or not one column.
+        ConfigError: another word, not one column, or a pattern that matches no client.
     """
-    if split is None or split in ("stratified", "random"):
+    if _is_one(split):
         return
-    if isinstance(split, dict) and len(split) == 1:
-        (way, column), *_ = split.items()
-        if way in ("group", "time", "column") and isinstance(column, str):
-            return
+    if isinstance(split, dict) and split and all(_is_one(own) and key not in _BY for key, own in split.items()):
+        for pattern in split if clients is not None else ():
+            if not fnmatch.filter(names := list(clients or ()), pattern):
+                raise ConfigError(
+                    f"split: expected the name or pattern of a client, found {pattern!r}; clients are "
+                    f"{', '.join(names)}." + did_you_mean(pattern, names)
+                )
+        return
     hint = did_you_mean(split, WAYS) if isinstance(split, str) else ""
     raise ConfigError(
-        "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; found "
-        f"{split!r}." + hint
+        "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; or "
+        f"{{CLIENT: one of these}}; found {split!r}." + hint
     )
 
 
-def split_column(split: SplitSettings | None) -> str | None:
-    """The column by which rows are split, if one is."""
+def _is_one(split: Any) -> bool:
+    """Whether it is the split of one client, or of all alike."""
+    if isinstance(split, dict):
+        return len(split) == 1 and all(way in _BY and isinstance(column, str) for way, column in split.items())
+    return split in (None, "stratified", "random")
+
+
+def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] | None:
+    """A client's split, where each may have its own; None where nothing is said.
+
+    Example:
+        >>> own_split({"north": {"group": "patient"}, "*": "random"}, "north")
+        {'group': 'patient'}
+    """
+    if isinstance(split, dict) and not _is_one(split):
+        return next((own for pattern, own in split.items() if fnmatch.fnmatchcase(client, pattern)), None)
+    return cast("str | dict[str, str] | None", split)
+
+
+def split_column(split: str | dict[str, str] | None) -> str | None:
+    """The column by which a client's rows are split, if one is."""
     return next(iter(split.values())) if isinstance(split, dict) else None
 
 
@@ -100,7 +139,7 @@ def random_split(
 
 def split_rows(
     client: str,
-    split: SplitSettings | None,
+    split: str | dict[str, str] | None,
     target: pd.Series | pd.DataFrame,
     by: pd.Series | None,
     seed: int,

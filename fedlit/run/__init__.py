@@ -2,8 +2,8 @@
 commands look for configurations here.
 """
 
-from fedlit.lazy import lazy_names
+import lazy_loader
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"Run": "fedlit.run.run", "load": "fedlit.run.load", "Plan": "fedlit.run.plan"}
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__, submod_attrs={"run": ["Run"], "load": ["load"], "plan": ["Plan"]}
 )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.lazy import HOMES
 from fedlit.run.config import config_folders, read_yaml
 
 __all__ = [
@@ -117,7 +116,7 @@ class Card:
     def defaults(self) -> str:
         """Its class's settings with their defaults, and what is to be said of them."""
         name = self.python.rpartition(".")[2]
-        own = ", ".join(f"{key}: {value}" for key, value in class_defaults(name).items()) if name in HOMES else ""
+        own = ", ".join(f"{key}: {value}" for key, value in class_defaults(name).items())
         return "; ".join(part for part in (own, self.about_defaults) if part)
 
     @property
@@ -131,23 +130,22 @@ class Card:
         return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
 
 
-def class_defaults(name: str, package: str | None = None) -> dict[str, str]:
+def class_defaults(name: str) -> dict[str, str]:
     """The settings that have defaults of one of fedlit's classes, read from its source: nothing is imported.
 
     Example:
         >>> class_defaults("FedProx")
         {'mu': '0.01'}
     """
-    package = package or HOMES[name]
-    folder = Path(__file__).parents[2].joinpath(*package.split("."))
-    for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
+    library = Path(__file__).parents[1]
+    for file in (*library.glob("methods/*.py"), *library.glob("exchange/rules/*.py")):
         text = file.read_text(encoding="utf-8")
         if f"\nclass {name}(" not in text:
             continue
         found = next(own for own in ast.parse(text).body if isinstance(own, ast.ClassDef) and own.name == name)
         init = next((own for own in found.body if isinstance(own, ast.FunctionDef) and own.name == "__init__"), None)
         if init is None:
-            return class_defaults(ast.unparse(found.bases[0]), package)
+            return class_defaults(ast.unparse(found.bases[0]))
         arguments = init.args.args[len(init.args.args) - len(init.args.defaults) :]
         values = [ast.unparse(value).strip("'") for value in init.args.defaults]
         # class_weights is every client's, and no method's

@@ -9,8 +9,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import fedlit
 from fedlit.errors import did_you_mean
-from fedlit.lazy import HOMES
 
 __all__ = ["imported", "lightnings", "ours", "subclasses"]
 
@@ -23,7 +23,7 @@ def subclasses(base: type) -> list[type]:
 
 def ours(classes: tuple[type, ...]) -> dict[str, type]:
     """Classes of a kind that come with fedlit, by the name by which a configuration names them."""
-    named = {name: getattr(importlib.import_module(home), name) for name, home in HOMES.items()}
+    named = {name: getattr(fedlit, name) for name in dir(fedlit)}
     return {
         f"fedlit.{name}": own
         for name, own in named.items()

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
-from fedlit.lazy import HOMES
 
 __all__ = ["GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_file", "check_key"]
 
@@ -128,11 +128,11 @@ def check_class_path(key: str, value: Any, where: str = "") -> None:
     if not isinstance(value, str) or not re.fullmatch(r"fedlit\.[A-Z]\w*", value):
         return
     name = value.removeprefix("fedlit.")
-    if name not in HOMES:
+    if name not in dir(fedlit):
         shown = _shown(key, where)
         raise ConfigError(
             f"{shown}: expected a class, found {value}, which fedlit does not have."
-            + did_you_mean(name, [own for own in HOMES if own[0].isupper()], "fedlit.")
+            + did_you_mean(name, [own for own in dir(fedlit) if own[0].isupper()], "fedlit.")
         )
 
 

@@ -1,14 +1,18 @@
 """Scoring new rows with one client: of a run, or of a folder that was exported from it. Imports no Lightning."""
 
-from fedlit.lazy import lazy_names
+import importlib
+from typing import Any
 
 # load_run and export build networks from a configuration, and stand above this room: they are only handed on
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "export": "fedlit.composite.export",
-        "Scorer": "fedlit.score.scorer",
-        "load": "fedlit.score.folder",
-        "load_run": "fedlit.composite.served",
-    },
-)
+_HOMES = {
+    "export": "fedlit.composite.export",
+    "Scorer": "fedlit.score.scorer",
+    "load": "fedlit.score.folder",
+    "load_run": "fedlit.composite.served",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

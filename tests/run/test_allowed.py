@@ -14,10 +14,10 @@ import hostile
 import pytest
 import yaml
 
+import fedlit
 from fedlit.composite.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
-from fedlit.lazy import HOMES
 from fedlit.run.allowed import allowed, check_allowed, take, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_yaml
@@ -42,11 +42,11 @@ def generated() -> dict[str, list[str]]:
     found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler")}
     for kind, rooms in ROOMS.items():
         homes = {(room, name) for room in rooms for name in getattr(importlib.import_module(room), "__all__", ())}
-        homes |= {(home, name) for name, home in HOMES.items() if home.startswith(rooms)}
+        homes |= {(home, name) for name in dir(fedlit) if (home := getattr(fedlit, name).__module__).startswith(rooms)}
         for home, name in homes:
             made = getattr(importlib.import_module(home), name)
             if inspect.isclass(made):
-                short = {f"fedlit.{name}"} if name in HOMES else set()
+                short = {f"fedlit.{name}"} if name in dir(fedlit) else set()
                 found["rule" if issubclass(made, Rule) else kind] |= {
                     f"{home}.{name}",
                     f"{made.__module__}.{name}",

@@ -5,37 +5,12 @@ Importing this package imports neither torch nor pandas; a source's module is im
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from fedlit.data.sources.activity import HumanActivity
-    from fedlit.data.sources.base import Source
-    from fedlit.data.sources.bundled import Bundled
-    from fedlit.data.sources.covertype import Covertype
-    from fedlit.data.sources.emnist import EMNIST
-    from fedlit.data.sources.heart import Heart
-    from fedlit.data.sources.openml import OpenML
-    from fedlit.data.sources.populations import Populations
-    from fedlit.data.sources.reads import Reads
-    from fedlit.data.sources.tables import Tables
-    from fedlit.data.sources.vehicle import VehicleSensors
+import lazy_loader
 
-__all__ = [
-    "EMNIST",
-    "SOURCES",
-    "Bundled",
-    "Covertype",
-    "Heart",
-    "HumanActivity",
-    "OpenML",
-    "Populations",
-    "Reads",
-    "Source",
-    "Tables",
-    "VehicleSensors",
-    "source_class",
-]
+if TYPE_CHECKING:
+    from fedlit.data.sources.base import Source
 
 SOURCES: dict[str, str] = {
     "activity": "fedlit.data.sources.activity.HumanActivity",
@@ -51,12 +26,15 @@ SOURCES: dict[str, str] = {
 }
 """The sources that ship, by name, with the import path of each class."""
 
-_CLASSES = {path.rpartition(".")[2]: path for path in (*SOURCES.values(), "fedlit.data.sources.base.Source")}
+_get, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={path.split(".")[3]: [path.split(".")[4]] for path in SOURCES.values()} | {"base": ["Source"]},
+)
+__all__ += ["SOURCES", "source_class"]
 
 
-def _load(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+def __getattr__(name: str) -> Any:
+    return _get(name)
 
 
 def source_class(name: str) -> type[Source]:
@@ -65,15 +43,5 @@ def source_class(name: str) -> type[Source]:
     >>> source_class("heart").__name__
     'Heart'
     """
-    loaded: type[Source] = _load(SOURCES[name])
+    loaded: type[Source] = _get(SOURCES[name].rpartition(".")[2])
     return loaded
-
-
-def __getattr__(name: str) -> Any:
-    if name in _CLASSES:
-        return _load(_CLASSES[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

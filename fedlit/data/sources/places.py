@@ -13,7 +13,6 @@ from fedlit.data.files import search_roots
 from fedlit.data.reading import ReadOptions, check_url
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names
-from fedlit.data.splitting import SplitSettings, check_split
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -24,7 +23,7 @@ Files = str | dict[str, str | dict[str, Any]]
 
 ENDINGS = (".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods")
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-_TYPES, _SPLIT = "types", "split"
+_TYPES = "types"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Place:
         path: a file's path, or the URL of a database.
         options: how it is read.
         types: what is said of its columns.
-        split: how its rows are split; as those of all clients if None.
         note: what was made of its name, or which files beside it are not read.
     """
 
@@ -44,7 +42,6 @@ class Place:
     path: str
     options: ReadOptions
     types: Mapping[str, Declared] = field(default_factory=dict)
-    split: SplitSettings | None = None
     note: str = ""
 
     @property
@@ -84,44 +81,36 @@ def places_of(files: Files | Mapping[str, Any], read: Mapping[str, Any] | None, 
 
 
 def _place(client: str, own: dict[str, Any], read: dict[str, Any]) -> Place:
-    path, types, split = str(own.pop("path")), own.pop(_TYPES, None) or {}, own.pop(_SPLIT, None)
+    path, types = str(own.pop("path")), own.pop(_TYPES, None) or {}
     where = f"tables: files: client {client!r}"
-    try:
-        check_split(split)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
     for column, said in types.items():
         check_declared(column, said, f"{where}: {_TYPES}")
     known = [own.name for own in fields(ReadOptions)]
     for key in own:
         if key not in known:
             raise ConfigError(
-                f"{where}: expected path, {_TYPES}, {_SPLIT} or one of {', '.join(known)}; found {key!r}."
-                + did_you_mean(key, ["path", _TYPES, _SPLIT, *known])
+                f"{where}: expected path, {_TYPES} or one of {', '.join(known)}; found {key!r}."
+                + did_you_mean(key, ["path", _TYPES, *known])
             )
     options = ReadOptions.from_dict({**read, **own}, where)
     if "://" in path:
         check_url(path)
-    return Place(client, path, options, dict(types), split)
+    return Place(client, path, options, dict(types))
 
 
 def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
     """The files of a folder or pattern, or one file."""
     if "://" in pattern:
         return [_place("all-rows", {"path": pattern}, read)]
-    paths = files_in("tables", pattern, root, ENDINGS, PACKED)
-    made = _named(paths, read)
-    beside = [
-        own.name for own in sorted(paths[0].parent.iterdir()) if own not in paths and not own.name.startswith(".")
-    ]
-    if beside and Path(pattern).name == paths[0].parent.name:  # a folder is named
-        note = f"{made[0].client}: beside the clients' files, these are not read: {shorten(beside)}"
-        made[0] = replace(made[0], note="; ".join(filter(None, [made[0].note, note])))
-    return made
+    paths, left_out = files_in("tables", pattern, root, ENDINGS, PACKED)
+    first, *others = _named(paths, read)
+    return [replace(first, note="; ".join(filter(None, (first.note, left_out)))), *others]
 
 
-def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]) -> list[Path]:
-    """The files of a folder or pattern, or one file, by name.
+def files_in(
+    source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]
+) -> tuple[list[Path], str]:
+    """The files of a folder or pattern, or one file, by name; and a note of those that are not read, if any.
 
     Args:
         source: whose ``files`` it is; messages name it.
@@ -139,30 +128,34 @@ def files_in(source: str, pattern: str, root: str | None, endings: Sequence[str]
         try:
             whole = folder / given
             if whole.is_dir():
-                inside = [own for own in sorted(whole.iterdir()) if _ends(own.name.lower(), tuple(endings), packed)]
-                if lost := [path.name for path in inside if path.is_symlink() and not path.exists()]:
-                    raise DataError(
-                        f"{source}: files: expected files in {whole}, found links that lead nowhere: "
-                        f"{shorten(lost)}. Mend them, or take them away."
-                    )
-                paths = [path for path in inside if path.is_file()]
+                inside = sorted(whole.iterdir())
+                paths = [path for path in inside if path.is_file() and _ends(path.name.lower(), tuple(endings), packed)]
                 if not paths:
                     raise DataError(
                         f"{source}: files: expected {source} in {whole} ({', '.join(endings)}), found none. Name the "
                         "files."
                     )
             elif whole.is_file():  # its name may have what means something in patterns
-                paths = [whole]
+                inside = paths = [whole]
             else:
-                paths = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True)) if Path(path).is_file()]
+                inside = [Path(path) for path in sorted(glob.glob(str(whole), recursive=True))]
+                paths = [path for path in inside if path.is_file()]
         except OSError as error:
             raise DataError(f"{source}: files: {pattern[:200]} cannot be read: {error.strerror or error}.") from error
         if paths:
-            return paths
+            left = [f"{path.name} ({_kind(path)})" for path in inside if path not in paths and path.name[0] != "."]
+            return paths, f"{source}: files: not read: {', '.join(left)}" if left else ""
     tried = "" if given.is_absolute() else "\n  ".join([" Looked in:", *map(str, folders)])
     raise DataError(
         f"{source}: files: expected files that fit {pattern[:200]}, found none. Correct the pattern.{tried}"
     )
+
+
+def _kind(path: Path) -> str:
+    """What a path is that is not read."""
+    if path.is_dir():
+        return "a folder"
+    return "another ending" if path.is_file() else "a link that leads nowhere" if path.is_symlink() else "no file"
 
 
 def _ends(name: str, endings: tuple[str, ...], packed: Sequence[str]) -> bool:

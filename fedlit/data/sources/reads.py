@@ -140,7 +140,7 @@ class Reads(Source):
                 client: {key: find_file(client, str(path), self.root) for key, path in own.items()}
                 for client, own in given.items()
             }
-        found = list(map(str, files_in(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))))
+        found = list(map(str, files_in(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))[0]))
         if self.client_column is not None:
             return {str(place): {"reads": Path(path)} for place, path in enumerate(found)}
         places, taken = dict[str, dict[str, Path]](), dict[str, str]()

@@ -10,10 +10,11 @@ from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
 from fedlit.data.sources.places import Files, Place, client_name, find_file, places_of
-from fedlit.data.splitting import SplitSettings, check_split, same_rows, split_column, split_rows
+from fedlit.data.splitting import SplitSettings, check_split, own_split, same_rows, split_column, split_rows
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +51,8 @@ class Tables(Source):
         root: a folder in which relative paths are looked up after the working directory, before the data folders.
         encoding: how the text of the files is encoded; found if None.
         split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group on one side), ``{time: COLUMN}`` (the
-            latest rows for test) or ``{column: COLUMN}`` (train, validation or test). By class where there are classes,
-            else random, if None.
+            latest rows for test) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by client's
+            name or pattern. By class where there are classes, else random, if None.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
         unlabelled: ``refuse`` rows without a label, or ``drop`` them.
@@ -126,6 +127,7 @@ class Tables(Source):
         if isinstance(self.target, dict) and (without := [own for own in clients if own not in self.target]):
             raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
         check_task(self.task, clients)
+        check_split(self.split, clients)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
@@ -136,7 +138,7 @@ class Tables(Source):
         for client in list(raws):
             raw, place = raws.pop(client)  # so that it can be forgotten
             made.append(self._table(client, raw, place, seed))
-        return check_tables(made)
+        return _with_tasks_noted(check_tables(made))
 
     def table(self, client: str, seed: int) -> ClientTable:
         """One client's table; reads no other's file."""
@@ -216,8 +218,8 @@ class Tables(Source):
         from fedlit.data.labels import read_target
         from fedlit.data.schema.schema import words_by_column
 
-        split = place.split if place.split is not None else self.split
-        targets, by, frame = self._targets(client), split_column(split), raw.frame
+        targets, split, frame = self._targets(client), own_split(self.split, client), raw.frame
+        by = split_column(split)
         self._check_table(client, raw, place, by)
         options, notes = place.options, [place.note] if place.note else []
         words = words_by_column(options.missing)
@@ -284,7 +286,7 @@ class Tables(Source):
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
         types |= dict.fromkeys((own for own in self.listed("categorical", client) if own in rows), "categorical")
-        split = place.split if place.split is not None else self.split
+        split = own_split(self.split, client)
         if isinstance(split, dict) and "time" not in split:  # who a row is of says nothing of tomorrow's
             (way, by), *_ = split.items()
             types |= {by: "identifier" if way == "group" else "drop"} if by in rows else {}
@@ -323,6 +325,23 @@ def _notes(table: ClientTable) -> list[str]:
     if (few := len(table.splits["validation"])) < _FEW_ROWS:
         notes.append(f"{name}: {few} validation rows: what is chosen by them is chosen by chance")
     return notes
+
+
+def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
+    """Tables, with a note at each client that predicts classes, unasked, while others predict a number."""
+    tasks = {table.name: own_task(table.task, table.name) for table in tables}
+    numbers = [name for name, task in tasks.items() if task and task["name"] in ("regression", "counts")]
+    made = []
+    for table in tables:
+        if numbers and tasks[table.name] is None and not isinstance(table.target.name, tuple):
+            note = (
+                f"{table.name}: {table.target.name} is predicted as one of {table.target.nunique()} classes, but a "
+                f"number is predicted at {shorten(numbers)}; say task: {{{table.name}: classification}} if that is "
+                "meant, else regression or counts"
+            )
+            table = replace(table, notes=(*table.notes, note))
+        made.append(table)
+    return made
 
 
 def _by_client(raw: Raw, column: str, place: Place) -> dict[str, tuple[Raw, Place]]:

@@ -241,34 +241,43 @@ def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) ->
     assert len(read(path, read={"missing": {"y": [-1]}}, unlabelled="drop").target) == 84
 
 
-def test_one_client_may_be_split_in_another_way(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {"person": [n // 2 for n in range(40)], "x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}
-    )
-    for name in ("north", "south"):
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-    files = {
-        "north": {"path": str(tmp_path / "north.csv"), "split": {"group": "person"}},
-        "south": str(tmp_path / "south.csv"),
-    }
-    north, south = Tables(files, "y").tables(seed=1)
-    people = [set(frame["person"].iloc[rows]) for rows in north.splits.values()]
-    assert not any(own & other for place, own in enumerate(people) for other in people[:place])
-    assert "person" not in north.features and "person" in south.features
-    with pytest.raises(ConfigError, match=r"client 'north'.*split"):
-        Tables({"north": {"path": "x.csv", "split": {"grup": "person"}}}, "y")
+def test_clients_may_be_split_in_ways_of_their_own(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"id": [n // 3 for n in range(96)], "x": [n * 7 % 96 for n in range(96)], "y": [0, 1] * 48})
+    rows.to_csv(tmp_path / "north.csv", index=False)
+    rows.drop(columns="id").to_csv(tmp_path / "south.csv", index=False)
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
+    north, south = Tables(files, "y", split={"north": {"group": "id"}, "s*": "random"}).tables(seed=1)
+    owner = {split: set(rows["id"].iloc[part]) for split, part in north.splits.items()}
+    assert not owner["train"] & owner["test"] and not owner["train"] & owner["validation"]
+    (alone,) = Tables({"south": files["south"]}, "y", split="random").tables(seed=1)
+    assert all((south.splits[split] == part).all() for split, part in alone.splits.items())
+    with pytest.raises(ConfigError, match=r"found 'nort'; .*Did you mean 'north'"):
+        Tables(files, "y", split={"nort": {"group": "id"}})
+    with pytest.raises(ConfigError, match="split: expected stratified"):
+        Tables(files, "y", split={"north": {"group": {"id": "id"}}})  # type: ignore[dict-item]
 
 
-def test_each_file_of_a_folder_that_is_not_read_is_named(tmp_path: Path) -> None:
-    pd.DataFrame({"x": [n * 7 % 40 / 4 for n in range(40)], "y": [0, 1] * 20}).to_csv(
-        tmp_path / "north.csv", index=False
-    )
-    (tmp_path / "notes.md").write_text("about")
-    (own,) = Tables(str(tmp_path), "y").tables(seed=1)
-    assert any("notes.md" in note for note in own.notes)
-    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
-    with pytest.raises(DataError, match=r"loop\.csv"):
-        Tables(str(tmp_path), "y").tables(seed=1)
+def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"x": [n * 7 % 50 for n in range(96)], "visits": [n % 10 for n in range(96)]})
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
+    for path in files.values():
+        rows.to_csv(path, index=False)
+    for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
+        tables = Tables(files, "visits", task=task).tables(seed=1)  # type: ignore[arg-type]
+        assert [own.name for own in tables if any("number is predicted at" in note for note in own.notes)] == noted
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
+    for name in ("north.csv", "south.csv", "about.md"):
+        write(tmp_path / name, GOOD)
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    (tmp_path / "old.csv").mkdir()
+    for pattern, other in ((tmp_path, {"about.md (another ending)"}), (tmp_path / "*.csv", set())):
+        first, second = Tables(str(pattern), "y").tables(seed=1)
+        (note,) = (own for own in first.notes if "not read: " in own)
+        assert not any("not read: " in own for own in second.notes)
+        found = set(note.rpartition("not read: ")[2].split(", "))
+        assert found == {"loop.csv (a link that leads nowhere)", "old.csv (a folder)"} | other
 
 
 def test_a_target_on_another_sheet_is_looked_for_in_vain_with_the_sheets_named(tmp_path: Path) -> None:
