@@ -1,8 +1,9 @@
 """Which classes a file that somebody else wrote may name.
 
 A configuration names classes, so reading one runs code. The user's own configuration is a program, as any script is.
-``federation.yaml`` and a run's own ``config.yaml`` may have come from elsewhere: each class that they name must be on one list (``allowed.json``), under a key that takes its kind, before anything is imported. What
-else the user's own files and command line name is allowed, too, and the modules behind ``--trust``.
+``federation.yaml`` and a run's own ``config.yaml`` may have come from elsewhere: each class that they name must be on
+one list (``allowed.json``), under a key that takes its kind, before anything is imported. What else the user's own
+files and command line name is allowed, too, and the modules behind ``--trust``.
 """
 
 from __future__ import annotations
