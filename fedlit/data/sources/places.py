@@ -14,7 +14,6 @@ from fedlit.data.reading import ReadOptions, check_url
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names
 from fedlit.errors import ConfigError, DataError, did_you_mean
-from fedlit.show.text import shorten
 
 __all__ = ["Files", "Place", "files_in", "find_file", "places_of"]
 
