@@ -9,6 +9,7 @@ import numpy as np
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts
 from fedlit.data.examine.finding import Finding, named
 from fedlit.data.examine.names import pairs
+from fedlit.show.text import shorten
 
 __all__ = ["between", "common_columns"]
 
@@ -19,7 +20,7 @@ _UNITS = (
     (2.54, "cm and inches"), (2.2046, "pounds and kg"), (18.016, "mg/dl and mmol/l of glucose"),
     (38.67, "mg/dl and mmol/l of cholesterol"), (88.42, "µmol/l and mg/dl of creatinine"),
 )  # fmt: skip
-_FAR = 8.0  # times: from here on the size itself is odd
+_FAR = 5.0  # times: from here on the size itself is odd
 _NEAR, _NEAR_AND_FAR = 0.05, 0.4  # of a logarithm: quartiles' ratios that are one of units
 _NOT_USED = ("constant", "empty", "dropped")
 _NUMBERS = ("numeric", "ordinal")
@@ -142,26 +143,28 @@ def _sizes(first: str, one: ColumnFacts, second: str, other: ColumnFacts) -> str
 
 
 def _scales(clients: Sequence[ClientFacts]) -> list[Finding]:
+    """Numbers of one name that clients have in different sizes, targets among them."""
+    held: dict[tuple[str, bool], dict[str, ColumnFacts]] = {}
+    for own in clients:
+        for name, column in own.columns.items():
+            if column.kind in _NUMBERS and column.quantiles:
+                held.setdefault((name, False), {})[own.client] = column
+        if own.quantiles:
+            column = ColumnFacts("numeric", 0.0, 0, own.quantiles[1:-1])
+            held.setdefault((own.target, True), {})[own.client] = column
     found = []
-    for name, who in common_columns(clients).items():
-        known = [own for own in who if own.columns[name].kind in _NUMBERS and own.columns[name].quantiles]
-        if len(known) < 2:
-            continue
-        middle = sorted(known, key=lambda own: own.columns[name].quantiles[2])[(len(known) - 1) // 2]
-        base = middle.columns[name]
-        apart: dict[str, list[ClientFacts]] = {}
-        for own in known:
-            if (times := _times(base, own.columns[name])) is not None:
-                apart.setdefault(times, []).append(own)
-        for times, odd in apart.items():
-            clear = [own.client for own in known if own not in odd]
-            others = [own.client for own in odd]
-            what = (
-                f"median {base.quantiles[2]:,.5g} at {named(clear)}, {odd[0].columns[name].quantiles[2]:,.5g} at "
-                f"{named(others)}{times}"
+    for (name, target), columns in held.items():
+        base = sorted(columns, key=lambda client: columns[client].quantiles[2])[(len(columns) - 1) // 2]
+        apart = {client: times for client in columns if (times := _times(columns[base], columns[client])) is not None}
+        if apart:
+            told = [f"{columns[client].quantiles[2]:,.5g} at {client}{times}" for client, times in apart.items()]
+            what = f"median {columns[base].quantiles[2]:,.5g} at {base}, {shorten(told)}"
+            advice = (
+                "If the units differ, convert one; scores in units of the target are compared in one unit only."
+                if target
+                else "If the units differ, convert one; clients that share this column would be misled."
             )
-            advice = "If the units differ, convert one; clients that share this column would be misled."
-            found.append(Finding("scale", (*clear, *others), name, what, advice))
+            found.append(Finding("scale", (base, *apart), name, what, advice))
     return found
 
 
