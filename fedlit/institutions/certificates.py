@@ -5,8 +5,6 @@ Elliptic curve P-384 throughout; Flower's node authentication takes no other.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import ipaddress
 import os
 import re
@@ -191,12 +189,13 @@ def fingerprint(path: Path) -> str:
     Raises:
         ConfigError: it is neither.
     """
-    if path.suffix == ".pub":
-        read_public_key(path)
-        blob = base64.b64decode(path.read_bytes().split()[1])
-        return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     with needs_flower():
         from cryptography.hazmat.primitives import hashes
+
+        from fedlit.privacy.keys import fingerprint as fingerprint_of_key
+    if path.suffix == ".pub":
+        read_public_key(path)
+        return fingerprint_of_key(path.read_text(encoding="utf-8"))
 
     return ":".join(re.findall("..", _read_certificate(path).fingerprint(hashes.SHA256()).hex().upper()))
 

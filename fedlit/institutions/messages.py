@@ -7,7 +7,6 @@ by what the site says next. So every question can be asked again, and everything
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +21,6 @@ __all__ = [
     "HEAD",
     "MOST",
     "WIRE",
-    "digest",
     "forms_of",
     "pack",
     "read",
@@ -62,11 +60,6 @@ def read(content: bytes, most: int) -> dict[str, Any]:
     if not 0 <= size <= min(HEAD, len(content) - 8):
         raise RunError(f"expected a message of fedlit, found {len(content):,} bytes that are none")
     return unpack(content)
-
-
-def digest(content: bytes) -> str:
-    """SHA-256, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def share_key(topic: str) -> str:

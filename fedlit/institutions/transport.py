@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -23,7 +24,7 @@ from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
-from fedlit.institutions.messages import MOST, digest, forms_of, pack, read, round_key, round_of, share_key
+from fedlit.institutions.messages import MOST, forms_of, pack, read, round_key, round_of, share_key
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
 
@@ -68,7 +69,12 @@ class Traffic:
 
     def note(self, key: str, content: bytes, names: Any) -> None:
         """A message that is about to leave."""
-        line = {"at": round(time.time(), 3), "key": key, "bytes": len(content), "sha256": digest(content)}
+        line = {
+            "at": round(time.time(), 3),
+            "key": key,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "names": names}) + "\n")
 
