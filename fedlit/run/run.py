@@ -43,6 +43,7 @@ from fedlit.run.options import (
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorer_of, use_encoders
 from fedlit.run.trainer import make_trainer
+from fedlit.run.weak import weak_networks
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -434,6 +435,7 @@ class Run(Shown):
         results = replace(self.loop.results[split], guarded=self._found_in(header))
         if self.group.rank:
             return results
+        results = replace(results, weak=weak_networks(self.data, results))
         if not quiet:
             print(for_terminal(results))
         known = (self.folder / f"{split}.csv").exists()

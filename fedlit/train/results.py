@@ -40,6 +40,7 @@ class Results(Shown):
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
+        weak: clients whose networks are no better than the simplest models, in words.
     """
 
     split: Split
@@ -52,6 +53,7 @@ class Results(Shown):
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
+    weak: tuple[str, ...] = field(default=(), kw_only=True)
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -92,6 +94,7 @@ class Results(Shown):
             "clients": clients,
             **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
+            **({"weak": list(self.weak)} if self.weak else {}),
             **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
             **{key: _plain(values) for key, values in self.summary.items()},
         }
@@ -113,7 +116,7 @@ class Results(Shown):
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
         ]
-        notes = [*(f"Note: {line}" for line in words(self.guarded)), *notes]
+        notes = [*(f"Note: {line}" for line in (*self.weak, *words(self.guarded))), *notes]
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]

@@ -352,3 +352,18 @@ def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
 def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, task: str | None, what: str) -> None:
     page = looked(tmp_path, target, {"task": task}, north=made(1, outcome=0, other="no"))
     assert what in only(page, "untrainable").what and page.findings[0].kind == "untrainable"
+
+
+def test_sizes_are_told_of_the_clients_that_differ_and_of_targets(tmp_path: Path) -> None:
+    def wages(seed: int, age: float, pay: float) -> pd.DataFrame:
+        draw = np.random.default_rng(seed)
+        return pd.DataFrame(
+            {"age": draw.normal(44, 8, N) * age, "wage": draw.gamma(9, 1, N) * pay, "x": draw.normal(size=N)}
+        )
+
+    tables = {"germany": wages(1, 1, 12), "usa": wages(2, 1 / 6, 0.5), "australia": wages(3, 1 / 120, 0.8)}
+    page = looked(tmp_path, "wage", {"task": "regression"}, **tables)
+    scales = {own.column: own for own in of(page, "scale")}
+    medians = {name: frame["age"].median() for name, frame in tables.items()}
+    assert all(f"{medians[name]:.2g}"[:2] in scales["age"].what and name in scales["age"].what for name in tables)
+    assert "germany" in scales["wage"].what

@@ -1,0 +1,66 @@
+"""Whether a client's network is better than the simplest models of its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.tasks import Classification
+
+if TYPE_CHECKING:
+    from fedlit.data.module import FederatedData
+    from fedlit.train.results import Results
+
+__all__ = ["weak_networks"]
+
+_MOST_ROWS, _MOST_INPUTS, _MOST_CLIENTS = 2_000, 500, 20  # else fitting takes longer than scoring
+_MARGIN = 0.01
+
+
+def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
+    """Notes on classifiers that predict one class only, or, where there are few rows, are a point or more below a
+    logistic regression of the client's own training rows.
+
+    Args:
+        data: the clients here.
+        results: of one split; its scores are those of the networks.
+    """
+    notes = []
+    for client in data.clients[:_MOST_CLIENTS]:
+        name, task = client.spec.name, client.spec.task
+        own = results.scores.get(name)
+        if own is None or not isinstance(task, Classification):
+            continue
+        rows = client.sites[name][results.split] if name in client.sites else None
+        if rows is None or not len(rows):
+            continue
+        present = len(np.unique(rows.y.numpy()[rows.y.numpy() >= 0]))
+        if present > 1 and abs(own.get("balanced_accuracy", np.nan) - 1 / present) < 1e-9:
+            notes.append(f"{name}: the network tells its classes no better than a guess of one class for all rows")
+        elif (simple := _logistic(client, rows)) is not None:
+            score = task.scores[0]
+            if score.gain(simple, own.get(score.name, np.nan)) > _MARGIN:
+                notes.append(
+                    f"{name}: a logistic regression of its own {len(client.train):,} training rows is better: "
+                    f"{score.label} {simple:.4f}, the network {own[score.name]:.4f}"
+                )
+    return tuple(notes)
+
+
+def _logistic(client: EncodedClient, rows: Rows) -> float | None:
+    """The main score of a logistic regression; None where there are many rows, or one class to learn."""
+    import torch
+
+    x, y = client.train.x.numpy(), client.train.y.numpy()
+    known = y >= 0
+    if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[known])) < 2:
+        return None
+    task = client.spec.task
+    coded = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
+    model = task.go_alone["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, coded)
+    model.fit(x[known], y[known])
+    made = np.zeros((len(rows), len(task.classes)), np.float32)
+    made[:, model.classes_] = model.predict_proba(rows.x.numpy())
+    return float(task.evaluate(torch.from_numpy(made), rows.y)[task.scores[0].name])

@@ -1,0 +1,47 @@
+"""What is said of networks that are no better than the simplest models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import fedlit
+from fedlit.run.weak import weak_networks
+
+
+def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path) -> None:
+    options = ["--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={tmp_path}"]
+    run = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=1", "--model.optimizer.lr=0")
+    run.fit(quiet=True)
+    results = run.test(quiet=True)
+    (note,) = results.weak
+    assert note.startswith("breast_cancer: ")
+    if "logistic regression" in note:  # the oracle: scikit-learn on the same rows
+        (client,) = run.data.clients
+        x, y = client.train.x.numpy(), client.train.y.numpy()
+        rows = client.sites["breast_cancer"]["test"]
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x, y)
+        expected = roc_auc_score(rows.y, model.predict_proba(rows.x.numpy())[:, 1])
+        assert f"{expected:.3f}" in note
+    trained = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=20")
+    trained.fit(quiet=True)
+    assert trained.test(quiet=True).weak == ()
+
+
+def test_a_network_that_predicts_one_class_is_said(tmp_path: Path) -> None:
+    options = ["--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={tmp_path}"]
+    run = fedlit.load("quickstart.yaml", *options, "--trainer.max_epochs=20")
+    run.fit(quiet=True)
+    results = run.test(quiet=True)
+    (client,) = run.data.clients
+    y = client.sites["breast_cancer"]["test"].y
+    one = client.spec.task.evaluate(torch.tensor([[0.1, 0.9]]).expand(len(y), 2), y)
+    scores = {name: float(one.get(name, value)) for name, value in results.scores["breast_cancer"].items()}
+    (note,) = weak_networks(run.data, replace(results, scores={"breast_cancer": scores}))
+    assert "one class" in note
