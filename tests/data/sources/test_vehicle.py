@@ -124,5 +124,5 @@ def test_where_to_get_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError) as error:
         VehicleSensors().tables(seed=0)
     said = str(error.value)
-    assert "no known checksum, so it is not fetched" in said and "umass.edu" in said
+    assert "no public address that is verified" in said and "umass.edu" in said
     assert str(tmp_path / "mine" / "vehicle" / "vehicle.mat") in said
