@@ -82,7 +82,7 @@ def _fetch(source: type[Source]) -> int:
         # A file without an address is no failure of the fetching: it was never to be had this way.
         if file.url is None and find(file) is None:
             get = f" Get it from {file.page} (address not verified)." if file.page else ""
-            print(f"{file.path}: {file.why_not_fetched}; it is read if you put it in a data folder.{get}")
+            print(f"{file.path}: has no verified public address; it is read if you put it in a data folder.{get}")
             continue
         try:
             print(f"{file.path}: {locate(file)}")
@@ -100,8 +100,8 @@ def _show(source: type[Source]) -> int:
             print(for_terminal(heading + (re.sub(r"\n +", " ", text) if terminal_width() else text)))
     for file in source.files():
         print(for_terminal(f"{file.path}: {file.about}"))
-        for url in file.urls():
-            print(f"  from    {url}")
+        if file.url:
+            print(f"  from    {file.url}")
         if file.page:
             print(f"  by hand {file.page} (address not verified)")
         print(f"  sha256  {file.sha256 or 'not stated'}")

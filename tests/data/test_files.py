@@ -56,8 +56,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def sample(url: str | None, sha256: str | None = SHA256, mirrors: tuple[str, ...] = ()) -> RemoteFile:
-    return RemoteFile("sample/sample.csv", url, sha256, "a sample", mirrors, ("sample/sample.txt",))
+def sample(url: str | None, sha256: str | None = SHA256) -> RemoteFile:
+    return RemoteFile("sample/sample.csv", url, sha256, "a sample", ("sample/sample.txt",))
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -65,12 +65,13 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def test_search_order(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, variable, shared = tmp_path / "given", tmp_path / "variable", tmp_path / "shared" / "data"
-    monkeypatch.setenv("FEDLIT_DATA", str(variable))
-    places = [given, variable, Path.cwd() / "data", shared, cache]
+    given, variable = tmp_path / "given", tmp_path / "variable"
     given.mkdir()
-    roots = search_roots(given)
-    assert [root for root in roots if root in places] == places
+    assert search_roots() == [Path.cwd() / "data", cache]
+    monkeypatch.setenv("FEDLIT_DATA", str(variable))
+    assert search_roots() == [variable, cache]
+    places = search_roots(given)
+    assert places == [given, cache]
     file = sample(None, None)
     for place in reversed(places):  # each one found hides those after it
         (place / "sample").mkdir(parents=True, exist_ok=True)
@@ -89,10 +90,10 @@ def test_found_by_path_by_name_and_by_alternative(name: str, cache: Path, tmp_pa
 
 
 def test_a_given_root_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"root: expected a folder at .*nowhere, found nothing"):
+    with pytest.raises(DataError, match=r"root: expected a folder at .*nowhere, found none"):
         search_roots(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(DataError, match="found a file"):
+    with pytest.raises(DataError, match="root: expected a folder"):
         find(sample(None, None), tmp_path / "file")
 
 
@@ -106,17 +107,11 @@ def test_download_into_the_cache_once(cache: Path, server: tuple[str, list[str]]
     assert files_in(cache) == [path]
 
 
-def test_a_mirror_is_tried_when_the_first_address_fails(cache: Path, server: tuple[str, list[str]]) -> None:
-    url, asked = server
-    assert locate(sample(f"{url}/missing", mirrors=(f"{url}/good",))).read_bytes() == CONTENT
-    assert asked == ["/missing", "/good"]
-
-
 @pytest.mark.parametrize(
     ("path", "sha256", "reason"),
     [
-        ("/good", "0" * 64, "wrong checksum, expected sha256 0000"),
-        ("/cut", SHA256, "the connection was cut before the file was complete"),
+        ("/good", "0" * 64, "hash"),
+        ("/cut", SHA256, "IncompleteRead"),
         ("/missing", SHA256, "404"),
     ],
 )
@@ -127,10 +122,10 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     with pytest.raises(DataError) as caught:
         locate(sample(url, sha256))
     message = str(caught.value)
-    assert f"{url}: " in message
+    assert url in message
     assert reason in message
     assert all(str(root) in message for root in search_roots())
-    assert f"put it at {Path.cwd() / 'data' / 'sample' / 'sample.csv'}" in message
+    assert f"Put it at {Path.cwd() / 'data' / 'sample' / 'sample.csv'}" in message
     assert files_in(cache) == []
 
 
@@ -139,7 +134,7 @@ def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as closed:  # bound but not listening: every connection is refused
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
-        with pytest.raises(DataError, match=rf"{re.escape(url)}: no connection \(is there a network\?\)"):
+        with pytest.raises(DataError, match=re.escape(url)):
             locate(sample(url))
     assert files_in(cache) == []
 
@@ -152,7 +147,7 @@ def test_a_cache_that_cannot_be_written_is_a_reason(cache: Path, server: tuple[s
 
 
 def test_no_public_address(cache: Path) -> None:
-    with pytest.raises(DataError, match=r"(?s)no public address.*put it at"):
+    with pytest.raises(DataError, match=r"(?s)no public address.*Put it at"):
         locate(sample(None, None))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -137,7 +136,8 @@ def _read(path: Path) -> tuple[pd.DataFrame, pd.Series, np.ndarray]:
     if not (top / "features.txt").is_file():
         deeper = [inside / _FOLDER for inside in top.iterdir() if inside.is_dir() and inside.name != "__MACOSX"]
         top = next((own for own in deeper if (own / "features.txt").is_file()), top / _FOLDER)
-    names = _names(top / "features.txt")
+    names = _numbered(top / "features.txt")
+    names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
     labels = _numbered(top / "activity_labels.txt")
     if labels != list(ACTIVITIES):
         raise DataError(
@@ -159,36 +159,23 @@ def _half(folder: Place, half: str, columns: int) -> tuple[np.ndarray, np.ndarra
 def _codes(file: Place, what: str, most: int, rows: int) -> np.ndarray:
     """Whole numbers from 1 to ``most``, (rows,)."""
     found = read_numbers(file, 1)[:, 0]
-    wrong = np.flatnonzero((found != np.round(found)) | (found < 1) | (found > most))
-    if len(wrong):
+    wrong = np.flatnonzero(~np.isin(found, range(1, most + 1)))
+    if len(wrong) or len(found) != rows:
         raise DataError(
-            f"file {file}, line {wrong[0] + 1}: expected {what} from 1 to {most}, found {found[wrong[0]]:g}. Get the "
-            f"original again."
-        )
-    if len(found) != rows:
-        raise DataError(
-            f"file {file}: expected {rows:,} lines, as many as the X file beside it has, found {len(found):,}. One of "
-            f"the two is cut short: get the original again."
+            f"file {file}: expected {rows:,} lines, each {what} from 1 to {most}, found {len(found):,} lines"
+            + (f", with {found[wrong[0]]:g} in line {wrong[0] + 1}" if len(wrong) else "")
+            + ". Get the original again."
         )
     return found.astype(np.int64)
 
 
-def _names(file: Place) -> list[str]:
-    """The columns' names; one that stands there several times gets the number of its line."""
-    names = _numbered(file)
-    times = Counter(names)
-    return [f"{name} #{number}" if times[name] > 1 else name for number, name in enumerate(names, start=1)]
-
-
 def _numbered(file: Place) -> list[str]:
     """The words of lines ``1 word``, ``2 word`` and so on."""
-    words = []
-    for number, line in enumerate(read_lines(file), start=1):
-        own, _, word = line.strip().partition(" ")
+    words = [line.strip().partition(" ")[::2] for line in read_lines(file)]
+    for number, (own, word) in enumerate(words, start=1):
         if own != str(number) or not word.strip():
             raise DataError(
-                f"file {file}, line {number}: expected the number {number} and a name, found {line[:60]!r}. Get the "
-                f"original again."
+                f"file {file}, line {number}: expected the number {number} and a name, found {own} {word[:60]}. Get "
+                "the original again."
             )
-        words.append(word.strip())
-    return words
+    return [word.strip() for _, word in words]

@@ -113,7 +113,6 @@ class Covertype(Source):
                 url="https://archive.ics.uci.edu/ml/machine-learning-databases/covtype/covtype.data.gz",
                 sha256="614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
                 about="581,012 rows of 55 integers",
-                mirrors=("https://ndownloader.figshare.com/files/5976039",),  # the one that scikit-learn uses
                 alternatives=("covertype/covtype.data",),
             ),
         )
@@ -149,7 +148,7 @@ def _read(path: Path) -> pd.DataFrame:
     # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
     # Measures are floats because some copies of the file leave hillshade empty.
     types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
-    frame = read_csv(path, names=_NAMES, dtype=types)
+    frame = read_csv(path, names=_NAMES, missing=[""], types=types)
     if len(frame) <= _TRAIN + _VALIDATION:
         raise DataError(
             f"file {path}: expected at least {_TRAIN + _VALIDATION + 1:,} rows ({_TRAIN:,} to train, {_VALIDATION:,} "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,136 +16,19 @@ from fedlit.errors import DataError
 
 __all__ = ["Heart"]
 
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-_UCI_NAMES = (
-    "age",
-    "sex",
-    "cp",
-    "trestbps",
-    "chol",
-    "fbs",
-    "restecg",
-    "thalach",
-    "exang",
-    "oldpeak",
-    "slope",
-    "ca",
-    "thal",
-)
-_UCI_CATEGORICAL = ("sex", "cp", "fbs", "restecg", "exang", "slope", "ca", "thal")
+_FILE = ("path", "url", "sha256", "about", "alternatives")
 
 
-@dataclass(frozen=True)
-class _Site:
-    """How one site's file is read."""
+@cache
+def _sites() -> dict[str, dict[str, Any]]:
+    """Site → how its file is read, and under ``file`` where it is."""
+    import yaml
 
-    file: RemoteFile
-    target: str
-    features: tuple[str, ...]
-    categorical: tuple[str, ...]
-    header: bool = True
-    labels: tuple[int, ...] = (0, 1)
-
-
-def _uci(name: str, sha256: str, about: str) -> _Site:
-    original = f"processed.{name}.data"
-    file = RemoteFile(
-        path=f"heart/{name}.data",
-        url=f"{_UCI}/heart-disease/{original}",
-        sha256=sha256,
-        about=about,
-        alternatives=(f"heart/{original}",),
-    )
-    return _Site(file, "num", _UCI_NAMES, _UCI_CATEGORICAL, header=False, labels=(0, 1, 2, 3, 4))
-
-
-_SITES = {
-    "cleveland": _uci(
-        "cleveland",
-        "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
-        "303 patients, Cleveland Clinic Foundation",
-    ),
-    "hungarian": _uci(
-        "hungarian",
-        "d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
-        "294 patients, Hungarian Institute of Cardiology",
-    ),
-    "switzerland": _uci(
-        "switzerland",
-        "834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
-        "123 patients, university hospitals of Zurich and Basel",
-    ),
-    "va": _uci(
-        "va",
-        "e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
-        "200 patients, V.A. Medical Center, Long Beach",
-    ),
-    "sa": _Site(
-        RemoteFile(
-            path="heart/sa.data",
-            url="https://hastie.su.domains/ElemStatLearn/datasets/SAheart.data",
-            sha256="db9e74c07edd4adc8b49b7bea400d8cd6865e7e2f394926fa51e49d47976a135",
-            about="462 men, Western Cape, South Africa",
-            alternatives=("heart/SAheart.data",),
-        ),
-        target="chd",
-        features=("sbp", "tobacco", "ldl", "adiposity", "famhist", "typea", "obesity", "alcohol", "age"),
-        categorical=("famhist",),
-    ),
-    "faisalabad": _Site(
-        RemoteFile(
-            path="heart/faisalabad.csv",
-            url=f"{_UCI}/00519/heart_failure_clinical_records_dataset.csv",
-            sha256="9c73cea7468ff5d517801ec050fe9993da5912fce4b56f296f8df3b38dd75912",
-            about="299 patients with heart failure, Faisalabad",
-            alternatives=("heart/heart_failure_clinical_records_dataset.csv",),
-        ),
-        target="DEATH_EVENT",
-        features=(
-            "age",
-            "anaemia",
-            "creatinine_phosphokinase",
-            "diabetes",
-            "ejection_fraction",
-            "high_blood_pressure",
-            "platelets",
-            "serum_creatinine",
-            "serum_sodium",
-            "sex",
-            "smoking",
-            "time",
-        ),
-        categorical=("anaemia", "diabetes", "high_blood_pressure", "sex", "smoking"),
-    ),
-    "framingham": _Site(
-        RemoteFile(
-            path="heart/framingham.csv",
-            url=None,
-            sha256=None,
-            about="4,240 residents, Framingham",
-        ),
-        target="TenYearCHD",
-        features=(
-            "male",
-            "age",
-            "education",
-            "currentSmoker",
-            "cigsPerDay",
-            "BPMeds",
-            "prevalentStroke",
-            "prevalentHyp",
-            "diabetes",
-            "totChol",
-            "sysBP",
-            "diaBP",
-            "BMI",
-            "heartRate",
-            "glucose",
-        ),
-        # Six yes-or-no columns, and education: four levels whose distances mean nothing.
-        categorical=("male", "education", "currentSmoker", "BPMeds", "prevalentStroke", "prevalentHyp", "diabetes"),
-    ),
-}
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    sites = {name: site for name, site in yaml.safe_load(text).items() if not name.startswith(".")}
+    for site in sites.values():
+        site["file"] = RemoteFile(**{key: site[key] for key in _FILE if key in site})
+    return sites
 
 
 class Heart(Source):
@@ -196,14 +80,14 @@ class Heart(Source):
     ) -> None:
         check_fractions(test, validation)
         self.root = root
-        self.clients = choose_clients(clients, tuple(_SITES), self.name)
+        self.clients = choose_clients(clients, tuple(_sites()), self.name)
         self.test = test
         self.validation = validation
 
     @classmethod
     def files(cls) -> tuple[RemoteFile, ...]:
         """One file a site."""
-        return tuple(site.file for site in _SITES.values())
+        return tuple(site["file"] for site in _sites().values())
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
@@ -215,29 +99,28 @@ class Heart(Source):
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each site's file."""
-        return {client: locate(_SITES[client].file, self.root).stat().st_size for client in self.clients}
+        return {client: locate(_sites()[client]["file"], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
         from fedlit.data.sources.reading import read_csv
 
-        site = _SITES[client]
-        path = locate(site.file, self.root)
-        names = None if site.header else (*site.features, site.target)
-        # Only the columns asked for are kept: the file of sa begins with a row number.
-        columns = (*site.features, site.target)
-        frame = read_csv(path, client=client, names=names, required=columns, missing=["?"])
-        target = frame[site.target]
-        if wrong := sorted(set(target.dropna().tolist()) - set(site.labels), key=str):
+        site = _sites()[client]
+        path = locate(site["file"], self.root)
+        columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
+        names = columns if site.get("header") is False else None
+        frame = read_csv(path, client=client, names=names, required=columns, missing=["?", "NA", ""])
+        target = frame[site["target"]]
+        if wrong := sorted(set(target.dropna().tolist()) - set(site["labels"]), key=str):
             raise DataError(
-                f"client {client!r}, file {path}, target {site.target!r}: expected labels among {list(site.labels)}, "
+                f"client {client!r}, file {path}, target {target.name!r}: expected labels among {site['labels']}, "
                 f"found {wrong[0]!r}. Fetch the file again."
             )
         return ClientTable(
             name=client,
-            features=frame[list(site.features)],
+            features=frame[site["features"]],
             # A missing label must not become 0: it is left to the check of all tables, which counts and names it.
             target=target if target.isna().any() else (target > 0).astype(np.int64),
             splits=random_split(len(frame), seed, self.test, self.validation, client),
-            categorical=site.categorical,
+            categorical=tuple(site["categorical"]),
             positive=1,
         )

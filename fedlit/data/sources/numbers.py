@@ -31,6 +31,7 @@ def open_place(path: Path) -> Place:
         inner = [name for name in archive.namelist() if name.lower().endswith(".zip")]
         if len(inner) == 1:  # as UCI packs some of its sets
             archive = zipfile.ZipFile(io.BytesIO(archive.read(inner[0])))
+            archive.filename = f"{path}/{inner[0]}"  # for messages
         return zipfile.Path(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise DataError(
@@ -44,16 +45,10 @@ def read_lines(file: Place) -> list[str]:
     Raises:
         DataError: the file is absent, damaged, or no text.
     """
-    if not file.is_file():
-        raise DataError(f"file {file}: expected a file there, found none. Unpack the whole original again.")
     try:
         return file.read_bytes().decode("utf-8-sig").rstrip().splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"file {file}: expected text, found other bytes ({error}). Get the original again.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise DataError(
-            f"file {file}: expected a whole file, found one that is damaged ({error}). Get the original again."
-        ) from error
+    except (OSError, KeyError, UnicodeError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise DataError(f"file {file}: expected a whole text file, found: {error}. Get the original again.") from error
 
 
 def read_numbers(file: Place, columns: int, more: bool = False) -> NDArray[np.float64]:
@@ -71,32 +66,15 @@ def read_numbers(file: Place, columns: int, more: bool = False) -> NDArray[np.fl
         DataError: the file is absent, damaged or empty, or has a line of another length or with something else than
             finite numbers; lines count from 1.
     """
-    lines = read_lines(file)
+    lines = read_lines(file) or [""]
+    expected = f"file {file}: expected lines of {columns} finite numbers, found"
+    if "" in map(str.strip, lines):
+        raise DataError(f"{expected} line {[*map(str.strip, lines)].index('') + 1} empty. Get the original again.")
     try:
-        found = np.loadtxt(lines, dtype=np.float64, comments=None, ndmin=2) if lines else None
-    except ValueError:
-        found = None  # which line it is, is found below
-    right = found is not None and (found.shape[1] == columns or (more and found.shape[1] > columns))
-    if found is None or not right or len(found) != len(lines) or not np.isfinite(found).all():
-        raise DataError(_what_is_wrong(file, lines, columns, more))
-    return found[:, :columns]
-
-
-def _what_is_wrong(file: Place, lines: list[str], columns: int, more: bool) -> str:
-    expected = f"{'at least ' if more else ''}{columns} finite number{'s' if columns > 1 else ''}"
-    again = "Get the original again."
-    if not lines:
-        return f"file {file}: expected lines of {expected}, found none. {again}"
-    for number, line in enumerate(lines, start=1):
-        fields = line.split()
-        if len(fields) < columns or (len(fields) > columns and not more):
-            return f"file {file}, line {number}: expected {expected}, found {len(fields)} fields. {again}"
-        for field in fields:
-            try:
-                finite = bool(np.isfinite(float(field)))
-            except ValueError:
-                finite = False
-            if not finite:
-                return f"file {file}, line {number}: expected {expected}, found {field[:40]!r}. {again}"
-    widths = sorted({len(line.split()) for line in lines})  # all lines are well, but not of one length
-    return f"file {file}: expected lines of {expected} and of one length, found lines of {widths} fields. {again}"
+        found = np.loadtxt(lines, dtype=np.float64, comments=None, ndmin=2, usecols=range(columns) if more else None)
+    except ValueError as error:
+        raise DataError(f"{expected}: {error}. Get the original again.") from error
+    if found.shape[1] != columns or not np.isfinite(found).all():
+        line = 1 + int((~np.isfinite(found)).any(axis=1).argmax())
+        raise DataError(f"{expected} {found.shape[1]} fields, or others, in line {line}. Get the original again.")
+    return found

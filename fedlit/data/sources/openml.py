@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
-import zlib
 from collections.abc import Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.error import HTTPError
 
 import numpy as np
 
@@ -123,58 +118,50 @@ class OpenML(Source):
             ConfigError: ``target`` or ``drop`` names a column that the data set does not have.
             DataError: the data set cannot be fetched, is not what OpenML describes, or names no single target.
         """
-        try:
-            bunch = self._fetch("default-target" if self.target is None else self.target)
-        except _UnknownTarget as error:
-            columns = self._fetch(None).feature_names
-            raise ConfigError(
-                f"{self._where()}: target: expected one of its columns, found {self.target!r}; there are "
-                f"{_shown(columns)}.{did_you_mean(str(self.target), columns)} Correct the name."
-            ) from error
-        if len(bunch.target_names) != 1:
-            found = _shown(bunch.target_names) if bunch.target_names else "none"
+        bunch = self._fetch()
+        columns, named = bunch.feature_names, bunch.details.get("default_target_attribute", "").split(",")
+        if self.target is not None:
+            named = [self.target]
+        if len(named) != 1 or not named[0]:
+            found = _shown(named) if named[0] else "none"
             raise DataError(
                 f"{self._where()}: expected OpenML to name one target, found {found}. Name one with target; there are "
-                f"{_shown([*bunch.target_names, *bunch.feature_names])}."
+                f"{_shown(columns)}."
             )
-        return check_tables([self._table(bunch, seed)])
+        for key, own in (("target", named[0]), *(("drop", column) for column in self.drop)):
+            if own not in columns:
+                raise ConfigError(
+                    f"{self._where()}: {key}: expected one of its columns, found {own!r}; there are "
+                    f"{_shown(columns)}.{did_you_mean(own, columns)} OpenML's row identifiers and ignored columns are "
+                    "left out already."
+                )
+        if named[0] in self.drop:
+            raise ConfigError(f"{self._where()}: drop: names {named[0]!r}, which is the target. Take it out.")
+        return check_tables([self._table(bunch, named[0], seed)])
 
-    def _table(self, bunch: Any, seed: int) -> ClientTable:
+    def _table(self, bunch: Any, target: str, seed: int) -> ClientTable:
         import pandas as pd
 
-        (target,) = bunch.target_names
         client = _client_name(bunch.details)
         check_task(self.task, [client])
-        nominal = "classification" if _is_category(bunch.target) else None
-        for column in self.drop:
-            if column == target:
-                raise ConfigError(
-                    f"{self._where()}: drop: names {column!r}, which is the target. Take it out, or name another "
-                    f"target."
-                )
-            if column not in bunch.feature_names:
-                raise ConfigError(
-                    f"{self._where()}: drop: expected names of columns, found {column!r}; there are "
-                    f"{_shown(bunch.feature_names)}.{did_you_mean(column, bunch.feature_names)} OpenML's row "
-                    f"identifiers and ignored columns are left out already."
-                )
-        kept = [column for column in bunch.feature_names if column not in self.drop]
+        labels = bunch.data[target]
+        nominal = "classification" if _is_category(labels) else None
+        kept = [column for column in bunch.feature_names if column not in (*self.drop, target)]
         features = pd.DataFrame({column: _plain(bunch.data[column]) for column in kept}, index=bunch.data.index)
         return ClientTable(
             name=client,
             features=features,
-            target=class_labels(client, _plain(bunch.target), self.task),
+            target=class_labels(client, _plain(labels), self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
             categorical=tuple(c for c in kept if _is_category(bunch.data[c]) and features[c].notna().any()),
             task=own_task(self.task, client) or nominal,
         )
 
-    def _fetch(self, target: str | None) -> Any:
-        """What ``fetch_openml`` returns.
+    def _fetch(self) -> Any:
+        """What ``fetch_openml`` returns, the target among its columns.
 
         Raises:
-            _UnknownTarget: there is no such column.
-            DataError: for all else that can go wrong outside this program.
+            DataError: for all that can go wrong outside this program.
         """
         from sklearn.datasets import fetch_openml
 
@@ -189,46 +176,24 @@ class OpenML(Source):
             return fetch_openml(
                 **which,
                 data_home=folder,
-                target_column=target,
+                target_column=None,
                 as_frame=True,
                 parser="liac-arff",
                 n_retries=1,
                 delay=0.25,
             )
-        except HTTPError as error:
-            raise DataError(
-                f"{self._where()}: expected OpenML to send it, found the answer {error.code} ({error.reason}) from "
-                f"{error.url}. Look at {_SEARCH} whether the data set and the server are there, and try again."
-            ) from error
-        except (EOFError, gzip.BadGzipFile, zlib.error, HTTPException) as error:
-            raise DataError(
-                f"{self._where()}: expected a complete answer of OpenML, found one that is cut short or damaged "
-                f"({error}). Try again: what is damaged below {folder / 'openml'} is then fetched anew."
-            ) from error
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{self._where()}: expected an answer of OpenML, found something else ({error}). Look whether the "
-                f"network asks you to log in, and try again."
-            ) from error
-        except OSError as error:
-            raise DataError(
-                f"{self._where()}: expected it below {folder / 'openml'}, or a connection to https://www.openml.org to "
-                f"fetch it, found neither ({error}). Run it once where there is a network: what is fetched stays in "
-                f"that folder, which you may also copy from another machine or name with root."
-            ) from error
         except Exception as error:  # what the parser raises has no public class
-            if isinstance(error, KeyError) and "target_column=" in str(error):
-                raise _UnknownTarget from error
-            raise DataError(f"{self._where()}: {_refusal(str(error), folder)}") from error
+            raise DataError(
+                f"{self._where()}: expected a table below {folder / 'openml'}, or from https://www.openml.org, found: "
+                f"{' '.join(str(error).split())} ({getattr(error, 'url', type(error).__name__)}). Look it up at "
+                f"{_SEARCH}; without a network, copy that folder from a machine that has fetched it; where a file "
+                "there is damaged, remove the folder."
+            ) from error
 
     def _where(self) -> str:
         if isinstance(self.dataset, int):
             return f"openml: data set {self.dataset}"
         return f"openml: data set {self.dataset!r}" + ("" if self.version is None else f", version {self.version}")
-
-
-class _UnknownTarget(Exception):
-    """The target asked for is no column of the data set."""
 
 
 def _identified(dataset: object) -> str | int:
@@ -246,28 +211,6 @@ def _identified(dataset: object) -> str | int:
     raise ConfigError(
         f"openml: dataset: expected a name of letters, digits and _ . ( ) , - or an id from 1 on, found {dataset!r}. "
         f"Look it up at {_SEARCH}."
-    )
-
-
-def _refusal(reason: str, folder: Path) -> str:
-    """What to say when ``fetch_openml`` refuses an answer of OpenML for this reason."""
-    if "checksum" in reason:
-        return (
-            f"expected the file that OpenML describes, found one with another checksum ({reason}). Remove "
-            f"{folder / 'openml'} and try again; if it stays so, OpenML's own copy is damaged: take another version."
-        )
-    if "not found" in reason or reason.startswith("No active dataset"):
-        return (
-            f"expected a data set of OpenML, found none ({reason.rstrip('.')}). Look up its name, version and id at "
-            f"{_SEARCH}."
-        )
-    if reason.startswith("Sparse"):
-        return "expected a table of rows and columns, found the sparse format. Take another version of the data set."
-    if "missing values" in reason and "arget" in reason:
-        return f"expected a label in every row, found rows without one ({reason}) Name another target."
-    return (
-        f"expected a table that scikit-learn can read, found one that it refuses ({' '.join(reason.split())}). Name "
-        f"another target or take another version of the data set."
     )
 
 

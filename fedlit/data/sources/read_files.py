@@ -199,7 +199,7 @@ def frame_of(path: Path, client: str | None, columns: Sequence[str]) -> pd.DataF
     Raises:
         DataError: the file is damaged, or lacks one of them.
     """
-    frame = read_csv(path, client=client, required=columns, dtype=str, keep_default_na=False)
+    frame = read_csv(path, client=client, required=columns, types=dict.fromkeys(columns, str))
     return frame[list(columns)]
 
 

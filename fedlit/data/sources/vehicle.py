@@ -125,56 +125,31 @@ def _of_matlab(path: Path) -> list[Rows]:
     from scipy.io import loadmat
 
     try:
-        found = loadmat(path, variable_names=["X", "Y"])
-    except NotImplementedError as error:
-        raise DataError(
-            f"file {path}: expected a MATLAB file up to version 7, found version 7.3. Save it again in MATLAB: "
-            f"save('vehicle.mat', 'X', 'Y', '-v7')."
-        ) from error
+        cells = [loadmat(path, variable_names=["X", "Y"])[name].ravel() for name in ("X", "Y")]
     except Exception as error:  # of a damaged file the reader raises classes of many modules
         raise DataError(
-            f"file {path}: expected a whole MATLAB file, found one that cannot be read "
-            f"({type(error).__name__}: {error}). Get it again."
+            f"file {path}: expected a whole MATLAB file up to version 7 with X and Y, found: {error!r}. Get it again, "
+            "or save it again in MATLAB: save('vehicle.mat', 'X', 'Y', '-v7')."
         ) from error
-    cells = {}
-    for name in ("X", "Y"):
-        cell = found.get(name)
-        if not isinstance(cell, np.ndarray) or cell.dtype != object or 1 not in cell.shape:
-            kind = "nothing of that name" if cell is None else f"{type(cell).__name__} of {getattr(cell, 'dtype', '?')}"
-            raise DataError(f"file {path}: expected a cell array {name} with one cell a sensor, found {kind}.")
-        cells[name] = cell.ravel()
-    if len(cells["X"]) != len(cells["Y"]):
-        raise DataError(
-            f"file {path}: expected as many cells in Y as in X, found {len(cells['Y'])} and {len(cells['X'])}."
-        )
+    if any(cell.dtype != object for cell in cells) or len(cells[0]) != len(cells[1]):
+        raise DataError(f"file {path}: expected cell arrays X and Y, each with one cell a sensor, found others.")
     return [
-        _checked(f"file {path}, sensor {number}", x, y)
-        for number, (x, y) in enumerate(zip(cells["X"], cells["Y"], strict=True), start=1)
+        _checked(f"file {path}, sensor {number}", x, y) for number, (x, y) in enumerate(zip(*cells, strict=True), 1)
     ]
 
 
 def _checked(where: str, x: Any, y: Any) -> Rows:
-    from scipy.sparse import issparse
-
-    try:
-        x, y = (np.asarray(part.toarray() if issparse(part) else part) for part in (x, y))
-        if np.iscomplexobj(x) or np.iscomplexobj(y):
-            raise TypeError("complex ones")
-        x, y = x.astype(np.float64), y.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{where}: expected numbers in X and Y, found others ({error}). Get it again.") from error
-    if x.ndim != 2 or x.shape[1] != len(_FEATURES) or y.size != len(x) or not len(x):
+    x, y = (np.asarray(part.toarray() if hasattr(part, "toarray") else part) for part in (x, y))  # MATLAB's sparse
+    shaped = x.ndim == 2 and x.shape[1] == len(_FEATURES) and y.size == len(x) > 0
+    if not shaped or {x.dtype.kind, y.dtype.kind} - set("iufb") or not np.isfinite(x).all():
         raise DataError(
-            f"{where}: expected X of (rows, {len(_FEATURES)}) and Y of (rows, 1), found {x.shape} and {y.shape}."
+            f"{where}: expected finite numbers, X of (rows, {len(_FEATURES)}) and Y of (rows, 1), found {x.shape} of "
+            f"{x.dtype} and {y.shape} of {y.dtype}. Get it again."
         )
-    if len(wrong := np.flatnonzero(~np.isfinite(x).all(axis=1))):
-        raise DataError(f"{where}, row {wrong[0] + 1} of X: expected finite numbers, found others. Get it again.")
-    y = y.ravel()
-    if len(wrong := np.flatnonzero(~np.isin(y, [-1, 0, 1]))):
-        raise DataError(f"{where}, row {wrong[0] + 1} of Y: expected -1, 0 or 1, found {y[wrong[0]]:g}. Get it again.")
-    if {-1, 0} <= set(y.tolist()):
-        raise DataError(f"{where}: expected two labels in Y, found -1, 0 and 1. Get it again.")
-    return x, (y == 1).astype(np.int64), ()
+    labels = set(y.ravel().tolist())
+    if not (labels <= {-1, 1} or labels <= {0, 1}):
+        raise DataError(f"{where}: expected labels -1 and 1, or 0 and 1, in Y, found {sorted(labels)}. Get it again.")
+    return x.astype(np.float64), (y.ravel() == 1).astype(np.int64), ()
 
 
 def _of_text(path: Path) -> list[Rows]:
@@ -189,8 +164,7 @@ def _of_text(path: Path) -> list[Rows]:
     if not nodes:
         raise DataError(
             f"file {path}: expected files with feat in their names in events/runs/RUN/NODE/, RUN beginning with aav "
-            f"or dw and NODE being a letter and a number; found {', '.join(top.root.namelist()[:5]) or 'no file'}. "
-            f"Take the authors' event.zip, or MOCHA's vehicle.mat."
+            "or dw, found none. Take the authors' event.zip, or MOCHA's vehicle.mat."
         )
     sensors = {node: _of_node(path, node, runs) for node, runs in sorted(nodes.items())}
     return [rows for rows in sensors.values() if rows is not None]
@@ -200,22 +174,17 @@ def _of_node(path: Path, node: int, runs: dict[str, list[Place]]) -> Rows | None
     """A node's rows; None if no run has both of its files, as in iFedAvg's program."""
     values, labels = [], []
     for run, files in sorted(runs.items()):
-        if len(files) > 2:
-            found = ", ".join(file.name for file in files)
-            raise DataError(
-                f"file {path}, run {run}, node {node}: expected two files of features, found {len(files)} ({found}). "
-                "Take out those that are not the authors'."
-            )
         if len(files) < 2:
             continue
-        first, second = (read_numbers(file, _HALF, more=True) for file in files)
-        if len(first) != len(second):
+        halves = [read_numbers(file, _HALF, more=True) for file in files]
+        if len(files) > 2 or len(halves[0]) != len(halves[1]):
+            found = ", ".join(f"{file.name} of {len(half):,} lines" for file, half in zip(files, halves, strict=True))
             raise DataError(
-                f"file {files[0]}: expected as many lines as in {files[1].name}, found {len(first):,} and "
-                f"{len(second):,}. One of the two is cut short: get the archive again."
+                f"file {path}, run {run}, node {node}: expected two files of as many lines, found {found}. Take out "
+                "what is not the authors', or get the archive again."
             )
-        values.append(np.hstack([first, second]))
-        labels.append(np.full(len(first), int(run.startswith("aav")), dtype=np.int64))
+        values.append(np.hstack(halves))
+        labels.append(np.full(len(halves[0]), int(run.startswith("aav")), dtype=np.int64))
     left = sorted(run for run, files in runs.items() if len(files) < 2)
     notes = (f"node {node}; left out, for they have one of its two files: {', '.join(left)}",) if left else ()
     return (np.concatenate(values), np.concatenate(labels), notes or (f"node {node}",)) if values else None

@@ -131,7 +131,7 @@ def test_too_few_rows(tmp_path: Path) -> None:
         ({10: "1", 11: "1"}, r"row 77 .*wilderness area .*found the sum 2"),
         ({14: "1", 15: "1"}, r"row 77 .*exactly one 1 among the 40 columns of the soil type"),
         ({54: "8"}, r"row 77: expected a cover type from 1 to 7, found 8"),
-        ({10: "x"}, r"covtype\.data: holds a value that does not fit its column"),
+        ({10: "x"}, r"covtype\.data: .*Row #78: .*'x'"),
     ],
 )
 def test_a_damaged_row_is_named(row: dict[int, str], message: str, tmp_path: Path) -> None:
@@ -143,7 +143,9 @@ def test_a_damaged_row_is_named(row: dict[int, str], message: str, tmp_path: Pat
         Covertype(root=str(tmp_path)).tables(seed=1)
 
 
-@pytest.mark.parametrize(("width", "found"), [(54, "line 78: expected 55 fields, found 54"), (56, "saw 56")])
+@pytest.mark.parametrize(
+    ("width", "found"), [(54, "Row #78: Expected 55 columns, got 54"), (56, "Row #78: Expected 55 columns, got 56")]
+)
 def test_a_row_of_another_width_is_named(width: int, found: str, tmp_path: Path) -> None:
     rows = lines(15_200)
     rows[77] = ([*rows[77], "1"])[:width]
@@ -154,7 +156,7 @@ def test_a_row_of_another_width_is_named(width: int, found: str, tmp_path: Path)
 
 def test_a_first_row_that_is_too_long(tmp_path: Path) -> None:
     write(tmp_path, [[*fields, "0"] for fields in lines(15_200)])
-    with pytest.raises(DataError, match="expected 55 fields in each line, found 56 in the first"):
+    with pytest.raises(DataError, match="Row #1: Expected 55 columns, got 56"):
         Covertype(root=str(tmp_path)).tables(seed=1)
 
 
@@ -167,7 +169,7 @@ def test_an_area_without_rows_in_a_split(tmp_path: Path) -> None:
 def test_a_packed_file_cut_short(tmp_path: Path) -> None:
     whole = gzip.compress("\n".join(map(",".join, lines(15_200))).encode())
     (tmp_path / "covtype.data.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"covtype\.data\.gz: is cut short or damaged"):
+    with pytest.raises(DataError, match=r"covtype\.data\.gz: .*Truncated"):
         Covertype(root=str(tmp_path)).tables(seed=1)
 
 

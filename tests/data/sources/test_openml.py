@@ -223,11 +223,11 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
             TITANIC,
             {"target": "boat"},
             DataError,
-            "expected a label in every row, found rows without one .*'boat' has 823",
+            "'boat': expected a label in every row, found 823",
         ),
         (REVIEWS, {}, DataError, "to name one target, found none. Name one with target; there are country, "),
         (EMOTIONS, {}, DataError, "to name one target, found amazed.suprised, happy.pleased, .* and 58 more"),
-        (SPARSE, {}, DataError, "found the sparse format"),
+        (SPARSE, {}, DataError, "data set 292: .*Sparse"),
     ],
 )
 def test_data_sets_that_do_not_fit(
@@ -240,12 +240,12 @@ def test_data_sets_that_do_not_fit(
 
 @quiet
 def test_without_a_network(tmp_path: Path, no_network: None) -> None:
-    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected it below .* or a connection") as caught:
+    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected a table below ") as caught:
         OpenML("iris", 1, root=tmp_path).tables(seed=0)
     assert str(tmp_path / "openml") in str(caught.value)
     root = recorded(tmp_path, IRIS)
     path_of(root, described(root, IRIS)["url"]).unlink()
-    with pytest.raises(DataError, match=r"data set 61: expected it below .* Run it once where there is a network"):
+    with pytest.raises(DataError, match=r"data set 61: expected a table below "):
         OpenML(IRIS, root=root).tables(seed=0)
 
 
@@ -254,7 +254,7 @@ def test_without_a_network(tmp_path: Path, no_network: None) -> None:
 def test_a_damaged_file_in_the_cache_is_not_read(tmp_path: Path, no_network: None, damage: bytes) -> None:
     root = recorded(tmp_path, IRIS)
     path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
-    with pytest.raises(DataError, match="found neither"):
+    with pytest.raises(DataError, match=r"data set 61: .*(refused|gzip|cut short)"):
         OpenML(IRIS, root=root).tables(seed=0)
 
 
@@ -263,10 +263,10 @@ def test_what_a_server_sends_wrong(tmp_path: Path, server: ThreadingHTTPServer) 
     root = recorded(tmp_path, IRIS)
     address = f"http://127.0.0.1:{server.server_port}"
     described(root, IRIS, url=f"{address}/damaged")
-    with pytest.raises(DataError, match=r"data set 61: expected the file that OpenML describes, found .*checksum"):
+    with pytest.raises(DataError, match=r"data set 61: .*checksum"):
         OpenML(IRIS, root=root).tables(seed=0)
     described(root, IRIS, url=f"{address}/absent")
-    with pytest.raises(DataError, match=f"data set 61: .* found the answer 404 .*{address}/absent"):
+    with pytest.raises(DataError, match=f"data set 61: .* 404.*{address}/absent"):
         OpenML(IRIS, root=root).tables(seed=0)
 
 
