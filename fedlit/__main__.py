@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
@@ -37,6 +38,8 @@ LIGHT = {
     "site": ("fedlit.cli.site", "main"),
 }
 """Commands of a module of their own → it, and its function."""
+CONFIGURED = (*HEAVY, "check", "recommend")
+"""Commands behind which a configuration's name may stand without ``--config``."""
 COMMANDS = {
     "init FOLDER": "write a configuration for the tables of a folder",
     "check --config NAME": "look at the tables: what is odd, and what to write about it",
@@ -61,7 +64,7 @@ COMMANDS = {
 ABOUT = "Partial federated learning on tables whose columns, classes and distributions differ."
 MORE = (
     "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
-    "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
+    "Any key can be changed: fedlit fit NAME --trainer.max_epochs 3 (--config NAME says the same)",
     "Classes of your own that a run's folder names: --trust MODULE (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
 )
@@ -145,6 +148,9 @@ def _ended(text: str, status: int) -> int:
 
 def _dispatch(args: list[str]) -> int:
     command, *rest = args or ["--help"]
+    if command in CONFIGURED:
+        names = list(takewhile(lambda word: not word.startswith("-"), rest))
+        rest = [*(word for name in names for word in ("--config", name)), *rest[len(names) :]]
     if command in ("-h", "--help", "help"):
         print(_usage())
     elif command == "--version":
@@ -191,6 +197,8 @@ def _execute(command: str, rest: list[str]) -> int:
     from fedlit.composite.settings import is_composite
     from fedlit.run.arguments import read
 
+    every = command in ("validate", "test") and "--all" in rest
+    rest = [word for word in rest if not (every and word == "--all")]
     if is_composite(rest):
         from fedlit.cli.composite import execute as mixed
 
@@ -206,7 +214,7 @@ def _execute(command: str, rest: list[str]) -> int:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
         ) from error
-    execute(asked)
+    execute(asked, every=every)
     return 0
 
 

@@ -16,6 +16,7 @@ from fedlit.files import write_whole
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
+from fedlit.tasks.base import LOSS
 from fedlit.tasks.metrics import lost_sites
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Results(Shown):
         main: by which clients are put in an order where there are too many to print.
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
         weak: clients whose networks are no better than the simplest models, in words.
+        every: whether all scores are shown; else the main ones, loss and accuracy.
     """
 
     split: Split
@@ -54,6 +56,7 @@ class Results(Shown):
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)
+    every: bool = field(default=False, kw_only=True)
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -101,7 +104,9 @@ class Results(Shown):
 
     def parts(self) -> list[str | Grid]:
         """The table with mean and worst client, then what a person should know of it."""
-        metrics = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
+        known = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
+        short = {self.main.name, *(next(iter(own)) for own in self.scores.values() if own), LOSS.name, "accuracy"}
+        metrics = known if self.every else [metric for metric in known if metric in short]
         lines = [
             [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
             for name, scores in self._printed().items()
@@ -120,7 +125,8 @@ class Results(Shown):
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *notes]
+        more = [f"--all shows {len(known) - len(metrics)} more scores"] if len(metrics) < len(known) else []
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *notes, *more]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Where there are too many clients to look at: the worst by the main score, undefined ones first."""

@@ -403,3 +403,16 @@ def test_the_line_to_type_next_works_with_several_configurations(
     assert main(["fit", *QUICK, "--config", "more.yaml"]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: "))
     assert main(line[line.index(" test ") :].split()) == 0
+
+
+def test_scores_are_few_unless_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = f"--trainer.default_root_dir={tmp_path}"
+    assert main(["fit", "quickstart", place, "--trainer.max_epochs=1"]) == 0
+    capsys.readouterr()
+    assert main(["test", "quickstart", place]) == 0
+    few = capsys.readouterr().out
+    assert main(["test", "--config", "quickstart", place, "--all"]) == 0
+    every = capsys.readouterr().out
+    assert "auroc" in few and "accuracy" in few and "auprc" not in few and "auprc" in every
+    table = [line for line in few.splitlines() if line.startswith(("test:", "breast", "digits", "wine", "mean"))]
+    assert len(table) == 5 and max(map(len, table)) <= 80

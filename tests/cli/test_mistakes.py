@@ -63,7 +63,7 @@ LIGHT = {
     "ftt --config quickstart": "expected a command, found 'ftt'.*Did you mean 'fit'",
     "--config quickstart": "expected a command, found '--config'",
     "fit": "expected --config NAME, found none",
-    "fit quickstart": "found 'quickstart' without a key. Did you mean --config quickstart?",
+    "fit quickstrt": "Did you mean 'quickstart'?",
     "fit --confg quickstart": "--confg: .*Did you mean '--config'",
     "fit -config quickstart": "found -config. Did you mean --config?",
     "fit --config": "--config: expected a configuration behind it, found nothing",
