@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import logging
+import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -84,14 +86,27 @@ class Shown(ABC):
 
 def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
     r"""What is printed to a stream (standard output): at the terminal's width, in a pipe or file at full width, and
-    without characters that steer a terminal: parts of a text may come from elsewhere.
+    without characters that steer a terminal: parts of a text may come from elsewhere. A terminal shows what goes wrong
+    in red, notes in yellow and headings bold, unless ``NO_COLOR`` is set.
 
     Example:
         >>> for_terminal("the coordinator says: \x1b[31mred")
         'the coordinator says: ?[31mred'
     """
-    width = terminal_width(stream)
-    return printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+    width, stream = terminal_width(stream), stream or sys.stdout
+    text = printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    for pattern, colour in _COLOURS.items():
+        text = re.sub(pattern, f"\x1b[{colour}m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
+    return text
+
+
+_COLOURS = {
+    r"^fedlit: (error|interrupted)": "1;31",
+    r"^(Note|Warning):": "33",
+    r"^(To look at|What to write|Should this client join|Who belongs together|Next:).*$": "1",
+}
 
 
 _tellers: list[Callable[[str], None]] = []
