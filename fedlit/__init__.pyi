@@ -3,15 +3,12 @@ from .client.build import ClientOverride as ClientOverride
 from .client.client import FederatedClient as FederatedClient
 from .composite.mixture import Mixture as Mixture
 from .data.module import FederatedData as FederatedData
-from .data.shaping.by_column import ByColumn as ByColumn
 from .data.shaping.by_distance import Distance as Distance
 from .data.shaping.column_split import ColumnSplit as ColumnSplit
 from .data.shaping.concept import ConceptShift as ConceptShift
-from .data.shaping.dirichlet import Dirichlet as Dirichlet
-from .data.shaping.iid import Iid as Iid
+from .data.shaping.dealing import ByColumn as ByColumn, Dirichlet as Dirichlet, Iid as Iid, Shards as Shards
 from .data.shaping.mutations import Mutation as Mutation
 from .data.shaping.partition import Partition as Partition
-from .data.shaping.shards import Shards as Shards
 from .data.sources.activity import HumanActivity as HumanActivity
 from .data.sources.bundled import Bundled as Bundled
 from .data.sources.covertype import Covertype as Covertype

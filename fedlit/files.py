@@ -95,7 +95,7 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
     partials = {path: partial_of(path) for path in contents}
     try:
         for path, partial in partials.items():
-            with _as(path, partial):
+            with naming(path, instead=partial):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with partial.open("wb") as file:
                     contents[path](file)
@@ -104,7 +104,7 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         for path, partial in partials.items():
-            with _as(path, partial):
+            with naming(path, instead=partial):
                 if before is not None and path.exists():
                     _set_aside(path, before)
                 os.replace(partial, path)
@@ -118,13 +118,6 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
             with suppress(OSError):
                 partial.unlink()
         raise
-
-
-@contextmanager
-def _as(path: Path, partial: Path) -> Iterator[None]:
-    """Nobody knows the partial file: the place is named."""
-    with naming(path, instead=partial):
-        yield
 
 
 def _set_aside(path: Path, before: Path) -> None:

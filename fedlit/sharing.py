@@ -1,9 +1,9 @@
-"""The split of a client's named tensors into federated and private ones, and back."""
+"""Which of a client's named tensors are federated, and which are private."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,14 +22,12 @@ __all__ = [
     "all_finite",
     "all_here",
     "can_name_a_module",
-    "combine",
     "form_of",
     "named_tensors",
     "relative_distance",
     "resolve",
     "select",
     "sharing_of",
-    "split",
 ]
 
 State = Mapping[str, Tensor]
@@ -73,32 +71,6 @@ def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
             if any(fnmatch.fnmatchcase(path, pattern.removeprefix("!")) for path in paths):
                 chosen[name] = not pattern.startswith("!")
     return [name for name, federated in chosen.items() if federated]
-
-
-def split(state: State, federated: Collection[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(federated, private): disjoint and complete.
-
-    Raises:
-        KeyError: a federated name that the state does not have.
-
-    Example:
-        >>> split({"a": torch.zeros(1), "b": torch.ones(1)}, ["b"])
-        ({'b': tensor([1.])}, {'a': tensor([0.])})
-    """
-    chosen = set(federated)
-    return {name: state[name] for name in federated}, {n: value for n, value in state.items() if n not in chosen}
-
-
-def combine(federated: State, private: State) -> dict[str, Tensor]:
-    """The inverse of :func:`split`.
-
-    Raises:
-        ValueError: a name on both sides.
-    """
-    both = sorted(federated.keys() & private.keys())
-    if both:
-        raise ValueError(f"expected federated and private names to be disjoint, found {both} on both sides")
-    return {**federated, **private}
 
 
 def all_here(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:

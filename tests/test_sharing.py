@@ -1,4 +1,4 @@
-"""Which tensors are federated: split and combine, patterns, and what is refused before the first step."""
+"""Which tensors are federated: patterns, and what is refused before the first step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedlit.errors import ConfigError
-from fedlit.sharing import combine, named_tensors, relative_distance, resolve, select, split
+from fedlit.sharing import named_tensors, relative_distance, resolve, select
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 NAMES = st.sets(st.text("abc.", min_size=1, max_size=6), max_size=8)
@@ -27,42 +27,6 @@ class Client(nn.Module):
         self.encoder = nn.Linear(inputs, width)
         self.core = nn.ModuleDict({"wide": nn.Linear(width, width), "norm": nn.BatchNorm1d(width)})
         self.head = nn.Linear(width, outputs)
-
-
-# ------------------------------------------------------------------ split and combine
-
-
-@PROPERTY
-@given(NAMES, st.data())
-def test_combine_is_the_inverse_of_split(names: set[str], data: st.DataObject) -> None:
-    state = {name: torch.randn(2) for name in names}
-    chosen = data.draw(st.sets(st.sampled_from(sorted(names)))) if names else set()
-    federated, private = split(state, chosen)
-    assert set(federated) == chosen
-    assert set(private) == names - chosen
-    whole = combine(federated, private)
-    assert whole.keys() == state.keys()
-    assert all(whole[name] is state[name] for name in names)  # the tensors themselves, not copies
-
-
-def test_split_refuses_a_name_that_the_state_does_not_have() -> None:
-    with pytest.raises(KeyError, match="missing"):
-        split({"a": torch.zeros(1)}, ["missing"])
-
-
-def test_combine_refuses_a_name_on_both_sides() -> None:
-    a, b = torch.zeros(1), torch.ones(1)
-    text = "expected federated and private names to be disjoint, found ['b', 'c'] on both sides"
-    with pytest.raises(ValueError, match=re.escape(text)):
-        combine({"c": a, "b": a, "a": a}, {"b": b, "c": b, "d": b})
-
-
-def test_named_tensors_are_live_and_complete() -> None:
-    client = Client()
-    tensors = named_tensors(client)
-    assert tensors.keys() == client.state_dict().keys()
-    assert tensors["core.wide.weight"] is client.core["wide"].weight
-    assert tensors["core.norm.running_mean"] is client.core["norm"].running_mean
 
 
 # ------------------------------------------------------------------ select

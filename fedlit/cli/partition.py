@@ -74,7 +74,7 @@ def figure_of(described: Described, title: str) -> Figure:
 
 def _measure(source: Source) -> Measure:
     """That of the deal, so that the distance is the one that it was dealt by."""
-    from fedlit.data.shaping.dealing import Distance
+    from fedlit.data.shaping.by_distance import Distance
     from fedlit.data.shaping.distance import Measure
     from fedlit.data.shaping.partition import Partition
 

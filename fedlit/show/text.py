@@ -110,8 +110,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     """Columns aligned: text to the left, numbers to the right.
 
     A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
-    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out but the
-    middle of long names, where that leaves them different: a line below says so.
+    broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out.
 
     Args:
         header: a word per column.
@@ -135,50 +134,22 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     """
     columns = [[head, *(row[place] for row in rows)] for place, head in enumerate(header)]
     numeric = [right_aligned(column[1:]) for column in columns]
-    first, *others = columns
     if width is None:
         return _block([[[cell] for cell in column] for column in columns], numeric)
-    names = _names(first, width // 2)
-    room = max(width - _widest(names) - 2, 8)
-    cells = [
-        [_broken(cell, room, anywhere=not (number and place)) for place, cell in enumerate(column)]
-        for column, number in zip(others, numeric[1:], strict=True)
-    ]
-    taken = [2 + _widest(column) for column in cells]
-    # as few blocks as there can be, and these about equally wide: no column stands alone if it need not
-    rooms = range(max(taken, default=0), max(width - _widest(names), *taken, 0) + 1)
-    fewest = len(_packed(taken, rooms[-1]))
-    blocks = next(own for own in (_packed(taken, room) for room in rooms) if len(own) == fewest)
-    shortened = any("…" in line and line not in first for name in names for line in name)
-    told = (
-        [wrap("… within a name: shortened to fit; in a file or pipe (| cat) it is whole.", width)] if shortened else []
-    )
-    table = "\n\n".join(
-        _block([names, *(cells[place] for place in own)], [numeric[0], *(numeric[place + 1] for place in own)])
-        for own in blocks
-    )
-    return "\n".join([table, *told])
-
-
-def _names(column: Sequence[str], most: int) -> list[list[str]]:
-    """Names of rows: those of one word without their middle if they are too long, where they stay different; others in
-    several lines.
-    """
-    long = {cell for cell in column if len(cell) > most and " " not in cell}
-    short = {cell: f"{cell[: (most - 1) // 2]}…{cell[-(most // 2) :]}" if cell in long else cell for cell in column}
-    if len(set(short.values())) == len(short):
-        column = [short[cell] for cell in column]
-    return [_broken(cell, most, anywhere=True, indent="  ") for cell in column]
-
-
-def _packed(taken: Sequence[int], room: int) -> list[list[int]]:
-    """The places of columns that take so much, in blocks that have so much room."""
-    blocks: list[list[int]] = [[]]
-    for place, own in enumerate(taken):
-        if blocks[-1] and sum(taken[before] for before in blocks[-1]) + own > room:
-            blocks.append([])
+    names = [_broken(cell, width // 2, anywhere=True, indent="  ") for cell in columns[0]]
+    room, left = max(width - _widest(names) - 2, 8), 0
+    blocks = list[list[int]]()
+    cells = [names]
+    for place, column in enumerate(columns[1:], start=1):
+        cells.append([_broken(cell, room, anywhere=not (numeric[place] and row)) for row, cell in enumerate(column)])
+        if not blocks or left < 2 + _widest(cells[place]):
+            blocks.append([0])
+            left = width - _widest(names)
         blocks[-1].append(place)
-    return blocks
+        left -= 2 + _widest(cells[place])
+    return "\n\n".join(
+        _block([cells[place] for place in own], [numeric[place] for place in own]) for own in blocks or [[0]]
+    )
 
 
 def _broken(cell: str, most: int, *, anywhere: bool, indent: str = "") -> list[str]:

@@ -8,8 +8,9 @@ import pytest
 
 from fedlit.__main__ import main
 from fedlit.cli.partition import figure_of
+from fedlit.data.shaping.by_distance import Distance
 from fedlit.data.shaping.concept import ConceptShift
-from fedlit.data.shaping.dealing import Dirichlet, Distance, Shards
+from fedlit.data.shaping.dealing import Dirichlet, Shards
 from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled

@@ -104,7 +104,7 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = Populations(**SMALL).tables(0)[:2]
-    files = {name: str(path) for name, path in write_reads(tables, tmp_path / "files", "fasta").items()}
+    files = {name: str(path) for name, path in write_reads(tables, tmp_path / "files").items()}
     source = {"class_path": "fedlit.Reads", "init_args": {"files": files, "length": 24}}
     own = {"data": {"source": source}, "model": {"client": {"network": "fedlit.MLP"}}, "trainer": {"max_epochs": 1}}
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(own))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.shaping.dealing import NORMAL
+from fedlit.data.shaping.by_distance import NORMAL
 from fedlit.data.shaping.distance import Distances, Measure, Space
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.target import has_classes, without_classes

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedlit.data.shaping.dealing import Deal, Iid, Whole
+from fedlit.data.shaping.deal import Deal, Whole
+from fedlit.data.shaping.dealing import Iid
 from fedlit.data.sources.base import Source, check_fractions, check_tables, random_split
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.data.target import has_classes

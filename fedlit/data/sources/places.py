@@ -15,7 +15,7 @@ from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import check_client_name, check_names
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["Files", "Place", "files_in", "find_file", "places_of"]
+__all__ = ["Files", "Place", "clients_of", "files_in", "find_file", "places_of"]
 
 Files = str | dict[str, str | dict[str, Any]]
 """A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
@@ -101,9 +101,35 @@ def _found(pattern: str, read: dict[str, Any], root: str | None) -> list[Place]:
     """The files of a folder or pattern, or one file."""
     if "://" in pattern:
         return [_place("all-rows", {"path": pattern}, read)]
-    paths, left_out = files_in("tables", pattern, root, ENDINGS, PACKED)
-    first, *others = _named(paths, read)
+    named, left_out = clients_of("tables", pattern, root, ENDINGS, PACKED)
+    first, *others = (replace(_place(client, {"path": str(path)}, read), note=note) for client, path, note in named)
     return [replace(first, note="; ".join(filter(None, (first.note, left_out)))), *others]
+
+
+def clients_of(
+    source: str, pattern: str, root: str | None, endings: Sequence[str], packed: Sequence[str]
+) -> tuple[list[tuple[str, Path, str]], str]:
+    """Client, file and what to say of its name, for each file that :func:`files_in` finds; and its note.
+
+    Raises:
+        ConfigError: two files would be one client's.
+        DataError: there is no file.
+    """
+    paths, left_out = files_in(source, pattern, root, endings, packed)
+    made, taken = list[tuple[str, Path, str]](), dict[str, Path]()
+    for path in paths:
+        stem = path.name
+        for ending in (*packed, *endings):
+            stem = stem[: -len(ending)] if stem.lower().endswith(ending) and len(stem) > len(ending) else stem
+        client = client_name(stem)
+        check_client_name(client)
+        if (other := taken.setdefault(client.casefold(), path)) != path:
+            raise ConfigError(
+                f"{source}: files: {other} and {path} would both be client {client!r}. Name the clients: "
+                "files: {NAME: FILE, ...}."
+            )
+        made.append((client, path, f"{client}: named after {path.name}" if client != stem else ""))
+    return made, left_out
 
 
 def files_in(
@@ -161,30 +187,6 @@ def _ends(name: str, endings: tuple[str, ...], packed: Sequence[str]) -> bool:
     for ending in packed:
         name = name.removesuffix(ending)
     return not name.startswith(".") and name.endswith(endings)
-
-
-def _named(paths: list[Path], read: dict[str, Any]) -> list[Place]:
-    made, taken = [], dict[str, Path]()
-    for path in paths:
-        client = client_name(_stem(path))
-        if client.casefold() in taken:
-            raise ConfigError(
-                f"tables: files: {taken[client.casefold()]} and {path} would both be client {client!r}. Name the "
-                "clients: files: {NAME: FILE, ...}."
-            )
-        taken[client.casefold()] = path
-        check_client_name(client)
-        place = _place(client, {"path": str(path)}, read)
-        renamed = f"{client}: named after {path.name}" if client != _stem(path) else ""
-        made.append(replace(place, note=renamed))
-    return made
-
-
-def _stem(path: Path) -> str:
-    stem = path.name
-    for ending in (*PACKED, *ENDINGS):
-        stem = stem[: -len(ending)] if stem.lower().endswith(ending) and len(stem) > len(ending) else stem
-    return stem
 
 
 def client_name(text: object) -> str:

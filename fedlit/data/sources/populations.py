@@ -227,21 +227,17 @@ class Populations(Source):
         table = table_of(client, codes, labels, seed, self.test, self.validation)
         return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
 
-    def write(
-        self, folder: str | Path, seed: int, format: Literal["fasta", "fastq", "csv"] = "fastq", packed: bool = False
-    ) -> dict[str, Path]:
-        """Write each client's reads as :class:`fedlit.Reads` reads them.
+    def write(self, folder: str | Path, seed: int) -> dict[str, Path]:
+        """Write each client's reads as a FASTA file, which :class:`fedlit.Reads` reads.
 
         Args:
             folder: made if need be.
             seed: see :meth:`tables`.
-            format: of the files; labels stand in the headers of FASTA and FASTQ.
-            packed: whether with gzip.
 
         Returns:
             Client → its file.
         """
-        return write_reads(self.tables(seed), folder, format, packed)
+        return write_reads(self.tables(seed), folder)
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fedlit.data.sources.bases import BASES, codes_in, texts_of
 from fedlit.data.sources.reading import read_csv
@@ -295,40 +295,21 @@ def said(found: Mapping[str, int], others: Mapping[str, int], length: int) -> li
     return notes
 
 
-def write_reads(
-    tables: Sequence[ClientTable],
-    folder: str | Path,
-    format: Literal["fasta", "fastq", "csv"] = "fastq",
-    packed: bool = False,
-) -> dict[str, Path]:
-    """Write tables of reads as files.
+def write_reads(tables: Sequence[ClientTable], folder: str | Path) -> dict[str, Path]:
+    """Write tables of reads as FASTA files, with labels in the headers.
 
     Args:
         tables: as :class:`fedlit.Reads` or :class:`fedlit.Populations` make them.
         folder: made if need be; files of the same name are replaced.
-        format: of the files. Labels stand in the headers of FASTA and FASTQ, whose qualities are all ``I``.
-        packed: whether with gzip.
 
     Returns:
         Client → its file.
     """
-    if format not in ("fasta", "fastq", "csv"):
-        raise ConfigError(f"format: expected fasta, fastq or csv, found {format!r}")
     folder, files = Path(folder), dict[str, Path]()
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
-        reads = texts_of(codes_in(table.features))
-        pairs = [(read, text[: len(read)]) for read, text in zip(reads, table.target, strict=True)]
-        if format == "csv":
-            lines = ["read,labels", *(f"{read},{own}" for read, own in pairs)]
-        elif format == "fasta":
-            lines = [f">{table.name}_{number} labels={own}\n{read}" for number, (read, own) in enumerate(pairs)]
-        else:
-            lines = [
-                f"@{table.name}_{number} labels={own}\n{read}\n+\n{'I' * len(read)}"
-                for number, (read, own) in enumerate(pairs)
-            ]
-        files[table.name] = folder / f"{table.name}.{format}{'.gz' if packed else ''}"
-        content = ("\n".join(lines) + "\n").encode("ascii")
-        files[table.name].write_bytes(gzip.compress(content, mtime=0) if packed else content)
+        files[table.name] = folder / f"{table.name}.fasta"
+        pairs = enumerate(zip(texts_of(codes_in(table.features)), table.target, strict=True))
+        records = [f">{table.name}_{number} labels={own[: len(read)]}\n{read}\n" for number, (read, own) in pairs]
+        files[table.name].write_text("".join(records), encoding="ascii")
     return files

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fedlit.data.sources.base import Source, check_client_name, check_fractions, check_names, check_tables
 from fedlit.data.sources.bases import codes_of, table_of
-from fedlit.data.sources.places import client_name, files_in, find_file
+from fedlit.data.sources.places import client_name, clients_of, files_in, find_file
 from fedlit.data.sources.read_files import ENDINGS, Read, format_of, frame_of, read_file, tidy
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, did_you_mean
@@ -82,39 +82,27 @@ class Reads(Source):
                 f"{self.name}: client_column: expected a column that names clients, found {client_column!r}, which "
                 "holds bases or labels. Name another"
             )
+        if not files:
+            raise ConfigError(f"{self.name}: files: expected a file for at least one client, found none")
         if isinstance(files, Mapping):
             for client, own in files.items():
                 check_client_name(client)
-                self._check(client, own)
+                apart = own if isinstance(own, Mapping) else {"reads": own}
+                named = {"reads"} <= {*apart} <= {"reads", "labels"}
+                if not named or not all(isinstance(path, str | Path) for path in apart.values()):
+                    wrong = next((key for key in apart if key not in ("reads", "labels")), "")
+                    raise ConfigError(
+                        f"{self.name}: files: client {client!r}: expected a path, or {{reads: FILE, labels: FILE}}, "
+                        f"found {own!r}." + did_you_mean(wrong, ["reads", "labels"])
+                    )
+                if str(apart.get("labels", "")) == str(apart["reads"]):
+                    raise ConfigError(
+                        f"{self.name}: files: client {client!r}: expected labels in a file of their own, found the "
+                        f"reads' file {apart['reads']}. Leave labels out where they stand in its headers"
+                    )
             check_names(list(files))
-        if not files:
-            raise ConfigError(f"{self.name}: files: expected a file for at least one client, found none")
         self.given, self.length, self.client_column, self.root = files, length, client_column, root
-        self.test, self.validation = test, validation
-
-    def _check(self, client: str, own: Any) -> None:
-        if isinstance(own, str | Path):
-            return
-        if (
-            not isinstance(own, Mapping)
-            or "reads" not in own
-            or not all(isinstance(v, str | Path) for v in own.values())
-        ):
-            raise ConfigError(
-                f"{self.name}: files: client {client!r}: expected a path, or {{reads: FILE, labels: FILE}}, found "
-                f"{own!r}"
-            )
-        if str(own.get("labels", "")) == str(own["reads"]):
-            raise ConfigError(
-                f"{self.name}: files: client {client!r}: expected labels in a file of their own, found the reads' file "
-                f"{own['reads']}. Leave labels out where they stand in its headers"
-            )
-        for key in own:
-            if key not in ("reads", "labels"):
-                raise ConfigError(
-                    f"{self.name}: files: client {client!r}: expected reads and labels, found {key!r}."
-                    + did_you_mean(key, ["reads", "labels"])
-                )
+        self.test, self.validation, self._left_out = test, validation, ""
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the files; ``seed`` draws the splits."""
@@ -140,21 +128,11 @@ class Reads(Source):
                 client: {key: find_file(client, str(path), self.root) for key, path in own.items()}
                 for client, own in given.items()
             }
-        found = list(map(str, files_in(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))[0]))
         if self.client_column is not None:
-            return {str(place): {"reads": Path(path)} for place, path in enumerate(found)}
-        places, taken = dict[str, dict[str, Path]](), dict[str, str]()
-        for path in found:
-            client = client_name(_stem(path))
-            if client.casefold() in taken:
-                raise ConfigError(
-                    f"{self.name}: files: {taken[client.casefold()]} and {path} would both be client {client!r}. Name "
-                    "the clients: files: {NAME: FILE, ...}."
-                )
-            check_client_name(client)
-            taken[client.casefold()] = path
-            places[client] = {"reads": Path(path)}
-        return places
+            paths, _ = files_in(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))
+            return {str(place): {"reads": path} for place, path in enumerate(paths)}
+        named, self._left_out = clients_of(self.name, str(self.given), self.root, tuple(ENDINGS), (".gz",))
+        return {client: {"reads": path} for client, path, _ in named}
 
     def _table(self, client: str, places: Mapping[str, Mapping[str, Path]], seed: int) -> ClientTable:
         path, apart = places[client]["reads"], places[client].get("labels")
@@ -171,6 +149,8 @@ class Reads(Source):
             reads = read_file(client, path, apart)
         notes = ["qualities are not used"] if format == "fastq" else []
         same = [name for name, own in places.items() if name != client and own["reads"].resolve() == path.resolve()]
+        if self._left_out and client == next(iter(places)):
+            notes.append(self._left_out)
         if same:
             notes.append(f"its file {path} is that of {shorten(same)} too: test reads of one are trained on at another")
         return self._made(client, reads, where, seed, notes)
@@ -220,10 +200,3 @@ class Reads(Source):
 def _of_rows(reads: Any, labels: Any, rows: Any) -> list[Read]:
     """Reads of a CSV file. Lines may be blank, or one row may have several, so rows are counted."""
     return [Read(f"row {row + 1} of data", read, own) for read, own, row in zip(reads, labels, rows, strict=True)]
-
-
-def _stem(path: str) -> str:
-    name = Path(path).name
-    for ending in (".gz", *ENDINGS):
-        name = name[: -len(ending)] if name.lower().endswith(ending) and len(name) > len(ending) else name
-    return name

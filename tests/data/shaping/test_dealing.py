@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Distance, Hand, Shards, Whole
+from fedlit.data.shaping.by_distance import Distance
+from fedlit.data.shaping.deal import Deal, Hand, Whole
+from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Shards
 from fedlit.data.shaping.describe import describe
 from fedlit.data.shaping.partition import Partition
 from fedlit.data.sources import Bundled

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedlit.data.shaping.dealing import ByColumn, Deal, Dirichlet, Distance, Iid, Shards
+from fedlit.data.shaping.by_distance import Distance
+from fedlit.data.shaping.deal import Deal
+from fedlit.data.shaping.dealing import ByColumn, Dirichlet, Iid, Shards
 from fedlit.data.shaping.partition import Partition, Redraw
 from fedlit.data.sources import Bundled
 from fedlit.data.table import SPLITS, ClientTable

@@ -175,7 +175,7 @@ def test_one_csv_file_holds_several_clients(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"expected reads and labels, found 'label'. Did you mean 'labels'"):
+    with pytest.raises(ConfigError, match=r"found .*'label'.* Did you mean 'labels'"):
         Reads({"north": {"reads": "a.fa", "label": "b.fa"}})
     with pytest.raises(ConfigError, match=r"expected a path, or"):
         Reads({"north": 7})  # type: ignore[dict-item]
@@ -207,6 +207,7 @@ def test_a_folder_is_a_client_for_each_of_its_files_and_what_stands_twice_is_sai
         written(tmp_path, name, content)
     north, south = Reads(str(tmp_path), 4).tables(0)
     assert (north.name, south.name) == ("north", "south") and whole(north) == (READS, LABELS)
+    assert north.notes[0].endswith("README (another ending)")
     (note,) = south.notes
     assert note.startswith("south: 5 names of records stand there several times, such as 'r0'")
     path = str(tmp_path / "north.csv")
