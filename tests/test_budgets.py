@@ -10,9 +10,9 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
-    "": 1164, "attacks": 310, "cli": 1172, "client": 386, "composite": 2292, "data": 9503, "engine": 653,
+    "": 1120, "attacks": 310, "cli": 1172, "client": 386, "composite": 2292, "data": 9118, "engine": 653,
     "exchange": 3019, "explain": 308, "institutions": 3644, "methods": 1325, "mix": 412, "nn": 1017, "privacy": 900,
-    "run": 3602, "score": 979, "show": 731, "study": 4946, "tasks": 1534, "train": 2269, "trees": 528,
+    "run": 3651, "score": 979, "show": 724, "study": 4946, "tasks": 1534, "train": 2276, "trees": 528,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 

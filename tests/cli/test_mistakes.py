@@ -317,7 +317,7 @@ def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
 def test_lines_keep_to_a_narrow_terminal(here: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"NO_COLOR": "1"}
     told = b""
     for args in (["fit", "--config", "quickstart", "--sed", "3"], ["compare", "--help"], ["explain", "--help"]):
         subprocess.run([sys.executable, "-m", "fedlit", *args], stdout=slave, stderr=slave, stdin=slave, env=env)

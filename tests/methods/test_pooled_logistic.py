@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 import torch
 from federations import Made, different, make_run, weights
-from fedlit.run.export import export_scorer
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from torch.nn import functional
 
 from fedlit.client.client import FederatedClient
+from fedlit.composite.export import export_scorer
 from fedlit.data.sources.base import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError

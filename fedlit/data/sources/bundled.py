@@ -23,7 +23,7 @@ class Bundled(Source):
         clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted, as :class:`~fedlit.data.sources.Tables` takes it; if None, a number of diabetes and
+        task: what is predicted, as :class:`~fedlit.Tables` takes it; if None, a number of diabetes and
             classes of the others.
 
     Example:
