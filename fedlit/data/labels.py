@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fedlit.data.note import Note, behind
 from fedlit.data.table import TaskSettings, several
 from fedlit.data.target import is_classification, own_task
 from fedlit.errors import DataError
@@ -98,13 +99,13 @@ def read_target(
     held = held[labelled]
     if not is_classification(own_task(task, client)):
         values, said = _numbers(held, decimal, thousands) if is_text(held) else (held, [])
-        return Labels(values, labelled, None, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
+        return Labels(values, labelled, None, (*notes, *_of(client, raw.name, said)))
     values, said = _classes(held) if is_text(held) else (_plain(held), [])
     values = class_labels(client, values, task)
     if positive is not None:
         positive = _meant(where, positive, values.unique().tolist())
     said += _asked(values, task, positive)
-    return Labels(values, labelled, positive, (*notes, *(f"{client}: {raw.name}: {note}" for note in said)))
+    return Labels(values, labelled, positive, (*notes, *_of(client, raw.name, said)))
 
 
 def _cells(where: str, raw: pd.Series, missing: tuple[str | float, ...]) -> pd.Series:
@@ -150,7 +151,7 @@ def _several(client: str, raw: pd.DataFrame, unlabelled: str, missing: Mapping[s
         known = held.dropna()
         values, said = _classes(known) if known.dtype.kind == "O" or str(known.dtype) == "str" else (_plain(known), [])
         made[name] = values.reindex(raw.index)
-        notes += [f"{client}: {name}: {note}" for note in said]
+        notes += _of(client, name, said)
     target = several(made, f"client {client!r}, target")
     labelled, said = _labelled(client, ", ".join(map(str, raw)), target, unlabelled)
     return Labels(target[labelled], labelled, None, (*said, *notes))
@@ -226,10 +227,8 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     counts, notes = labels.value_counts(), list[str]()
     names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > MANY_CLASSES:
-        notes.append(
-            f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression "
-            "or task: counts"
-        )
+        said = f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression"
+        notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
         notes.append(
             f"1 row of {names[-1]!r} for {counts.iloc[0] // counts.iloc[-1]:,} of {names[0]!r}: look at "
@@ -237,5 +236,9 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         )
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
         largest = max(names, key=lambda own: (str(type(own)), own))
-        notes.append(f"AUROC and AUPRC are of {largest!r}; for the other say positive")
+        notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
     return notes
+
+
+def _of(client: str, column: object, notes: list[str]) -> list[str]:
+    return [behind(f"{client}: {column}", note, column=str(column)) for note in notes]

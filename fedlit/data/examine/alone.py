@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
-
-from fedlit.data.examine.facts import is_number, labels_of, sampled, task_of
-from fedlit.data.examine.finding import Finding, counted
+from fedlit.data.examine.facts import is_number, labels_of, task_of
+from fedlit.data.examine.finding import KINDS, Finding
 from fedlit.data.labels import MANY_CLASSES
+from fedlit.data.note import Note
 from fedlit.data.schema.column import FALSE, TRUE
-from fedlit.data.schema.missing import are_days, suspects
 from fedlit.data.table import ClientTable
 
-__all__ = ["alone", "likely_positive", "said_by_findings"]
+__all__ = ["alone", "likely_positive", "noted"]
 
-_GROUP = re.compile(r": (?P<column>[^:]+): left out: .*split: \{group: ")
 _WORDS = """
     positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present
@@ -27,18 +22,12 @@ _NO_WORDS = """
 
 def alone(table: ClientTable) -> list[Finding]:
     """What is odd in a table, leaks aside (see :mod:`fedlit.data.examine.leaks`)."""
-    return [*_untrainable(table), *_groups(table), *_missing(table), *_task(table), *_dates(table), *_positive(table)]
+    return [*_untrainable(table), *_of_notes(table), *_task(table), *_positive(table)]
 
 
-def said_by_findings(note: str) -> bool:
-    """Whether a note of reading is one of the findings here, and need not be said twice."""
-    return (
-        "Then write missing: {" in note
-        or "looks like a date. Then write types" in note
-        or "different whole numbers are taken for classes" in note
-        or "for the other say positive" in note
-        or bool(_GROUP.search(note))
-    )
+def noted(note: str) -> bool:
+    """Whether a note is one of the findings here, and need not be said twice."""
+    return isinstance(note, Note) and note.kind in KINDS
 
 
 def likely_positive(labels: list[object]) -> object | None:
@@ -78,47 +67,12 @@ def _untrainable(table: ClientTable) -> list[Finding]:
     return [Finding("untrainable", (table.name,), name, what, advice)]
 
 
-def _groups(table: ClientTable) -> list[Finding]:
-    """Identifiers that stand in several rows; reading has counted them."""
-    found = []
-    for match in filter(None, map(_GROUP.search, table.notes)):
-        column = match["column"].rpartition(": ")[2]
-        found.append(
-            Finding(
-                "group",
-                (table.name,),
-                column,
-                "names rows or people, and stands in several rows",
-                f"Rows of one belong on one side, or scores flatter. Where all have it: split: {{group: {column}}}",
-                {table.name: {"split": {"group": column}}},
-            )
-        )
-    return found
-
-
-def _missing(table: ClientTable) -> list[Finding]:
-    found = []
-    for name in _numbers(table):
-        values = table.features[name].to_numpy(np.float64, na_value=np.nan)
-        if asked := suspects(values):
-            written = [int(value) if value.is_integer() else value for value in asked]
-            shown = " and ".join(f"{value:g} ({counted(int((values == value).sum()), 'cell')})" for value in asked)
-            advice = "If so, say that it is missing; else it is taken for a number."
-            change = {table.name: {"missing": {name: written}}}
-            found.append(
-                Finding(
-                    "missing", (table.name,), name, f"{shown}: does it mean that there is no value?", advice, change
-                )
-            )
-    return found
-
-
-def _numbers(table: ClientTable) -> list[str]:
-    """Typed columns of numbers that are raw ones too."""
-    schema = table.schema
-    own = [str(name) for name in table.features if name not in table.categorical]
+def _of_notes(table: ClientTable) -> list[Finding]:
+    """What was found where the table was read; labels are looked at here, too."""
     return [
-        name for name in own if schema is None or (name in schema.columns and schema.columns[name].kind == "numeric")
+        Finding(note.kind, (table.name,), note.column, note.text, "", {table.name: note.fix} if note.fix else {})  # type: ignore[arg-type]
+        for note in table.notes
+        if isinstance(note, Note) and note.kind in ("group", "missing", "date")
     ]
 
 
@@ -131,18 +85,6 @@ def _task(table: ClientTable) -> list[Finding]:
     what = f"{different} different whole numbers are taken for classes"
     advice = "If they are numbers (a count, a grade), predict a number."
     return [Finding("task", (table.name,), str(target.name), what, advice, {table.name: {"task": "regression"}})]
-
-
-def _dates(table: ClientTable) -> list[Finding]:
-    found = []
-    for name in _numbers(table):
-        own = table.features[name].dropna().to_numpy(np.float64)
-        own = own[sampled(np.arange(len(own)), 1000)]
-        if len(own) >= 20 and are_days(own):
-            what = f"{own[0]:.0f} looks like a date, and is taken for a number"
-            change = {table.name: {"types": {name: {"date": "%Y%m%d"}}}}
-            found.append(Finding("date", (table.name,), name, what, "If it is one, say so.", change))
-    return found
 
 
 def _positive(table: ClientTable) -> list[Finding]:

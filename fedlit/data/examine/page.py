@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.examine.alike import same_labels, same_rows, same_values
-from fedlit.data.examine.alone import alone, said_by_findings
+from fedlit.data.examine.alone import alone, noted
 from fedlit.data.examine.between import between, common_columns
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, last_of
 from fedlit.data.examine.finding import KINDS, Finding, counted, named
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
 from fedlit.data.examine.suggest import suggested
+from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim, shorten
@@ -89,12 +89,12 @@ class Page(Shown):
                 who = named(finding.clients) if one else ""
                 head = ", ".join(filter(None, [who, finding.column]))
                 stop = "" if finding.what.endswith("?") else "."
-                said = "" if advice[finding.advice] > 1 else f"{stop} {finding.advice}"
+                said = "" if advice[finding.advice] > 1 or not finding.advice else f"{stop} {finding.advice}"
                 yield f"- {head}{': ' if head else ''}{finding.what}{said}"
             if len(own) > _MOST_OF_A_KIND:
                 yield f"- … and {len(own) - _MOST_OF_A_KIND} more (--format json has all)"
             for words, times in advice.items():
-                if times > 1:
+                if times > 1 and words:
                     yield f"  {words}"
 
     def yaml(self) -> str:
@@ -170,13 +170,22 @@ def _client(own: ClientFacts) -> Iterable[str]:
         most = sorted(gaps, key=lambda name: -gaps[name])
         shown = shorten([f"{name} {_share(gaps[name])}" for name in most], 5)
         yield f"  Missing: {counted(own.missing, 'cell')} in {counted(len(gaps), 'column')}: {shown}"
-    own_start = re.compile(rf"({re.escape(own.client)}|client {re.escape(repr(own.client))}, [^:]*(:[^ ][^:]*)?): ")
-    notes = [own_start.sub("", note, count=1) for note in own.notes if not said_by_findings(note)]
-    notes = [note for note in notes if ": left out: " not in note]
+    notes = [_plain(own.client, note) for note in own.notes if not noted(note) and not _is_left_out(note)]
     for note in notes[:_MOST_NOTES]:
         yield f"  - {note}"
     if len(notes) > _MOST_NOTES:
         yield f"  - … and {len(notes) - _MOST_NOTES} more notes (--format json has all)"
+
+
+def _is_left_out(note: str) -> bool:
+    return isinstance(note, Note) and note.kind == "left out"
+
+
+def _plain(client: str, note: str) -> str:
+    """A note below its client's name, without that name."""
+    if isinstance(note, Note):
+        return f"{note.column}: {note.text}" if note.column else note.text
+    return note.removeprefix(f"{client}: ")
 
 
 def _left_out(own: ClientFacts) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from fedlit.data.examine.alone import likely_positive
 from fedlit.data.examine.finding import counted
 from fedlit.data.examine.names import words_of
+from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
 from fedlit.data.sources.places import Place, find_file, places_of
@@ -34,9 +35,6 @@ _MOST_SITES = 50
 _TIME = {"year", "month", "date", "time", "day"}
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
 _SEPARATORS = ",;\t|"
-_ENCODING = re.compile(r"is read as ([\w-]+)\. If letters")
-_SEPARATED = re.compile(r"fields are separated by a (semicolon|tab|bar)")
-_SAID = {"semicolon": ";", "tab": "\t", "bar": "|"}
 _DRAWN = 20_000  # rows of which types are found
 
 
@@ -110,7 +108,7 @@ def _propose(place: Place, single: bool, target: str | None, names: Sequence[str
     path = find_file(place.client, place.path, None)
     options, notes = _header(place.client, path, names)
     raw = read_table(path, ReadOptions(**options), place.client)
-    options |= _found(raw.notes)
+    options |= {key: value for note in raw.notes if isinstance(note, Note) for key, value in note.fix.items()}
     kinds, codes = _kinds(raw.frame)
     columns = list(map(str, raw.frame.columns))
     target, why = _target(raw, columns, kinds, target)
@@ -181,17 +179,6 @@ def _first_line(path: Path) -> list[str]:
 
 def _years(names: Sequence[str]) -> bool:
     return len(set(names)) == len(names) and all(re.fullmatch(r"(19|20)\d\d", own) for own in names)
-
-
-def _found(notes: Sequence[str]) -> dict[str, Any]:
-    """What reading found of how the file is written."""
-    options: dict[str, Any] = {}
-    for note in notes:
-        if match := _SEPARATED.search(note):
-            options["sep"] = _SAID[match[1]]
-        if match := _ENCODING.search(note):
-            options["encoding"] = match[1]
-    return options
 
 
 def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str]]:

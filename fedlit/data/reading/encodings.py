@@ -52,7 +52,7 @@ def as_utf8(content: bytes, declared: str | None, notes: Notes) -> bytes:
         found = _likely(b"".join(itertools.islice(telling, 200))[: 2**15])
         text = body.decode(found, "replace")
     if declared is None and found != "utf-8":
-        notes.add(f"it is not UTF-8 and is read as {found}. If letters look wrong, write encoding.")
+        notes.add(f"it is not UTF-8 and is read as {found}. If letters look wrong, write encoding.", encoding=found)
     return body if found == "utf-8" else text.encode()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedlit.data.note import Note
 from fedlit.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class Notes:
         self.where, self.hint = where, ""
         self.texts: list[str] = []
 
-    def add(self, text: str) -> None:
-        """Keep a note."""
-        self.texts.append(f"{self.where}: {text}")
+    def add(self, text: str, **fix: Any) -> None:
+        """Keep a note; ``fix`` are the keys of reading that say the same."""
+        self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
 
     def error(self, text: str, line: int | None = None) -> DataError:
         """The error to raise, which names client, file and line."""

@@ -43,7 +43,7 @@ def found_separator(text: str, *, complete: bool, names: Sequence[str] | None, n
             notes.add("no separator was found: it is read as one column. If there are more, write sep.")
         return ","
     if best != ",":
-        notes.add(f"fields are separated by a {SAID[best]}.")
+        notes.add(f"fields are separated by a {SAID[best]}.", sep=best)
     return best
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from fedlit.data.note import Note
 from fedlit.data.schema.column import FALSE, NESTED, TRUE, ColumnType, as_floats, is_text, plain_types
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, parse_dates, suspect_day
 from fedlit.data.schema.declared import Declared, check_declared
@@ -121,8 +122,11 @@ def find_type(values: pd.Series, habits: Habits = _NO_HABITS, declared: ColumnTy
     return _of_typed(values, habits, declared)
 
 
-def _out(why: str, note: str, others: Sequence[str] = ()) -> Found:
-    return Found(ColumnType("left out", why=why), (f"left out: it {note}", *others))
+def _out(why: str, note: str, others: Sequence[str] = (), group: str = "") -> Found:
+    """A column that is left out; ``group`` is its name if its values stand in several rows."""
+    fix = {"split": {"group": group}} if group else {}
+    said = Note(f"left out: it {note}", "group" if group else "left out", fix=fix)
+    return Found(ColumnType("left out", why=why), (said, *others))
 
 
 def _short(value: object) -> str:
@@ -171,14 +175,16 @@ def _of_numbers(name: str, numbers: np.ndarray, type_: ColumnType, notes: Sequen
         return _out("constant", f"has the one value {own[0]:g}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
     whole = _whole(own[:1000]) and _whole(own)
     if whole and (said := _identifies(name, own)):
-        return _out("identifier", said, notes)
+        return _out("identifier", said, notes, name if len(np.unique(own)) < len(own) else "")
     notes = list(notes)
     if asked := suspects(own):
         shown = " and ".join(f"{value:g} ({int((own == value).sum()):,} cells)" for value in asked)
-        values = ", ".join(f"{value:g}" for value in asked)
-        notes.append(f"does {shown} mean that there is no value? Then write missing: {{{name}: [{values}]}}")
+        words = [int(value) if float(value).is_integer() else value for value in asked]
+        said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
+        notes.append(Note(said, "missing", fix={"missing": {name: words}}))
     if whole and len(own) > _MANY and are_days(own):
-        notes.append(f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}")
+        said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
+        notes.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
     return Found(type_, tuple(notes), unique=whole and len(own) >= _MANY and len(np.unique(own)) == len(own))
 
 
@@ -255,10 +261,9 @@ def _of_held(name: str, held: pd.Series, habits: Habits) -> Found:
         type_ = ColumnType("date", missing=missing, form=form, parts=parts)
         if (day := suspect_day(times.dropna())) is not None:
             cells = held[times == day]
-            notes.append(
-                f"does {cells.iloc[0]!r} ({len(cells):,} cells) mean that there is no value? Then write missing: "
-                f"{{{name}: [{cells.iloc[0]!r}]}}"
-            )
+            asked = f"does {cells.iloc[0]!r} ({len(cells):,} cells) mean that there is no value? Then write missing: "
+            asked += f"{{{name}: [{cells.iloc[0]!r}]}}"
+            notes.append(Note(asked, "missing", fix={"missing": {name: [str(cells.iloc[0])]}}))
         return Found(type_, (*notes, *said, *([guess.replace("…", name)] if guess else [])))
     found = _numeric(name, held, texts, counts, habits)
     if found is not None:
@@ -357,7 +362,7 @@ def _is_unusable(name: str, held: pd.Series, texts: Sequence[str]) -> Found | No
     if different == rows or (_named_id(name) and different > rows / 10):
         some = "another value in each row" if different == rows else f"{different:,} values in {rows:,} rows"
         group = "" if different == rows else f". Rows of one belong in one split: split: {{group: {name}}}"
-        return _out("identifier", f"has {some}, such as {_short(texts[0])}{group}")
+        return _out("identifier", f"has {some}, such as {_short(texts[0])}{group}", group=name if group else "")
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedlit.data.note import behind
 from fedlit.data.schema.column import ColumnType
 from fedlit.data.schema.declared import Declared
 from fedlit.data.schema.find import Habits, declared_type, find_type
@@ -81,7 +82,7 @@ class Schema:
             said = declared_type(name, declared[name], habits) if name in declared else None
             found = find_type(raw[name], habits, said)
             columns[name] = found.type
-            notes += [f"{name}: {note}" for note in found.notes]
+            notes += [behind(name, note, column=name) for note in found.notes]
             unique += [name] * found.unique
             for word, count in found.gaps.items():
                 gaps.setdefault(word, []).append(f"{name} ({count:,})")
@@ -146,7 +147,7 @@ class Schema:
                 )
             own = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
             made.append(own.columns)
-            notes += [f"{name}: {note}" for note in own.notes]
+            notes += [behind(name, note, column=name) for note in own.notes]
         return pd.concat(made, axis=1) if made else pd.DataFrame(index=raw.index), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:

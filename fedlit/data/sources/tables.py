@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fedlit.data.note import behind
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
@@ -302,7 +303,7 @@ class Tables(Source):
         features, more = schema.apply(rows, f"client {client!r}")
         known_notes = set(notes)
         notes += [note for note in more if note not in known_notes]
-        return features, schema, [f"{client}: {note}" for note in notes]
+        return features, schema, [behind(client, note) for note in notes]
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive

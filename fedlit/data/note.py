@@ -1,0 +1,53 @@
+"""What a person should know of a table, made where it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Note", "behind"]
+
+
+class Note(str):
+    """A sentence that knows what it is about. As text it begins with the client and the column.
+
+    Args:
+        text: the sentence.
+        kind: a short word for what was found, such as ``left out``, ``missing`` or ``group``; "" for no kind.
+        column: of which column; "" for none.
+        fix: keys of :class:`fedlit.Tables`, or of how a file is read, that settle it; none where a person must decide.
+        head: what stands before the sentence.
+
+    Example:
+        >>> own = behind("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
+        >>> own, own.kind, own.column, own.text, own.fix
+        ('age: is -9 a gap?', 'missing', 'age', 'is -9 a gap?', {'missing': {'age': [-9]}})
+    """
+
+    text: str
+    kind: str
+    column: str
+    fix: Mapping[str, Any]
+
+    def __new__(
+        cls, text: str, kind: str = "", *, column: str = "", fix: Mapping[str, Any] | None = None, head: str = ""
+    ) -> Note:
+        """See the class."""
+        own = super().__new__(cls, f"{head}: {text}" if head else text)
+        own.text, own.kind, own.column, own.fix = text, kind, column, dict(fix or {})
+        return own
+
+
+def behind(head: str, note: str, *, column: str = "") -> Note:
+    """A note with a client, a column or a place before it.
+
+    Args:
+        head: the word.
+        note: a note, or a plain sentence.
+        column: of which column it is, where that is not known yet.
+    """
+    if not isinstance(note, Note):
+        return Note(note, column=column, head=head)
+    before = note.removesuffix(note.text).removesuffix(": ")
+    whole = f"{head}: {before}" if before else head
+    return Note(note.text, note.kind, column=note.column or column, fix=note.fix, head=whole)
