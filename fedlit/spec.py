@@ -90,7 +90,7 @@ class ClientSpec:
         own["sites"] = tuple(Site(**{**site, "classes": tuple(site["classes"])}) for site in own["sites"])
         own["common"] = None if common is None else {group: tuple(names) for group, names in common.items()}
         own["task"] = task_from(own["task"])
-        own["inputs"] = tuple(map(Input.of, own.get("inputs", ())))  # there are none in files of version 0.3 and before
+        own["inputs"] = tuple(map(Input.of, own["inputs"]))
         return cls(**own)
 
     @property

@@ -129,8 +129,6 @@ def test_states_have_the_bins(bins: Any) -> None:
     encoders = {own.name: TableEncoder(own.name, agreement).fit(own) for own in tables}
     specs = {own.name: encoders[own.name].encode(own).spec for own in tables}
     assert all(ClientSpec.from_state(json.loads(json.dumps(spec.state_dict()))) == spec for spec in specs.values())
-    before = {key: value for key, value in specs["a"].state_dict().items() if key != "inputs"}
-    assert ClientSpec.from_state(before) == replace(specs["a"], inputs=())
     shipped = TableEncoder("a")
     shipped.load_state_dict(json.loads(json.dumps(encoders["a"].state_dict())))
     assert shipped.encode(replace(tables[0], features=tables[0].features * 2)).spec.inputs == specs["a"].inputs

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["Mutation", "Planted", "mutate"]
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
-_DEFAULTS: dict[Kind, float] = {"scale": 10.0, "shift": 2.0, "clip": 0.25, "missing": 0.8, "swap": 0.0, "flip": 0.0}
+_FAULTS: dict[Kind, tuple[float, tuple[float, float], str]] = {
+    "scale": (10.0, (-np.inf, np.inf), "{named} times {by:g}"),
+    "shift": (2.0, (-np.inf, np.inf), "{named} plus {by:g} standard deviations"),
+    "clip": (0.25, (0, 0.5), "{named} clipped at its quantiles {by:g} and {rest:g}"),
+    "missing": (0.8, (0, 1), "{named} missing in {percent:g} % of the rows with one label"),
+    "swap": (0.0, (0, 0), "{named} swapped"),
+    "flip": (0.0, (0, 0), "labels flipped"),
+}
+"""Kind → its ``by`` where none is given, between what that lies, and what is said of it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,8 @@ class Mutation:
     by: float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _DEFAULTS:
-            raise ConfigError(f"data.mutations: kind: expected one of {', '.join(_DEFAULTS)}, found {self.kind!r}")
+        if self.kind not in _FAULTS:
+            raise ConfigError(f"data.mutations: kind: expected one of {', '.join(_FAULTS)}, found {self.kind!r}")
         unused = {"feature": self.kind == "flip", "by": self.kind in ("flip", "swap"), "other": self.kind != "swap"}
         for key in (name for name, useless in unused.items() if useless and getattr(self, name) is not None):
             raise ConfigError(
@@ -60,10 +68,10 @@ class Mutation:
             raise ConfigError(
                 f"data.mutations: {self.kind}: expected a finite by that changes something, found {self.by}"
             )
-        limits = {"clip": (0, 0.5), "missing": (0, 1)}.get(self.kind)
-        if self.by is not None and limits and not limits[0] < self.by <= limits[1]:
+        low, high = _FAULTS[self.kind][1]
+        if self.by is not None and not low < self.by <= high:
             raise ConfigError(
-                f"data.mutations: {self.kind}: expected by above {limits[0]} and at most {limits[1]}, found {self.by}"
+                f"data.mutations: {self.kind}: expected by above {low} and at most {high}, found {self.by}"
             )
 
 
@@ -84,15 +92,9 @@ class Planted:
     by: float
 
     def __str__(self) -> str:
-        named = " and ".join(self.features)
-        what = {
-            "scale": f"{named} times {self.by:g}",
-            "shift": f"{named} plus {self.by:g} standard deviations",
-            "clip": f"{named} clipped at its quantiles {self.by:g} and {1 - self.by:g}",
-            "swap": f"{named} swapped",
-            "missing": f"{named} missing in {100 * self.by:g} % of the rows with one label",
-            "flip": "labels flipped",
-        }[self.kind]
+        what = _FAULTS[self.kind][2].format(
+            named=" and ".join(self.features), by=self.by, rest=1 - self.by, percent=100 * self.by
+        )
         return f"{self.client}: a fault was planted: {what}"
 
 
@@ -139,7 +141,7 @@ def mutate(
                 "data.mutations: shift: expected the tables of all clients, by whose rows together it is measured, "
                 f"found those of {', '.join(original)}; take scale, or run where all tables are"
             )
-        by = _DEFAULTS[mutation.kind] if mutation.by is None else mutation.by
+        by = _FAULTS[mutation.kind][0] if mutation.by is None else mutation.by
         if mutation.kind == "flip":
             changed[client] = _flip(changed[client])
             planted.append(Planted("flip", client, (), by))
@@ -176,16 +178,11 @@ def _columns(table: ClientTable, mutation: Mutation, rng: np.random.Generator) -
 
 
 def _flip(table: ClientTable) -> ClientTable:
-    if not has_classes(table):
-        raise ConfigError(
-            f"data.mutations: flip: expected two labels at {table.name}, found {without_classes(table.target)}; choose "
-            "another client or fault"
-        )
-    labels = sorted(table.target.unique().tolist())
+    labels = sorted(table.target.unique().tolist()) if has_classes(table) else []
     if len(labels) != 2:
         raise ConfigError(
-            f"data.mutations: flip: expected two labels at {table.name}, found {len(labels)}; choose another client or "
-            "fault"
+            f"data.mutations: flip: expected two labels at {table.name}, found "
+            f"{len(labels) or without_classes(table.target)}; choose another client or fault"
         )
     return replace(table, target=table.target.map({labels[0]: labels[1], labels[1]: labels[0]}))
 

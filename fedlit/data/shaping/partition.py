@@ -92,22 +92,11 @@ class Partition(Source):
         import pandas as pd
 
         tables = self.source.tables(seed)
-        columns = set(tables[0].features)
         for table in tables:
-            if set(table.features) != columns or set(table.categorical) != set(tables[0].categorical):
+            if other := [what for what, own in _same(table).items() if own != _same(tables[0])[what]]:
                 raise DataError(
-                    f"partition: expected the columns of {tables[0].name} at {table.name}, found others; choose "
-                    "clients that have the same columns"
-                )
-            if (table.target.name, table.positive) != (tables[0].target.name, tables[0].positive):
-                raise DataError(
-                    f"partition: expected the target of {tables[0].name} at {table.name} ({tables[0].target.name}), "
-                    f"found {table.target.name}; choose clients that have the same target"
-                )
-            if table.task != tables[0].task:
-                raise DataError(
-                    f"partition: expected the task of {tables[0].name} at {table.name} ({tables[0].task}), found "
-                    f"{table.task}; choose clients that have the same task"
+                    f"partition: expected the {other[0]} of {tables[0].name} at {table.name}, found others; choose "
+                    f"clients that have the same {other[0]}"
                 )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
@@ -147,3 +136,12 @@ class Partition(Source):
                 )
             )
         return check_tables(made)
+
+
+def _same(table: ClientTable) -> dict[str, object]:
+    """What all clients have in common whose rows are dealt."""
+    return {
+        "columns": (set(table.features), set(table.categorical)),
+        "target": (table.target.name, table.positive),
+        "task": table.task,
+    }

@@ -139,7 +139,7 @@ def files_in(
 
     Args:
         source: whose ``files`` it is; messages name it.
-        pattern: looked up in the working directory, in ``root`` and in the data folders.
+        pattern: looked up in the working directory, in ``root`` (``$FEDLIT_DATA`` if None) and in the cache.
         root: a folder.
         endings: of the files that count in a folder.
         packed: endings that may follow.
@@ -206,7 +206,7 @@ def client_name(text: object) -> str:
 
 
 def find_file(client: str, path: str, root: str | None) -> Path:
-    """The file itself: in the working directory, in ``root`` or in the data folders.
+    """The file itself: in the working directory, in ``root`` (``$FEDLIT_DATA`` if None) or in the cache.
 
     Raises:
         DataError: there is none.

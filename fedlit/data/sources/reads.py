@@ -32,7 +32,7 @@ class Reads(Source):
     Args:
         files: each client's name and its file, or ``{reads: FILE, labels: FILE}``; or a folder or pattern: a client for
             each file; or one CSV file, with ``client_column``. Relative paths are looked up in the working directory,
-            then in the data folders.
+            then in ``root`` (``$FEDLIT_DATA`` if None), then in the cache.
         length: positions of a read. Longer reads are cut, shorter ones have no base and no label behind their end.
         client_column: the column of one CSV file that names the client of each read.
         root: a folder in which relative paths are looked up after the working directory.

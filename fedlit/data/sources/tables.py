@@ -38,8 +38,8 @@ class Tables(Source):
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
             :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
             compressed), Parquet, Feather or Excel, or the URL of a database with a ``query``. Relative paths are looked
-            up in the working directory, then in the data folders. Or a folder or pattern: a client for each file. Or
-            one file, with ``client_column``.
+            up in the working directory, then in ``root``, then in the cache. Or a folder or pattern: a client for each
+            file. Or one file, with ``client_column``.
         target: the column to predict; one name for all clients, or one for each. A list of columns of two values each
             is ``task: multi_label``.
         client_column: the column of one table that names the client of each row.
@@ -49,7 +49,7 @@ class Tables(Source):
         categorical: columns of numbers that hold categories; one list for all clients (each uses the ones it has), or
             one for each.
         drop: columns to leave out; one list for all clients (each drops the ones it has), or one for each.
-        root: a folder in which relative paths are looked up after the working directory, before the data folders.
+        root: a folder in which relative paths are looked up after the working directory; ``$FEDLIT_DATA`` if None.
         encoding: how the text of the files is encoded; found if None.
         split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group on one side), ``{time: COLUMN}`` (the
             latest rows for test) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by client's
@@ -145,7 +145,7 @@ class Tables(Source):
         """One client's table; reads no other's file."""
         if self.client_column is not None:
             return super().table(client, seed)
-        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        places = self._places()
         if client not in places:
             raise ConfigError(
                 f"{self.name}: expected a client among {', '.join(places)}, found {client!r}."
@@ -157,14 +157,14 @@ class Tables(Source):
 
     def sizes(self) -> dict[str, int] | None:
         """Bytes of each client's file; None where clients are in one file or in a database."""
-        places = places_of(self.given, self.read, self.root)
-        if self.client_column is not None or any(place.is_database for place in places):
+        places = self._places()
+        if self.client_column is not None or any(place.is_database for place in places.values()):
             return None
-        return {own.client: find_file(own.client, own.path, self.root).stat().st_size for own in places}
+        return {name: find_file(name, own.path, self.root).stat().st_size for name, own in places.items()}
 
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Some clients' tables; reads no others' files."""
-        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        places = self._places()
         self._check_keys(list(places))
         raws = {client: self._read(places[client]) for client in clients}
         columns = {client: _names(raw) for client, raw in raws.items()}
@@ -173,19 +173,23 @@ class Tables(Source):
 
     # ------------------------------------------------------------------ reading
 
+    def _places(self) -> dict[str, Place]:
+        return {place.client: place for place in places_of(self.given, self.read, self.root)}
+
     def _read(self, place: Place) -> Raw:
         path = place.path if place.is_database else str(find_file(place.client, place.path, self.root))
         return read_table(path, place.options, place.client)
 
     def _read_all(self) -> dict[str, tuple[Raw, Place]]:
-        places = places_of(self.given, self.read, self.root)
+        places = self._places()
         if self.client_column is None:
-            return {place.client: (self._read(place), place) for place in places}
+            return {client: (self._read(place), place) for client, place in places.items()}
         if len(places) != 1:
             raise ConfigError(
                 f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
             )
-        return _by_client(self._read(places[0]), self.client_column, places[0])
+        (place,) = places.values()
+        return _by_client(self._read(place), self.client_column, place)
 
     # ------------------------------------------------------------------ one table
 
