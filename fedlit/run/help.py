@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.run.words import alternatives
 from fedlit.show.text import definitions, shorten, wrap
 
 __all__ = ["help_text", "plain", "topic_of"]
@@ -219,6 +219,12 @@ _WORDS: dict[Any, str] = {
 }  # fmt: skip
 
 
+def _alternatives(hint: Any) -> list[Any]:
+    """The types of a union, of unions inside too; of another type itself."""
+    several = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    return [one for own in several for one in _alternatives(own)] or [hint]
+
+
 def _choices(hint: Any, unsaid: Any = None) -> list[str]:
     """What a value may be, in plain words; but of several not what is ``unsaid``.
 
@@ -226,7 +232,7 @@ def _choices(hint: Any, unsaid: Any = None) -> list[str]:
         >>> _choices(dict[str, int | list[int]] | None), _choices(Literal["step", "epoch"])
         (['whole number or list of whole number, by name', 'none'], ['step', 'epoch'])
     """
-    origin, inside, several = get_origin(hint), get_args(hint), alternatives(hint)
+    origin, inside, several = get_origin(hint), get_args(hint), _alternatives(hint)
     if len(several) > 1:
         return list(dict.fromkeys(word for own in several if own is not unsaid for word in _choices(own)))
     if origin is Literal:
@@ -243,7 +249,7 @@ def _choices(hint: Any, unsaid: Any = None) -> list[str]:
 
 def _is_class(hint: Any) -> bool:
     """Whether the value names a class that has keys of its own."""
-    if len(several := alternatives(hint)) > 1:
+    if len(several := _alternatives(hint)) > 1:
         return any(map(_is_class, several))
     ours = isinstance(hint, type) and hint not in _WORDS and hint.__module__.startswith("fedlit")
     return ours or get_origin(hint) is _FACTORY

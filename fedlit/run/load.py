@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from argparse import ArgumentError
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,16 +13,15 @@ import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, told_as
+from fedlit.errors import ConfigError, FedlitError, told_as
 from fedlit.exchange.exchange import Exchange
 from fedlit.run.allowed import only_allowed, trusted
 from fedlit.run.arguments import ROOT, Asked, Command, class_folders, made_from, read
 from fedlit.run.config import flatten, read_yaml
-from fedlit.run.diagnose import diagnose
 from fedlit.run.help import help_text, plain, topic_of
 from fedlit.run.loggers import RunTrainer
+from fedlit.run.messages import given_in, in_one_line, why_not_made, why_refused
 from fedlit.run.optimizers import own_defaults
-from fedlit.run.refused import in_one_line, why_not_made
 from fedlit.run.run import Run
 from fedlit.show.text import terminal_width
 from fedlit.train.callbacks import Checkpoints
@@ -39,7 +39,7 @@ class _Parser(LightningArgumentParser):
         return plain(super().format_help(*args))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise ConfigError(in_one_line(message)) from ex
+        raise ArgumentError(None, message) from ex
 
 
 class FedlitCLI(LightningCLI):
@@ -98,17 +98,16 @@ class FedlitCLI(LightningCLI):
         if (topic := topic_of(args)) is not None:
             print(help_text(parser, self.asked.command, _DESCRIPTIONS[self.asked.command], topic, terminal_width()))
             raise SystemExit(0)
+        given = given_in(self.asked.args)
         try:
             self.config = parser.parse_args(args)
-            own_defaults(self.config, self.asked.args)
+        except FedlitError:
+            raise
+        except ArgumentError as error:
+            raise ConfigError(in_one_line(str(error), given)) from error
         except Exception as error:
-            try:
-                reason = diagnose(parser, self.asked.args)
-            except Exception:  # it reads signatures of any class; without it the verdict stands
-                reason = None
-            if reason is None:
-                raise
-            raise ConfigError(reason) from error
+            raise why_refused(error, given) from error
+        own_defaults(self.config, self.asked.args)
 
     def _set_seed(self) -> None:
         """Nothing global is seeded."""
@@ -122,7 +121,7 @@ class FedlitCLI(LightningCLI):
         text = self.parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
         if self.asked.configs:
             text = f"{made_from(self.asked.configs)}\n{text}"
-        with told_as(why_not_made):
+        with told_as(lambda error: why_not_made(error, given_in(self.asked.args))):
             ready = self.parser.instantiate(self.config)
         trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
         self.run = Run(

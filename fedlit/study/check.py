@@ -13,8 +13,8 @@ from fedlit.composite.settings import is_mixture, settings_of
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.catalogue import find_method
 from fedlit.run.config import find_config, read_yaml, shown
-from fedlit.run.diagnose import misfit
 from fedlit.run.keys import check_class_paths, check_file, check_key
+from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search, must_be_known, must_have_reference
 from fedlit.study.seeds import parse_seeds
 
