@@ -27,6 +27,7 @@ from fedlit.exchange.transport import Group, InProcess, Transport, group_of
 from fedlit.locks import Lock
 from fedlit.run.alike import check_alike
 from fedlit.run.card import card
+from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.folders import CHECKPOINTS, check_name, new_folder, to_resume, to_score, used
 from fedlit.run.held import begin, hold, make_again, tidy
 from fedlit.run.loggers import make_loggers
@@ -43,7 +44,6 @@ from fedlit.run.options import (
 from fedlit.run.plan import Plan, make_plan
 from fedlit.run.served import scorer_of, use_encoders
 from fedlit.run.trainer import make_trainer
-from fedlit.run.weak import weak_networks
 from fedlit.show.shown import Grid, Shown, for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO, check_monitors, make_consistent
@@ -438,7 +438,7 @@ class Run(Shown):
         results = replace(self.loop.results[split], guarded=self._found_in(header))
         if self.group.rank:
             return results
-        results = replace(results, weak=weak_networks(self.data, results), every=every)
+        results = replace(results, weak=weak_networks(self.data, results), apart=mixed_units(self.data), every=every)
         if not quiet:
             print(for_terminal(results))
         known = (self.folder / f"{split}.csv").exists()

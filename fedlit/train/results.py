@@ -43,6 +43,7 @@ class Results(Shown):
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
         weak: clients whose networks are no better than the simplest models, in words.
         every: whether all scores are shown; else the main ones, loss and accuracy.
+        apart: scores that are in other units at other clients, so that no mean and no worst of them is shown.
     """
 
     split: Split
@@ -57,6 +58,7 @@ class Results(Shown):
     guarded: Found = field(default_factory=dict, kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)
     every: bool = field(default=False, kw_only=True)
+    apart: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -113,9 +115,14 @@ class Results(Shown):
         ]
         for label in ("mean", "worst"):
             values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
+            values |= dict.fromkeys(self.apart & values.keys(), math.nan)
             lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
         lost = lost_sites(self.scores, self.known)
         notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
+        if shown := sorted(self.apart.intersection(metrics)):
+            notes.append(
+                f"Note: no mean of {' and '.join(shown)}: clients' targets are in other units, or of other sizes"
+            )
         notes += [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"

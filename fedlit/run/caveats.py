@@ -1,4 +1,4 @@
-"""Whether a client's network is better than the simplest models of its rows."""
+"""What has to be said beside scores: networks that are no better than the simplest models, means over units."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.tasks import Classification
+from fedlit.tasks import Classification, Regression
+from fedlit.tasks.number import MAE, RMSE
 
 if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.results import Results
 
-__all__ = ["weak_networks"]
+__all__ = ["mixed_units", "weak_networks"]
 
 _MOST_ROWS, _MOST_INPUTS, _MOST_CLIENTS = 2_000, 500, 20  # else fitting takes longer than scoring
 _MARGIN = 0.01
+_SAME_SIZE = 3.0  # times: standard deviations of targets in one unit
 
 
 def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
@@ -64,3 +66,15 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     made = np.zeros((len(rows), len(task.classes)), np.float32)
     made[:, model.classes_] = model.predict_proba(rows.x.numpy())
     return float(task.evaluate(torch.from_numpy(made), rows.y)[task.scores[0].name])
+
+
+def mixed_units(data: FederatedData) -> frozenset[str]:
+    """Scores in units of the target, if clients' targets have other names, or sizes more than three times apart: a mean
+    over clients would say nothing.
+    """
+    tasks = [spec.task for spec in data.specs if isinstance(spec.task, Regression)]
+    if len(tasks) < 2:
+        return frozenset()
+    scales = [task.scale for task in tasks]
+    apart = len({task.target for task in tasks}) > 1 or max(scales) > _SAME_SIZE * min(scales)
+    return frozenset({RMSE.name, MAE.name}) if apart else frozenset()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -12,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fedlit
-from fedlit.run.weak import weak_networks
+from fedlit.run.caveats import weak_networks
 
 
 def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path) -> None:
@@ -45,3 +47,22 @@ def test_a_network_that_predicts_one_class_is_said(tmp_path: Path) -> None:
     scores = {name: float(one.get(name, value)) for name, value in results.scores["breast_cancer"].items()}
     (note,) = weak_networks(run.data, replace(results, scores={"breast_cancer": scores}))
     assert "one class" in note
+
+
+def test_errors_in_other_units_have_no_mean(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, unit in (("north", 1.0), ("south", 100.0)):
+        x = rng.normal(size=120)
+        pd.DataFrame({"x": x, "wage": (x + rng.normal(size=120)) * unit}).to_csv(tmp_path / f"{name}.csv", index=False)
+    source = f"{{class_path: fedlit.Tables, init_args: {{files: {tmp_path}, target: wage, task: regression}}}}"
+    run = fedlit.load(
+        "quickstart.yaml",
+        f"--data.source={source}",
+        "--trainer.max_epochs=1",
+        f"--trainer.default_root_dir={tmp_path / 'logs'}",
+    )
+    run.fit(quiet=True)
+    results = run.test(quiet=True)
+    assert results.apart == {"rmse", "mae"}
+    (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
+    assert "–" in line and any("other units" in own for own in str(results).splitlines())
