@@ -154,7 +154,7 @@ def make(job: dict[str, Any]) -> Run:
     client = partial(FederatedClient, network=partial(MLP, hidden=[32, 16]), class_weights="balanced")
     guard = {"guard": guarded} if "guard" in inspect.signature(Exchange).parameters else {}
     exchange = Exchange(["*"], rule=rule(), attacks=attacks, **guard)
-    of_rows = tuple(attack for attack in attacks if KINDS[attack.kind].of_rows)
+    of_rows = tuple(attack for attack in attacks if KINDS[attack.kind].send is None)
     return Run(
         FederatedLoop(client, partial(torch.optim.AdamW, lr=0.003), seed=seed, threads=1),
         deepcopy(_encoded(federation, seed, of_rows)),

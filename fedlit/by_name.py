@@ -111,6 +111,10 @@ class Live(Mapping[str, Tensor]):
         tensor, axis, place = self._slices[name]
         return tensors[tensor].select(axis, place)
 
+    def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the names mean in other tensors, for the names whose tensor is among them; slices are views."""
+        return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
+
     def is_slice(self, name: str) -> bool:
         """Whether a name is that of a slice."""
         return name in self._slices

@@ -1,6 +1,7 @@
 """Attacks that are planted in chosen clients, to see what they do and who bears them."""
 
-from fedlit.attacks.attack import KINDS, Attack, Kind
+from fedlit.attacks.attack import Attack
 from fedlit.attacks.attackers import Attackers
+from fedlit.attacks.kinds import KINDS, Kind
 
 __all__ = ["KINDS", "Attack", "Attackers", "Kind"]

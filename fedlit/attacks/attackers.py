@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from fedlit.attacks.attack import KINDS, Attack, drawn
+from fedlit.attacks.attack import Attack, drawn
+from fedlit.attacks.kinds import KINDS, Moment
 from fedlit.attacks.rows import poison
-from fedlit.attacks.sent import SENDS, Moment
 from fedlit.client import FederatedClient
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
@@ -55,7 +52,7 @@ class Attackers:
         self.by_client = drawn(self.attacks, shared, seed)
         for name, attack in self.by_client.items():
             kind, where = KINDS[attack.kind], f"exchange.attacks: {attack.kind}: client {name!r}"
-            if not kind.of_rows and not shared[name]:
+            if kind.send is not None and not shared[name]:
                 raise ConfigError(
                     f"{where}: expected federated tensors, which it would change, found none (exchange.federated); "
                     "federate some, or take label_flip or backdoor"
@@ -70,21 +67,17 @@ class Attackers:
 
     def of_rows(self, seed: int, left_out: Iterable[str]) -> Callable[..., list[ClientTable]] | None:
         """Changes attackers' training rows, given tables and all clients' names; None where no attack does so."""
-        if not any(KINDS[attack.kind].of_rows for attack in self.attacks):
+        if all(KINDS[attack.kind].send is not None for attack in self.attacks):
             return None
-        return partial(self._poison, seed, frozenset(left_out))
-
-    def _poison(
-        self, seed: int, left_out: frozenset[str], tables: Sequence[ClientTable], names: Iterable[str]
-    ) -> list[ClientTable]:
-        return poison(tables, drawn(self.attacks, set(names) - left_out, seed), seed)
+        excluded = frozenset(left_out)
+        return lambda tables, names: poison(tables, drawn(self.attacks, set(names) - excluded, seed), seed)
 
     @property
     def told(self) -> list[str]:
         """Who attacks, in words: one line; none without attacks."""
         by_attack: dict[str, list[str]] = {}
         for name, attack in self.by_client.items():
-            by_attack.setdefault(f"{attack.kind} ({attack.told})", []).append(name)
+            by_attack.setdefault(f"{attack.kind} ({attack.description})", []).append(name)
         if not by_attack:
             return []
         who = "; ".join(f"{what} at {', '.join(names)}" for what, names in by_attack.items())
@@ -109,21 +102,23 @@ class Attackers:
             number: exchanges before this one.
             collected: client → what it would send.
         """
-        others = [own.state for name, own in collected.items() if name not in self.by_client]
-        return {
-            name: self._act(members, number, name, update, others) if name in self.by_client else update
-            for name, update in collected.items()
-        }
-
-    def _act(self, members: Any, number: int, name: str, update: Any, others: list[Mapping[str, Tensor]]) -> Any:
-        attack, client = self.by_client[name], members.clients[name]
-        if attack.kind not in SENDS:
-            return update
-        kind, own = KINDS[attack.kind], update.state
-        if kind.keeps == "sent" and _KEPT not in client.state:
-            client.state[_KEPT] = {key: value.detach().clone() for key, value in own.items()}
-        had = client.state[_KEPT] if kind.keeps else {}
-        seed = derive_seed(members.seed, "attack", name, number)
-        parameters = [key for key in update.parameters if key in own]
-        moment = Moment(own, parameters, had, others if kind.colludes else (), attack.amount, seed)
-        return replace(update, state={**own, **SENDS[attack.kind](moment)})
+        others = [update.state for name, update in collected.items() if name not in self.by_client]
+        sent = dict(collected)
+        for name, update in collected.items():
+            attack = self.by_client.get(name)
+            kind = None if attack is None else KINDS[attack.kind]
+            if attack is None or kind is None or kind.send is None:
+                continue
+            state, kept = update.state, members.clients[name].state
+            if kind.keeps == "sent" and _KEPT not in kept:
+                kept[_KEPT] = {key: value.detach().clone() for key, value in state.items()}
+            moment = Moment(
+                state,
+                [key for key in update.parameters if key in state],
+                kept[_KEPT] if kind.keeps else {},
+                others if kind.colludes else (),
+                attack.amount,
+                derive_seed(members.seed, "attack", name, number),
+            )
+            sent[name] = replace(update, state={**state, **kind.send(moment)})
+        return sent

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.sharing import State
 
-__all__ = ["Anchored", "as_buffers", "by_name"]
+__all__ = ["Anchored", "by_name", "pull", "zero_buffers"]
 
 
 class Anchored(FederatedClient):
@@ -32,8 +32,8 @@ class Anchored(FederatedClient):
         Args:
             names: of parameters; all that the client has by now if None.
         """
-        own = dict(self.named_parameters())
-        self.received = as_buffers({name: torch.zeros_like(own[name]) for name in (own if names is None else names)})
+        parameters = dict(self.named_parameters())
+        self.received = zero_buffers({name: parameters[name] for name in (parameters if names is None else names)})
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Say where there is nothing to be held to."""
@@ -45,36 +45,41 @@ class Anchored(FederatedClient):
         """Remember it; what was not received stays where it was."""
         if not hasattr(self, "received"):
             return
-        live, buffers = self._federated, by_name(self.received)
-        for name in live:
-            if name in received and live.tensor_of(name) in buffers:
-                live.pick(buffers, name).copy_(received[name])
+        for name, w_t in self._federated.of(by_name(self.received)).items():
+            if name in received:
+                w_t.copy_(received[name])
 
-    def pairs(self, parameters: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """(w, w_t) of each federated name.
+    def pairs(self, parameters: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Federated name → (w, w_t).
 
         Args:
             parameters: w, under the names that the federated parameters have: the client's own, or those of another
                 copy of its network.
         """
-        live, received = self._federated, by_name(self.received)
-        names = [name for name in live if live.tensor_of(name) in parameters]
-        return [(live.pick(parameters, name), live.pick(received, name)) for name in names]
+        received = self._federated.of(by_name(self.received))
+        return {name: (w, received[name]) for name, w in self._federated.of(parameters).items()}
 
     def pulled(self, loss: Tensor, strength: float, parameters: Mapping[str, Tensor]) -> Tensor:
         """Loss + strength/2 · ‖w − w_t‖² over the federated names; the loss itself where the strength is 0."""
-        away = [(w - w_t).square().sum() for w, w_t in self.pairs(parameters)] if strength else []
-        return loss + strength / 2 * torch.stack(away).sum() if away else loss
+        return pull(loss, strength, self.pairs(parameters).values()) if strength else loss
 
 
-def as_buffers(values: Mapping[str, Tensor]) -> nn.Module:
-    """A module whose buffers are these, under names that a module allows (``core/weight`` for ``core.weight``)."""
+def pull(loss: Tensor, strength: float, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Loss + strength/2 · ‖a − b‖² over the pairs (a, b); the loss itself where there are none."""
+    squares = [(a - b).square().sum() for a, b in pairs]
+    return loss + strength / 2 * torch.stack(squares).sum() if squares else loss
+
+
+def zero_buffers(like: Mapping[str, Tensor]) -> nn.Module:
+    """A module whose buffers are zeros like these, under names that a module allows (``core/weight`` for
+    ``core.weight``).
+    """
     module = nn.Module()
-    for name, value in values.items():
-        module.register_buffer(name.replace(".", "/"), value)
+    for name, value in like.items():
+        module.register_buffer(name.replace(".", "/"), torch.zeros_like(value))
     return module
 
 
 def by_name(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers of :func:`as_buffers` by the names that were given."""
+    """The buffers of :func:`zero_buffers` by the names that were given."""
     return {name.replace("/", "."): value for name, value in module.named_buffers()}

@@ -14,7 +14,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
 from fedlit.exchange.rules.server import ServerOptimizer
-from fedlit.methods.anchored import Anchored, as_buffers, by_name
+from fedlit.methods.anchored import Anchored, by_name, zero_buffers
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -59,7 +59,7 @@ class FedDyn(Anchored):
             raise ConfigError(f"FedDyn: alpha: expected a number above 0, found {alpha}; without it take plain clients")
         self.alpha = alpha
         self.anchor()
-        self.gradient = as_buffers({name: torch.zeros_like(value) for name, value in self.named_parameters()})
+        self.gradient = zero_buffers(dict(self.named_parameters()))
         self._change: dict[str, Tensor] = {}
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
@@ -67,17 +67,14 @@ class FedDyn(Anchored):
         loss, own = super().objective(x, y), dict(self.named_parameters())
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
-        gradient, live = by_name(self.gradient), self._federated
-        terms = [(live.pick(gradient, n) * live.pick(own, n)).sum() for n in live if live.tensor_of(n) in own]
+        gradient = self._federated.of(by_name(self.gradient))
+        terms = [(gradient[name] * w).sum() for name, w in self._federated.of(own).items()]
         return self.pulled(loss, self.alpha, own) - torch.stack(terms).sum() if terms else loss
 
     def on_send(self, steps: int) -> None:
         """What g_k is going to change by: −α (w_k − w_t)."""
-        own = dict(self.named_parameters())
-        names = [name for name in self._federated if self._federated.tensor_of(name) in own]
-        self._change = {
-            name: -self.alpha * (w.detach() - w_t) for name, (w, w_t) in zip(names, self.pairs(own), strict=True)
-        }
+        pairs = self.pairs(dict(self.named_parameters()))
+        self._change = {name: -self.alpha * (w.detach() - w_t) for name, (w, w_t) in pairs.items()}
 
     def publish(self) -> State:
         """α, by which the rule sees that all clients have one."""
@@ -91,10 +88,11 @@ class FedDyn(Anchored):
         if did is None and received:
             for value in self.gradient.buffers():  # a run begins with none
                 value.zero_()
-        for name, change in self._change.items():
-            own = self._federated.pick(by_name(self.gradient), name)
-            if did is not None:
-                own.copy_(torch.where(did.to(own.device) > 0, own + change, own))
+        if did is not None:
+            gradient = self._federated.of(by_name(self.gradient))
+            for name, change in self._change.items():
+                g = gradient[name]
+                g.copy_(torch.where(did.to(g.device) > 0, g + change, g))
         self._change = {}
 
 

@@ -11,7 +11,7 @@ from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, softplus
 
 from fedlit.errors import ConfigError
-from fedlit.methods.anchored import Anchored, as_buffers, by_name
+from fedlit.methods.anchored import Anchored, by_name, zero_buffers
 from fedlit.nn import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
@@ -61,11 +61,8 @@ class MOON(Anchored):
             raise ConfigError(f"MOON: expected mu of at least 0 and temperature above 0, found {mu} and {temperature}")
         self.mu, self.temperature = mu, temperature
         if mu:
-            names = [name for name, _ in self.named_parameters() if name.startswith(PARTS)]
-            self.anchor(names)
-            self.previous = as_buffers(
-                {name: torch.zeros_like(value) for name, value in by_name(self.received).items()}
-            )
+            self.anchor(name for name, _ in self.named_parameters() if name.startswith(PARTS))
+            self.previous = zero_buffers(by_name(self.received))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse what would contrast a representation with itself."""

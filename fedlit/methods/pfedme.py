@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
+from fedlit.methods.anchored import pull
 from fedlit.methods.copies import TwoCopies
 from fedlit.nn import NetworkFactory
 from fedlit.spec import ClientSpec
@@ -84,15 +85,12 @@ class PFedMe(TwoCopies):
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """(θ, w) of each federated name."""
-        live, w, personal = self._federated, dict(self.named_parameters()), dict(self.personal.named_parameters())
-        names = [name for name in live if live.tensor_of(name) in personal]
-        return [(live.pick(personal, name), live.pick(w, name)) for name in names]
+        w = self._federated.of(dict(self.named_parameters()))
+        return [(theta, w[name]) for name, theta in self._federated.of(dict(self.personal.named_parameters())).items()]
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """f(θ) + λ/2 · ‖θ − w‖², a function of θ."""
-        away = [(theta - w).square().sum() for theta, w in self.pairs()]
-        loss = self.personal_objective(x, y)
-        return loss + self.strength / 2 * torch.stack(away).sum() if away else loss
+        return pull(self.personal_objective(x, y), self.strength, self.pairs())
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """K steps of θ, one of w."""

@@ -14,7 +14,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import Mean, counted
-from fedlit.methods.anchored import as_buffers, by_name
+from fedlit.methods.anchored import by_name, zero_buffers
 from fedlit.nn import NetworkFactory
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -54,7 +54,7 @@ class Scaffold(FederatedClient):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        self.correction = as_buffers({name: torch.zeros_like(own) for name, own in self.named_parameters()})  # c − c_k
+        self.correction = zero_buffers(dict(self.named_parameters()))  # c − c_k
         self.state |= {"control": {}, "start": {}, "way": 0.0, "steps": 0, "lr": 0.0}
         self._change: dict[str, Tensor] = {}
 
@@ -70,8 +70,7 @@ class Scaffold(FederatedClient):
     @property
     def _mine(self) -> dict[str, Tensor]:
         """Federated parameters by name."""
-        own = dict(self.named_parameters())
-        return {name: value for name, value in self.federated.items() if self._federated.tensor_of(name) in own}
+        return {name: w.detach() for name, w in self._federated.of(dict(self.named_parameters())).items()}
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse an optimizer whose steps are not gradients times a rate."""
@@ -97,9 +96,9 @@ class Scaffold(FederatedClient):
     def on_send(self, steps: int) -> None:
         """What c_k is going to change by: −c + (x − y) / (K η); nothing where no step was taken."""
         way, start, control = self.state["way"], self.state["start"], self.state["control"]
-        corrections = by_name(self.correction)
+        corrections = self._federated.of(by_name(self.correction))
         self._change = {
-            name: (start[name] - value) / way - control[name] - self._federated.pick(corrections, name)
+            name: (start[name] - value) / way - control[name] - corrections[name]
             for name, value in self._mine.items()
             if way
         }
@@ -112,7 +111,7 @@ class Scaffold(FederatedClient):
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
         """Take over c, and c_k's change if it counted; x is where the client starts from now."""
-        mine, corrections, known = self._mine, by_name(self.correction), self.state["control"]
+        mine, corrections, known = self._mine, self._federated.of(by_name(self.correction)), self.state["control"]
         did = received.get(f"{DOWN}counted")
         for name, value in mine.items():
             zero = torch.zeros_like(value)
@@ -120,9 +119,9 @@ class Scaffold(FederatedClient):
             if did is not None:
                 own = torch.where(did.to(own.device) > 0, own + self._change.get(name, zero), own)
                 c = received.get(f"{DOWN}{CONTROL}{name}", zero)
-                self._federated.pick(corrections, name).copy_(c - own)
+                corrections[name].copy_(c - own)
             elif received:
-                self._federated.pick(corrections, name).zero_()
+                corrections[name].zero_()
             known[name] = own
         self._change = {}
         self.state |= {"start": {name: value.clone() for name, value in mine.items()}, "way": 0.0, "steps": 0}

@@ -15,8 +15,8 @@ from federations import TINY, Made, make_run
 import fedlit
 from fedlit.attacks import KINDS, Attack
 from fedlit.attacks.attack import drawn
+from fedlit.attacks.kinds import Moment
 from fedlit.attacks.rows import poison
-from fedlit.attacks.sent import SENDS, Moment
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Round, Rule
@@ -30,8 +30,9 @@ def sends(kind: Any, by: float | None = None) -> dict[str, torch.Tensor]:
     own = {"w": torch.full((2000,), OWN), "running_mean": torch.full((1,), OWN)}
     had = {"w": torch.full((2000,), HAD), "running_mean": torch.full((1,), HAD)}
     others = [{"w": torch.full((2000,), value)} for value in OTHERS]
-    amount = Attack(kind, by=by).amount
-    return {**own, **SENDS[kind](Moment(own, ["w"], had, others, amount, seed=3))}
+    send = KINDS[kind].send
+    assert send is not None
+    return {**own, **send(Moment(own, ["w"], had, others, Attack(kind, by=by).amount, seed=3))}
 
 
 @pytest.mark.parametrize(
@@ -211,8 +212,3 @@ def test_attacks_that_look_at_others_need_them_here(tmp_path: Path) -> None:
     attackers = run.exchange.attackers
     with pytest.raises(ConfigError, match="ipm: client 'ash': expected all clients in this process, for it looks at"):
         attackers.find(run.exchange.sharing.names, 8, here=False)
-
-
-def test_every_kind_is_sent_or_of_rows() -> None:
-    assert {kind for kind, own in KINDS.items() if not own.of_rows} == set(SENDS)
-    assert all(own.told.format(by=1.0, percent=1.0, feature="x", value=1.0, label="y") for own in KINDS.values())
