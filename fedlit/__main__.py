@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 
 from fedlit.cli.interrupted import STATUS, came, heeded, leave
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
@@ -60,7 +61,7 @@ COMMANDS = {
 }
 ABOUT = "Partial federated learning on tables whose columns, classes and distributions differ."
 MORE = (
-    "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
+    "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit. --config may be left out.",
     "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
     "Classes of your own that a run's folder names: --trust MODULE (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
@@ -145,6 +146,8 @@ def _ended(text: str, status: int) -> int:
 
 def _dispatch(args: list[str]) -> int:
     command, *rest = args or ["--help"]
+    if command in (*HEAVY, "check", "recommend"):
+        rest = _with_flags(rest)
     if command in ("-h", "--help", "help"):
         print(_usage())
     elif command == "--version":
@@ -165,6 +168,12 @@ def _dispatch(args: list[str]) -> int:
     else:
         raise ConfigError(f"expected a command, found {command!r}; fedlit --help lists them." + _meant(command))
     return 0
+
+
+def _with_flags(args: list[str]) -> list[str]:
+    """``--config`` before each of the words that a command begins with: ``fedlit fit mine.yaml``."""
+    names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, args))
+    return [*(word for name in names for word in ("--config", name)), *args[len(names) :]]
 
 
 def _about_new_rows(args: list[str]) -> bool:
