@@ -38,8 +38,6 @@ LIGHT = {
     "site": ("fedlit.cli.site", "main"),
 }
 """Commands of a module of their own → it, and its function."""
-CONFIGURED = (*HEAVY, "check", "recommend")
-"""Commands behind which a configuration's name may stand without ``--config``."""
 COMMANDS = {
     "init FOLDER": "write a configuration for the tables of a folder",
     "check --config NAME": "look at the tables: what is odd, and what to write about it",
@@ -63,8 +61,8 @@ COMMANDS = {
 }
 ABOUT = "Partial federated learning on tables whose columns, classes and distributions differ."
 MORE = (
-    "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit.",
-    "Any key can be changed: fedlit fit NAME --trainer.max_epochs 3 (--config NAME says the same)",
+    "NAME is a YAML file: in this folder, in configs/, or one that came with fedlit. --config may be left out.",
+    "Any key can be changed: fedlit fit --config NAME --trainer.max_epochs 3",
     "Classes of your own that a run's folder names: --trust MODULE (see Reliability).",
     "fedlit fit --help tells the keys that matter, --help all every key; --ckpt_path last continues the newest run.",
 )
@@ -148,9 +146,8 @@ def _ended(text: str, status: int) -> int:
 
 def _dispatch(args: list[str]) -> int:
     command, *rest = args or ["--help"]
-    if command in CONFIGURED:
-        names = list(takewhile(lambda word: not word.startswith("-"), rest))
-        rest = [*(word for name in names for word in ("--config", name)), *rest[len(names) :]]
+    if command in (*HEAVY, "check", "recommend"):
+        rest = _with_flags(rest)
     if command in ("-h", "--help", "help"):
         print(_usage())
     elif command == "--version":
@@ -171,6 +168,12 @@ def _dispatch(args: list[str]) -> int:
     else:
         raise ConfigError(f"expected a command, found {command!r}; fedlit --help lists them." + _meant(command))
     return 0
+
+
+def _with_flags(args: list[str]) -> list[str]:
+    """``--config`` before each of the words that a command begins with: ``fedlit fit mine.yaml``."""
+    names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, args))
+    return [*(word for name in names for word in ("--config", name)), *args[len(names) :]]
 
 
 def _about_new_rows(args: list[str]) -> bool:

@@ -1,50 +1,34 @@
-"""The keys of a configuration, as a table: what is misspelt is answered before torch is imported, which takes seconds.
+"""The keys of a configuration: what is misspelt is answered before torch is imported, which takes seconds.
 
-A test compares it with the parser that Lightning and fedlit's classes make. What a class takes (``model.optimizer.lr``)
-is not here: it depends on the class.
+``keys.json`` is generated from the parser that Lightning and fedlit's classes make; a test compares the two. What a
+class takes (``model.optimizer.lr``) is not there: it depends on the class.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import fedlit
 from fedlit.errors import ConfigError, closest, did_you_mean
 
-__all__ = ["GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_file", "check_key"]
+__all__ = ["FILE", "GROUPS", "SINGLE", "check_class_path", "check_class_paths", "check_file", "check_key"]
 
-SINGLE = ("name", "seed", "ckpt_path", "format")
+FILE = Path(__file__).with_suffix(".json")
+"""What :func:`fedlit.run.load.keys_of_parser` gave."""
+
+_KEYS: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
+
+SINGLE = tuple(_KEYS[""])
 """Keys that have no group."""
 
-_ONLY_TYPED = ("config", "method", "help", "print_config", "print_shtab")
-
-_NAMES = {
-    "data": """
-        source batches batch_size steps align scaling categories missing bins num_bins common pool columns mutations
-        leave_out eval_batch_size predict folds fold
-    """,
-    "model": """
-        client optimizer scheduler scheduler_interval gradient_clip_val accumulate engine kernels threads overrides
-        start average keep then
-    """,
-    "exchange": "federated every rule rate buffers optimizer_state participation minimum by_name guard attacks",
-    "checkpoint": "every seconds best monitor mode best_weights_only",
-    "board": "clients chosen corrections confusion_matrices curves",
-    "trainer": """
-        accelerator strategy devices num_nodes precision logger callbacks fast_dev_run max_epochs min_epochs max_steps
-        min_steps max_time limit_train_batches limit_val_batches limit_test_batches limit_predict_batches
-        overfit_batches val_check_interval check_val_every_n_epoch num_sanity_val_steps log_every_n_steps
-        enable_checkpointing enable_progress_bar enable_model_summary accumulate_grad_batches gradient_clip_val
-        gradient_clip_algorithm deterministic benchmark inference_mode use_distributed_sampler profiler detect_anomaly
-        barebones plugins sync_batchnorm reload_dataloaders_every_n_epochs default_root_dir enable_autolog_hparams
-        model_registry
-    """,
-}
-
-GROUPS = {group: tuple(names.split()) for group, names in _NAMES.items()}
+GROUPS = {group: tuple(names) for group, names in _KEYS.items() if group}
 """Group → its keys."""
+
+_ONLY_TYPED = ("config", "method", "help", "print_config", "print_shtab")
 
 
 def _known() -> list[str]:

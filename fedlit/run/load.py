@@ -138,6 +138,22 @@ class FedlitCLI(LightningCLI):
         )
 
 
+def keys_of_parser() -> dict[str, list[str]]:
+    """Group → its keys, as the parser has them; keys without a group stand under the empty name.
+
+    After a change of keys write them anew, in ``fedlit/run/keys.json``:
+    ``python -c "import json; from fedlit.run.load import keys_of_parser; print(json.dumps(keys_of_parser()))"``
+    """
+
+    class Parsed(FedlitCLI):
+        def instantiate_classes(self) -> None: ...
+
+    parser = Parsed(read("fit", ["--config", "quickstart"])).parser
+    keys = parser.get_defaults(skip_validation=True).as_dict()
+    groups = {group: sorted(own) for group, own in sorted(keys.items()) if isinstance(own, dict)}
+    return {"": sorted(set(keys) - set(groups) - {"config"}), **groups}
+
+
 _DESCRIPTIONS: dict[str, str] = {
     "fit": "Train the federation of a configuration.",
     "validate": "Score the validation split of a trained run.",
