@@ -64,7 +64,9 @@ def read_text(path: Path, kind: str, options: ReadOptions, notes: Notes) -> pd.D
     if not sep:
         start, complete = content[place : place + SNIFFED].decode("utf-8", "ignore"), len(content) - place <= SNIFFED
         sep = found_separator(start, complete=complete, names=options.names, notes=notes)
-    return _Text(content, place, sep, skipped, options, notes).frame()
+    text = _Text(content, place, sep, skipped, options, notes)
+    del content  # the columns hold their own copies
+    return text.frame()
 
 
 def _content(path: Path, kind: str, options: ReadOptions, notes: Notes) -> bytes:
@@ -162,6 +164,7 @@ class _Text:
             )
         if self._blank:
             self._notes.add(f"{counted(self._blank, 'blank line was', 'blank lines were')} skipped.")
+        del self._reader, self._content
         return own.frame(found)
 
     @property

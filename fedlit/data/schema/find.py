@@ -33,10 +33,10 @@ __all__ = ["Found", "Habits", "declared_type", "find_type"]
 
 _ID_NAME = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|identifier|mrn|ssn|rownum|row_number|row\.?names?|pid|patid|phone|telephone)$"
-    r"|^(index|unnamed: ?\d+)$|^(patient|case|hospital|subject|customer|account)([_\s.-]?(id|no|nr|num|number))?$"
-    r"|[_\s.-](no|nr|number)$",
+    r"|^(index|unnamed: ?\d+)$|^(patient|case|hospital|subject|customer|account)([_\s.-]?(id|no|nr|num|number))?$",
     re.I,
 )
+_COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _DIGIT = re.compile(r"\d")
@@ -200,7 +200,7 @@ def _identifies(name: str, own: np.ndarray) -> str:
         close = own.max() - own.min() < 1.25 * len(own)
         if close and ((np.diff(own) > 0).all() or named):
             return "numbers the rows"
-        if named:
+        if named or _COUNTED.search(name):
             return "has another value in each row, and its name says identifier"
     if named and different > max(_MANY, len(own) / 10):
         return (

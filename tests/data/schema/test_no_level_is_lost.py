@@ -126,3 +126,8 @@ def test_a_second_header_row_is_said() -> None:
     )
     _, notes = Schema.find(raw)
     assert any("second header" in note and "years" in note and "kg" in note for note in notes)
+
+
+def test_what_is_counted_is_no_name() -> None:
+    visits = [n * 7 % 30 + 1 for n in range(200)]
+    assert Schema.find(pd.DataFrame({"visit_number": visits}))[0].columns["visit_number"].kind == "numeric"
