@@ -362,22 +362,24 @@ class Run(Shown):
         path = self.folder / CHECKPOINTS / LAST if self.folder is not None else None
         return path if path is not None and path.is_file() else None
 
-    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
+    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
         """Score the validation split; see :meth:`test`."""
-        return self._evaluate("validation", ckpt_path, quiet)
+        return self._evaluate("validation", ckpt_path, quiet, brief)
 
-    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
+    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
         """Score the test split and write ``test.csv`` and ``test.json`` into the run's folder.
 
         Args:
             ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the newest run of this
                 name, if None.
             quiet: print nothing but errors.
+            brief: print the main score, loss and accuracy only.
+            brief: print the main score, loss and accuracy only.
 
         Raises:
             ConfigError: there is no such checkpoint.
         """
-        return self._evaluate("test", ckpt_path, quiet)
+        return self._evaluate("test", ckpt_path, quiet, brief)
 
     def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
         """Predict each client's rows, and write one file per client: row number in the source, probability of each
@@ -424,7 +426,9 @@ class Run(Shown):
         precision = str(self.trainer_options.get("precision") or "32-true")
         return scorer_of(self.loop, self.data, checkpoint, name, precision)
 
-    def _evaluate(self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool) -> Results:
+    def _evaluate(
+        self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool
+    ) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         assert self.folder is not None
         writable = os.access(self.folder, os.W_OK)
@@ -437,7 +441,7 @@ class Run(Shown):
         if self.group.rank:
             return results
         if not quiet:
-            print(for_terminal(results))
+            print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()
         with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are told"):
             if not writable:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import logging
+import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -91,7 +93,20 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
         'the coordinator says: ?[31mred'
     """
     width = terminal_width(stream)
-    return printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+    text = printable(wrap(what, width) if isinstance(what, str) else what.text(width))
+    return text if width is None else _coloured(text)
+
+
+_COLOURS = {r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33, r"[a-z]+: +rows\b.*": 1}
+"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings of scores bold."""
+
+
+def _coloured(text: str) -> str:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    for begin, colour in _COLOURS.items():
+        text = re.sub(rf"^{begin}", f"\x1b[{colour}m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
+    return text
 
 
 _tellers: list[Callable[[str], None]] = []

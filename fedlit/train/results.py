@@ -40,6 +40,7 @@ class Results(Shown):
         known: the scores of which it is known whether more is better.
         main: by which clients are put in an order where there are too many to print.
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
+        shown: the scores to show; all where it is empty. Files have all.
     """
 
     split: Split
@@ -52,6 +53,13 @@ class Results(Shown):
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
+    shown: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def brief(self) -> Results:
+        """The same, of which the main score, loss and accuracy are shown; all, if a client lacks the main score."""
+        if any(self.main.name not in own for own in self.scores.values()):
+            return self
+        return replace(self, shown=(self.main.name, "loss", "accuracy"))
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -98,7 +106,8 @@ class Results(Shown):
 
     def parts(self) -> list[str | Grid]:
         """The table with mean and worst client, then what a person should know of it."""
-        metrics = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
+        known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
+        metrics = [metric for metric in self.shown if metric in known] or list(known)
         lines = [
             [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
             for name, scores in self._printed().items()
@@ -117,7 +126,8 @@ class Results(Shown):
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *notes]
+        more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Where there are too many clients to look at: the worst by the main score, undefined ones first."""
