@@ -12,7 +12,7 @@ LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
     "": 1335, "attacks": 310, "cli": 1180, "client": 390, "composite": 2300, "data": 9490, "engine": 655,
     "exchange": 3270, "explain": 310, "institutions": 3650, "methods": 1345, "mix": 685, "nn": 1020, "privacy": 900,
-    "run": 3485, "score": 1425, "show": 745, "study": 5100, "tasks": 1560, "train": 2350, "trees": 530,
+    "run": 3490, "score": 1425, "show": 745, "study": 5100, "tasks": 1560, "train": 2350, "trees": 530,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 
