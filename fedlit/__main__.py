@@ -45,7 +45,7 @@ COMMANDS = {
     "fit --config NAME": "train a federation (quickstart.yaml needs no data)",
     "describe --config NAME": "show the plan: rows, parameters, what travels (--format json)",
     "validate --config NAME": "score the validation split of the newest run",
-    "test --config NAME": "score its test split, write test.csv and test.json",
+    "test --config NAME": "score its test split, write test.csv and test.json (--all shows every score)",
     "predict --config NAME": "write predictions, one file per client (--format csv|parquet)",
     "predict --run RUN --client NAME --data FILE": "score new rows with one client of a trained run",
     "export --run RUN --client NAME": "write one client as a folder of data, to score rows elsewhere",
@@ -200,13 +200,13 @@ def _execute(command: str, rest: list[str]) -> int:
     from fedlit.composite.settings import is_composite
     from fedlit.run.arguments import read
 
-    every = command in ("validate", "test") and "--all" in rest
-    rest = [word for word in rest if not (every and word == "--all")]
+    brief = "--all" not in rest
+    rest = [arg for arg in rest if arg != "--all" or command not in ("validate", "test")]
     if is_composite(rest):
         from fedlit.cli.composite import execute as mixed
 
         refuse_ranks("a mixture of several parts")
-        mixed(command, rest)
+        mixed(command, rest, brief)
         return 0
     asked = read(command, rest)  # type: ignore[arg-type]  # what is not there is said before torch is imported
     if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
@@ -217,7 +217,7 @@ def _execute(command: str, rest: list[str]) -> int:
         raise ConfigError(
             f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
         ) from error
-    execute(asked, every=every)
+    execute(asked, brief)
     return 0
 
 

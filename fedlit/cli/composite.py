@@ -24,8 +24,8 @@ _HELP = """A configuration of several parts (mixture:). Keys:
 _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
-def execute(command: str, typed: Sequence[str]) -> None:
-    """Run one command and print what it has to say."""
+def execute(command: str, typed: Sequence[str], brief: bool) -> None:
+    """Run one command and print what it has to say; of scores the main ones if it is ``brief``."""
     if any(arg.partition("=")[0] in ("-h", "--help", "--print_config") for arg in typed):
         print(_HELP)
         return
@@ -55,7 +55,7 @@ def execute(command: str, typed: Sequence[str]) -> None:
     elif command == "predict":
         print(for_terminal(mixture.predict(checkpoint, format=style or "csv")))
     else:
-        (mixture.test if command == "test" else mixture.validate)(checkpoint)
+        (mixture.test if command == "test" else mixture.validate)(checkpoint, brief=brief)
 
 
 def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:

@@ -70,8 +70,8 @@ def _curves(run: Run) -> list[str]:
     return lines
 
 
-def execute(asked: Asked, *, every: bool = False) -> None:
-    """Run one command and print what it has to say; of scores ``every`` one, or the main ones."""
+def execute(asked: Asked, brief: bool) -> None:
+    """Run one command and print what it has to say; of scores the main ones if it is ``brief``."""
     run, config = parse(asked)
     command = asked.command
     if command == "describe":
@@ -96,8 +96,8 @@ def execute(asked: Asked, *, every: bool = False) -> None:
             raise RunError(run.lost)
         check_left_out(run.exchange.found)
     elif command == "validate":
-        run.validate(config.ckpt_path, every=every)
+        run.validate(config.ckpt_path, brief=brief)
     elif command == "test":
-        run.test(config.ckpt_path, every=every)
+        run.test(config.ckpt_path, brief=brief)
     else:
         print(for_terminal(run.predict(config.ckpt_path, format=config.format or "csv")))

@@ -228,7 +228,7 @@ class Mixture(Shown):
         self.folder = folder
         return folder, read_mixture(folder, self.settings.parts)
 
-    def _scored(self, split: Split, ckpt_path: str | Path | None, quiet: bool) -> MixtureResults:
+    def _scored(self, split: Split, ckpt_path: str | Path | None, quiet: bool, brief: bool) -> MixtureResults:
         if ckpt_path not in (None, "last"):
             raise ConfigError(
                 f"--ckpt_path: expected last, or nothing, found {ckpt_path}: a mixture has one state. Which state of a "
@@ -246,22 +246,25 @@ class Mixture(Shown):
         files = results.write(folder)
         if not quiet:
             wrote = f"\n{'Replaced' if known else 'Wrote'} {files[0]} and {files[1]}"
-            print(for_terminal(results), for_terminal(wrote), sep="\n")
+            print(for_terminal(results.brief() if brief else results), for_terminal(wrote), sep="\n")
         return results
 
-    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> MixtureResults:
+    def validate(
+        self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
+    ) -> MixtureResults:
         """Score the held-out rows, which also chose the mixtures: on new rows a little less is to be expected."""
-        return self._scored("validation", ckpt_path, quiet)
+        return self._scored("validation", ckpt_path, quiet, brief)
 
-    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> MixtureResults:
+    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> MixtureResults:
         """Score the test split: of each part the mean of its folds' models, then the mixture. Writes ``test.csv`` and
         ``test.json`` into the run's folder.
 
         Args:
             ckpt_path: None or ``last``: a mixture has one state.
             quiet: print nothing but errors.
+            brief: print the main score, loss and accuracy only.
         """
-        return self._scored("test", ckpt_path, quiet)
+        return self._scored("test", ckpt_path, quiet, brief)
 
     def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
         """Predict each client's test rows, and write one file per client.

@@ -156,9 +156,9 @@ def keys_of_parser() -> dict[str, list[str]]:
 
 _DESCRIPTIONS: dict[str, str] = {
     "fit": "Train the federation of a configuration.",
-    "validate": "Score the validation split of a trained run.",
-    "test": "Score the test split of a trained run; prints a table and writes it as CSV and JSON. "
-    "Classes of your own that a run names: fedlit test --config NAME --trust MODULE.",
+    "validate": "Score the validation split of a trained run; --all shows every score.",
+    "test": "Score the test split of a trained run; prints the main score, loss and accuracy (--all: every score) and "
+    "writes all as CSV and JSON. Classes of your own that a run names: fedlit test --config NAME --trust MODULE.",
     "predict": "Write each client's predictions for a split of its table. "
     "New rows: fedlit predict --run RUN --client NAME --data FILE.",
     "describe": "Show the plan: who has which rows and parameters, and what travels. Trains nothing.",

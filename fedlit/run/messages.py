@@ -107,6 +107,8 @@ def in_one_line(message: str, given: Given | None = None) -> str:
         key = key or next((own for own, (value, _) in given.items() if first in _parameters(value)), "")
         return f"{_shown(key, given)}: expected {needed[1]}, which its class needs, found nothing"
     own = _innermost(message)
+    if key not in given and (named := re.search(r"Got value: (.*?)\.?$", own, re.MULTILINE)):
+        key = _of_value(key, named[1], given)
     value: Any = given[key][0] if key in given else {}
     if isinstance(value, list | dict) or str(value).startswith("["):
         told = re.findall(r"G(?:ot|iven) value: (.*?)(?:\. Got value.*)?\.?$", own, re.MULTILINE)
@@ -163,6 +165,15 @@ def _full(key: str, given: Given) -> str:
     for own in reversed(list(given)):
         parts = iter(own.split("."))
         if own.rpartition(".")[2] == key.rpartition(".")[2] and all(part in parts for part in key.split(".")):
+            return own
+    return key
+
+
+def _of_value(key: str, value: str, given: Given) -> str:
+    """The key below one that holds a value, where the message names only the mapping around it."""
+    for own, (found, _) in given.items():
+        parts = iter(own.split("."))
+        if str(found) == value and all(part in parts for part in key.split(".")):
             return own
     return key
 

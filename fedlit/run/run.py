@@ -361,23 +361,23 @@ class Run(Shown):
         path = self.folder / CHECKPOINTS / LAST if self.folder is not None else None
         return path if path is not None and path.is_file() else None
 
-    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, every: bool = False) -> Results:
+    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
         """Score the validation split; see :meth:`test`."""
-        return self._evaluate("validation", ckpt_path, quiet, every)
+        return self._evaluate("validation", ckpt_path, quiet, brief)
 
-    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, every: bool = False) -> Results:
+    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
         """Score the test split and write ``test.csv`` and ``test.json`` into the run's folder.
 
         Args:
             ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the newest run of this
                 name, if None.
             quiet: print nothing but errors.
-            every: show every score, and not only the main one, loss and accuracy. The files have all.
+            brief: print the main score, loss and accuracy only. The files have all.
 
         Raises:
             ConfigError: there is no such checkpoint.
         """
-        return self._evaluate("test", ckpt_path, quiet, every)
+        return self._evaluate("test", ckpt_path, quiet, brief)
 
     def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
         """Predict each client's rows, and write one file per client: row number in the source, probability of each
@@ -425,7 +425,7 @@ class Run(Shown):
         return scorer_of(self.loop, self.data, checkpoint, name, precision)
 
     def _evaluate(
-        self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, every: bool
+        self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool
     ) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         assert self.folder is not None
@@ -438,9 +438,9 @@ class Run(Shown):
         results = replace(self.loop.results[split], guarded=self._found_in(header))
         if self.group.rank:
             return results
-        results = replace(results, weak=weak_networks(self.data, results), apart=mixed_units(self.data), every=every)
+        results = replace(results, weak=weak_networks(self.data, results), apart=mixed_units(self.data))
         if not quiet:
-            print(for_terminal(results))
+            print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()
         with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are told"):
             if not writable:

@@ -93,20 +93,21 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None) -> str:
         >>> for_terminal("the coordinator says: \x1b[31mred")
         'the coordinator says: ?[31mred'
     """
-    width, stream = terminal_width(stream), stream or sys.stdout
+    width = terminal_width(stream)
     text = printable(wrap(what, width) if isinstance(what, str) else what.text(width))
-    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    return text if width is None else _coloured(text)
+
+
+_COLOURS = {r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33, r"[a-z]+: +rows\b.*": 1}
+"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings of scores bold."""
+
+
+def _coloured(text: str) -> str:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
-    for pattern, colour in _COLOURS.items():
-        text = re.sub(pattern, f"\x1b[{colour}m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
+    for begin, colour in _COLOURS.items():
+        text = re.sub(rf"^{begin}", f"\x1b[{colour}m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
     return text
-
-
-_COLOURS = {
-    r"^fedlit: (error|interrupted)": "1;31",
-    r"^(Note|Warning):": "33",
-    r"^(To look at|What to write|Should this client join|Who belongs together|Next:).*$": "1",
-}
 
 
 _tellers: list[Callable[[str], None]] = []

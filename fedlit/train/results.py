@@ -16,7 +16,6 @@ from fedlit.files import write_whole
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES, Classification, Score
-from fedlit.tasks.base import LOSS
 from fedlit.tasks.metrics import lost_sites
 
 if TYPE_CHECKING:
@@ -42,8 +41,8 @@ class Results(Shown):
         main: by which clients are put in an order where there are too many to print.
         guarded: clients that were left out of exchanges, made smaller or watched, and how often.
         weak: clients whose networks are no better than the simplest models, in words.
-        every: whether all scores are shown; else the main ones, loss and accuracy.
         apart: scores that are in other units at other clients, so that no mean and no worst of them is shown.
+        shown: the scores to show; all where it is empty. Files have all.
     """
 
     split: Split
@@ -57,8 +56,14 @@ class Results(Shown):
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)
-    every: bool = field(default=False, kw_only=True)
     apart: frozenset[str] = field(default=frozenset(), kw_only=True)
+    shown: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def brief(self) -> Results:
+        """The same, of which the main score, loss and accuracy are shown; all, if a client lacks the main score."""
+        if any(self.main.name not in own for own in self.scores.values()):
+            return self
+        return replace(self, shown=(self.main.name, "loss", "accuracy"))
 
     def of_clients(self) -> dict[str, Any]:
         """What there is of each client, as plain data."""
@@ -106,9 +111,8 @@ class Results(Shown):
 
     def parts(self) -> list[str | Grid]:
         """The table with mean and worst client, then what a person should know of it."""
-        known = list(dict.fromkeys(metric for own in self.scores.values() for metric in own))
-        short = {self.main.name, *(next(iter(own)) for own in self.scores.values() if own), LOSS.name, "accuracy"}
-        metrics = known if self.every else [metric for metric in known if metric in short]
+        known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
+        metrics = [metric for metric in self.shown if metric in known] or list(known)
         lines = [
             [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
             for name, scores in self._printed().items()
@@ -132,8 +136,8 @@ class Results(Shown):
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
-        more = [f"--all shows {len(known) - len(metrics)} more scores"] if len(metrics) < len(known) else []
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *notes, *more]
+        more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Where there are too many clients to look at: the worst by the main score, undefined ones first."""

@@ -31,6 +31,11 @@ METRICS = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "wei
 NAMES = [f"hospital_universitario_de_la_paz_{number:02d}" for number in range(12)]
 
 
+@pytest.fixture(autouse=True)
+def without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
 @contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, Callable[[], list[str]]]]:
     """A pseudo-terminal of so many columns, and what was written to it."""
@@ -198,3 +203,15 @@ def test_html_escapes_and_has_no_colours() -> None:
     assert "<script" not in page and "color" not in page
     assert {"<script>alert('ash')</script>", "elm & oak", "test:", "123,456", "0.5000"} <= set(Cells(page).cells)
     assert "Federated: core.0.weight" in Cells(plan(["ash"])._repr_html_()).cells
+
+
+def test_errors_have_a_colour_on_a_terminal_that_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    for value in ("1", ""):
+        monkeypatch.setenv("NO_COLOR", value)
+        monkeypatch.setenv("TERM", "xterm")
+        with terminal(80) as (end, lines), os.fdopen(end, "w") as stream:
+            texts.append(for_terminal("fedlit: error: seed", stream))
+            stream.close()
+            lines()
+    assert texts == ["fedlit: error: seed", "\x1b[31mfedlit: error:\x1b[0m seed"]

@@ -217,7 +217,7 @@ def test_values_are_put_into_configurations_as_they_stand(tmp_path: Path) -> Non
     ("tune", "message"),
     [
         ({LR: []}, f"methods.gl.tune.{LR}: expected a list of at least one value and none twice, found []"),
-        ({LR: 0.1}, f"{LR}: expected a list of values"),
+        ({LR: 0.1}, f"{LR}: expected a list"),
         ({LR: [0.1, 0.1]}, "none twice, found [0.1, 0.1]"),
         ({"trainer.max_epochs": [1, 2]}, "methods.gl.tune.trainer.max_epochs: expected a key that is not in set"),
         ({"seed": [1, 2]}, "methods.gl.tune.seed: expected a key of the configuration that leaves the rows"),
