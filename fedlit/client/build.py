@@ -6,10 +6,8 @@ import fnmatch
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakSet
 
 import torch
 from lightning.pytorch import LightningModule
@@ -45,10 +43,6 @@ NOT_FORWARDED = (
 """Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so it is refused."""
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
-
-# Factories whose initial values were found to depend on (seed, name) alone; those that take no weak reference are
-# looked at each time.
-_CHECKED: WeakSet[ClientFactory] = WeakSet()
 
 
 @dataclass
@@ -102,10 +96,11 @@ def build_clients(
         if not can_name_a_module(name):
             raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
     clients: dict[str, FederatedClient] = {}
+    checked: set[int] = set()  # factories whose first client was built twice, with the same initial values
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = find_override(overrides, spec.name).client or client
         clients[spec.name] = build_client(factory, spec, seed, "build")
-        if not _is_checked(factory):
+        if id(factory) not in checked:
             again = build_client(factory, spec, seed, "build again").state_dict()
             drawn = [
                 name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
@@ -117,16 +112,8 @@ def build_clients(
                     "method of the "
                     "module that holds them, so that clients whose networks differ elsewhere start equal"
                 )
-            with suppress(TypeError):
-                _CHECKED.add(factory)
+            checked.add(id(factory))
     return clients
-
-
-def _is_checked(factory: ClientFactory) -> bool:
-    try:
-        return factory in _CHECKED
-    except TypeError:
-        return False
 
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from fedlit.nn.native.norm import StackedNorm
 from fedlit.seeding import GENERATORS
 
 __all__ = ["Stacked", "StackedDropout"]
+
+SIGNATURES = {func: inspect.signature(func) for func in (nn.functional.batch_norm, nn.functional.dropout)}
 
 
 class Stacked(TorchFunctionMode):
@@ -42,19 +45,21 @@ class Stacked(TorchFunctionMode):
         if func is nn.functional.linear and not kwargs and not torch.is_autocast_enabled(args[0].device.type):
             return StackedLinear.apply(args[0], args[1], args[2] if len(args) > 2 else None, self.compiled)
         if func is nn.functional.batch_norm and self.compiled:
-            arguments = _batch_norm(*args, **kwargs)
+            arguments = _arguments(func, args, kwargs)
             if StackedNorm.fits(*arguments[:5]):
                 return StackedNorm.apply(*arguments)[0]
         if func is nn.functional.dropout and self._generators:
-            x, share, training = _dropout(*args, **kwargs)
+            x, share, training, _ = _arguments(func, args, kwargs)
             if training and 0 < share < 1 and x.device.type == "cpu":
                 return StackedDropout.apply(x, share, self._generators)[0]
         return func(*args, **kwargs)
 
 
-def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> tuple[Tensor, float, bool]:
-    """What matters of the arguments of ``torch.nn.functional.dropout``."""
-    return input, p, training
+def _arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments of a call in the order of the function's signature, defaults included."""
+    bound = SIGNATURES[func].bind(*args, **kwargs)
+    bound.apply_defaults()
+    return list(bound.arguments.values())
 
 
 class StackedDropout(Masked):
@@ -76,17 +81,3 @@ class StackedDropout(Masked):
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
         """The stack is the first dimension."""
         return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
-
-
-def _batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[Any, ...]:
-    """The arguments of ``torch.nn.functional.batch_norm`` in their order."""
-    return input, running_mean, running_var, weight, bias, training, momentum, eps

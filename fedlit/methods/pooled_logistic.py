@@ -157,7 +157,6 @@ class PooledLogistic(FederatedClient):
                 self.spec.name, len(x),
             )  # fmt: skip
         chosen = choose(x, targets, self.kind, means, self.ridges, strengths)
-        total = 0.0
         for output, y in enumerate(targets):
             found = fit(x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength))
             self.coefficients[output], self.intercept[output] = found[:-1].float(), found[-1].float()
