@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fedlit.data.files import RemoteFile, find
+from fedlit.show import shown
 from fedlit.study import runner
 from fedlit.train.callbacks import Board
 
@@ -51,6 +52,16 @@ def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_Worker", InThisProcess)
         yield
+
+
+@pytest.fixture(autouse=True)
+def as_it_was_said() -> Iterator[None]:
+    """A coordinator, or a site, that a test runs in this process stamps all that is said after it."""
+    log = logging.getLogger("fedlit")
+    before = list(shown._tellers), list(log.handlers), log.level
+    yield
+    shown._tellers[:], log.handlers, level = before
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)
