@@ -159,7 +159,19 @@ def _checked(kind: type[_Settings], path: Path, content: Mapping[str, Any]) -> _
         found = parser.parse_object(dict(content)).as_dict()
     except ArgumentError as error:
         raise ConfigError(" ".join(str(error).removeprefix("Parser key ").replace('"', "").split())) from error
-    return kind(**{place: path, **found})
+    return kind(**{place: path, **{key: _plain(value) for key, value in found.items()}})
+
+
+def _plain(value: Any) -> Any:
+    """A value whose type is not jsonargparse's own: it is written into other files."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    for kind in (bool, str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def _read(kind: type[_Settings], file: Path, path: Path, make: str) -> _Settings:

@@ -38,6 +38,8 @@ def test_what_init_writes_can_be_read_and_is_handed_out(folder: Path) -> None:
     assert site.fingerprint == fingerprint(site.certificate)
     assert site.federation.read_bytes() == settings.federation.read_bytes()
     assert set(site.data["source"]) == {"class_path", "init_args"}
+    kept = {"name": site.site, "to": site.coordinator, "port": settings.port, "sites": list(settings.sites)}
+    assert yaml.safe_load(yaml.safe_dump(kept)) == kept  # it is written into the run's configuration
     with pytest.raises(ConfigError, match=r"is a coordinator's folder already, and is not overwritten"):
         init(folder, ["north"])
 
