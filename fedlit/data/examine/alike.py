@@ -24,6 +24,7 @@ _MOST_ROWS = 1_000_000
 _MOST_PAIRS = 300
 _FEWEST_COLUMNS = 3
 _BEYOND_CHANCE = 50  # times as many equal rows as chance would make
+_FEW = 20  # different rows of a table that are all at another client
 _TINY = 1e-6
 
 
@@ -152,7 +153,9 @@ def same_rows(tables: Sequence[ClientTable]) -> list[Finding]:
                 known[own.name, columns] = _Rows(own, columns)
         first, second = known[one.name, columns], known[other.name, columns]
         both = len(np.intersect1d(first.hashes, second.hashes))
-        if both and both > _BEYOND_CHANCE * first.alike_by_chance(second):
+        least = min(len(first.hashes), len(second.hashes))
+        copied = both >= max(_FEW, 0.9 * least)  # nearly all rows of a table, however few values they have
+        if copied or (both and both > _BEYOND_CHANCE * first.alike_by_chance(second)):
             what = (
                 f"{counted(both, 'row stands', 'rows stand')} at {one.name} and at {other.name}, equal in all "
                 f"{len(columns)} common columns"

@@ -11,6 +11,9 @@ from fedlit.data.reading.raw import Notes, one_line
 __all__ = ["as_utf8"]
 
 ONE_BYTE = ["cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp850"]
+_WESTERN = re.compile(
+    rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]*"
+)  # letters, a few signs
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -52,7 +55,11 @@ def as_utf8(content: bytes, declared: str | None, notes: Notes) -> bytes:
         found = _likely(b"".join(itertools.islice(telling, 200))[: 2**15])
         text = body.decode(found, "replace")
     if declared is None and found != "utf-8":
-        notes.add(f"it is not UTF-8 and is read as {found}. If letters look wrong, write encoding.", encoding=found)
+        word = re.search(r"\w*[^\x00-\x7f]+\w*", text)
+        such = f", such as {word.group()!r}" if word else ""
+        notes.add(
+            f"it is not UTF-8 and is read as {found}{such}. If letters look wrong, write encoding.", encoding=found
+        )
     return body if found == "utf-8" else text.encode()
 
 
@@ -87,6 +94,8 @@ def _likely(sample: bytes) -> str:
 
     apart = re.search(rb"[\x80-\xff]{2}", sample) is None
     best = from_bytes(sample, cp_isolation=ONE_BYTE if apart else None).best()
+    if apart and _WESTERN.fullmatch(re.sub(rb"[\x00-\x7f]", b"", sample)):
+        return "cp1252"
     if best is None or best.encoding.startswith("mac"):  # which short texts are taken for, and hardly any is
         return "cp1252" if sample.decode("cp1252", "ignore") else "latin-1"
     try:

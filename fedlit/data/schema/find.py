@@ -38,6 +38,7 @@ _ID_NAME = re.compile(
 )
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
+_SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _DIGIT = re.compile(r"\d")
 _MOST_ODD = 3  # different words among numbers that may all mean that there is no number
@@ -339,6 +340,8 @@ def _numeric(name: str, held: pd.Series, texts: list[str], counts: pd.Series, ha
     if found.failed:
         others = shorten([f"{text!r} ({n:,})" for text, n in found.failed.items()])
         notes.append(f"{lost:,} cells are no numbers and count as missing: {others}")
+        if sums := [text for text in found.failed if _SUM.match(text)]:
+            notes.append(f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file")
     gaps = (*habits.missing, *(text.casefold() for text in found.failed))
     type_ = ColumnType("numeric", missing=gaps, notation=notation)
     return _of_numbers(name, found.values, type_, notes)

@@ -149,5 +149,5 @@ def _is_heap(values: np.ndarray, value: float) -> bool:
 def _is_far(own: np.ndarray, value: float) -> bool:
     others = own[own != value]
     if value in (-1.0, -9.0, -99.0) and others[0] >= 0:  # below everything else that is counted or measured
-        return len(others) > 10
+        return len(others) > (10 if value == -1.0 else 2)
     return bool(np.abs(others - value).min() > others[-1] - others[0])

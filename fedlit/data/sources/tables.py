@@ -272,9 +272,11 @@ class Tables(Source):
         for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
             if column not in raw.frame:
                 found = ", ".join(_names(raw)[:20])
+                below = [str(cell).strip() for cell in raw.frame.iloc[0]]
+                second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
                 raise DataError(
                     f"{raw.where}: expected a column {column!r}, the {key}, found {found}."
-                    f"{did_you_mean(column, _names(raw))} Correct the name or the file.{raw.hint}"
+                    f"{did_you_mean(column, _names(raw))} Correct the name or the file.{raw.hint}{second}"
                 )
         drop, categorical = self.listed("drop", client), self.listed("categorical", client)
         for key, columns in (("drop", drop), ("categorical", categorical), ("types", [*self.types, *place.types])):

@@ -367,3 +367,12 @@ def test_sizes_are_told_of_the_clients_that_differ_and_of_targets(tmp_path: Path
     medians = {name: frame["age"].median() for name, frame in tables.items()}
     assert all(f"{medians[name]:.2g}"[:2] in scales["age"].what and name in scales["age"].what for name in tables)
     assert "germany" in scales["wage"].what
+
+
+def test_two_clients_with_one_small_file_are_said(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {"age": draw.normal(50, 9, 60).round(1), "sex": draw.choice(["M", "F"], 60), "sbp": draw.integers(90, 180, 60)}
+    )
+    rows["outcome"] = draw.integers(0, 2, 60)
+    assert [own.clients for own in of(looked(tmp_path, north=rows, south=rows), "rows")] == [("north", "south")]

@@ -259,3 +259,9 @@ def test_bare_carriage_returns_in_a_real_file(real_file: Callable[[RemoteFile], 
 def test_a_real_file_without_header(real_file: Callable[[RemoteFile], Path]) -> None:
     raw = read(real_file(heart("cleveland.data")), names=[f"x{place}" for place in range(14)])
     assert raw.frame.shape == (303, 14) and (raw.frame == "?").to_numpy().sum() == 6
+
+
+def test_western_letters_are_those_that_were_written(tmp_path: Path) -> None:
+    for towns in (["Zürich", "Genève"], ["Genève", "Münster", "Besançon", "Coruña"]):
+        raw = read(made(tmp_path, ("town,x\n" + "".join(f"{town},1\n" for town in towns)).encode("latin-1")))
+        assert raw.frame["town"].tolist() == towns and repr(towns[0]) in noted(raw)

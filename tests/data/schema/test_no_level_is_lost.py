@@ -131,3 +131,20 @@ def test_a_second_header_row_is_said() -> None:
 def test_what_is_counted_is_no_name() -> None:
     visits = [n * 7 % 30 + 1 for n in range(200)]
     assert Schema.find(pd.DataFrame({"visit_number": visits}))[0].columns["visit_number"].kind == "numeric"
+
+
+def test_a_single_slip_leaves_a_column_of_dates_what_it_is() -> None:
+    days = column(lambda n: "2020-13-45" if n == 7 else f"2020-0{n % 3 + 1}-1{n % 7}")
+    schema, notes = Schema.find(pd.DataFrame({"x": days + days}))
+    assert schema.columns["x"].kind == "date" and any("2020-13-45" in note for note in notes)
+
+
+def test_a_row_of_sums_is_said() -> None:
+    ages = [f"{20 + n * 7 % 61}" for n in range(ROWS)]
+    _, notes = Schema.find(pd.DataFrame({"age": [*ages, *ages, "Total"]}))
+    assert any("'Total'" in note and "sum" in note for note in notes)
+
+
+def test_a_value_below_few_others_is_asked_about() -> None:
+    _, notes = Schema.find(pd.DataFrame({"x": column(lambda n: [-9, 3, 4, 5.5, 6][n % 5])}))
+    assert any("-9" in note and "mean that there is no value" in note for note in notes)
