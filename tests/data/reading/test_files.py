@@ -90,6 +90,7 @@ def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path, packer: object
         (b"\x89PNG\r\n\x1a\n....", "a PNG picture"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1..", ".xls"),
         (b"<!DOCTYPE html><html>", "a web page"),
+        (b'<table border="1"><tr><td>x</td></tr></table>', "a web page"),
         (b'[{"a": 1}]', "JSON"),
         (gzip.compress(gzip.compress(CONTENT)), "inside the gzip file"),
         (zipped(**{"mimetype": b"", "content.xml": b""}), "OpenDocument"),
