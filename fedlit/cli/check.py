@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import read_yaml
@@ -16,31 +14,38 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
     from fedlit.data.table import ClientTable
 
-__all__ = ["main"]
+__all__ = ["check"]
 
 _SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need all of fedlit to be understood
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit check`` and return its exit status: 0; 1 if it is ``--strict`` and something was found."""
-    parser = Parser(
-        prog="fedlit check",
-        description="Look at the tables of a configuration: rows, types, missing cells, classes; columns that tell the "
-        "target; names, units, categories and labels that look alike at several clients; the same rows at two. Ends "
-        "with what to write. Any key of the configuration can be changed: --seed 5",
-    )
-    parser.add_argument("--config", action="append", help="the configuration: its name, or a file; again for changes")
-    parser.add_argument("--columns", action="store_true", help="show each column")
-    parser.add_argument("--strict", action="store_true", help="exit status 1 if there is something to look at")
-    parser.add_argument("--format", default="text", choices=("text", "json"), help="of the page (default: text)")
-    arguments, keys = parser.parse_known_args(argv)
-    asked = read("describe", [*(word for name in arguments.config or () for word in ("--config", name)), *keys])
+def check(
+    *keys: str,
+    config: tuple[str, ...] = (),
+    columns: bool = False,
+    strict: bool = False,
+    format: Literal["text", "json"] = "text",
+) -> int:
+    """Look at the tables of a configuration.
+
+    Shows rows, types, missing cells, classes; columns that tell the target; names, units, categories and labels that
+    look alike at several clients; the same rows at two. Ends with what to write. Any key of the configuration can be
+    changed: --seed 5
+
+    Args:
+        *keys: keys of the configuration and their values: --seed 5
+        config: the configuration: its name, or a file; again for changes
+        columns: show each column
+        strict: exit status 1 if there is something to look at
+        format: of the page
+    """
+    asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine import examine
 
     tables, source = _tables(asked)
-    page = examine(tables, source, columns=arguments.columns)
-    print(json.dumps(page.to_dict(), indent=2, default=_plain) if arguments.format == "json" else for_terminal(page))
-    return int(arguments.strict and bool(page.findings))
+    page = examine(tables, source, columns=columns)
+    print(json.dumps(page.to_dict(), indent=2, default=_plain) if format == "json" else for_terminal(page))
+    return int(strict and bool(page.findings))
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.config import find_config
 from fedlit.show.shown import for_terminal, say
 
-__all__ = ["execute"]
+__all__ = ["execute_mixture"]
 
 _HELP = """A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
@@ -24,7 +24,7 @@ _HELP = """A configuration of several parts (mixture:). Keys:
 _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
-def execute(command: str, typed: Sequence[str], brief: bool) -> None:
+def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
     """Run one command and print what it has to say; of scores the main ones if it is ``brief``."""
     if any(arg.partition("=")[0] in ("-h", "--help", "--print_config") for arg in typed):
         print(_HELP)

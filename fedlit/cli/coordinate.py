@@ -5,81 +5,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.cli.parser import Commands, Parser, dispatch
+from fedlit.institutions import folder as folders
+from fedlit.institutions.settings import read_coordinator
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
-__all__ = ["main"]
+__all__ = ["add", "init", "renew", "start", "watch"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit coordinate`` and return its exit status."""
-    return dispatch("fedlit coordinate", "COMMAND FOLDER ...", COMMANDS, argv)
-
-
-def _parser(name: str) -> Parser:
-    parser = Parser(prog=f"fedlit coordinate {name}", description=COMMANDS[name][1])
-    parser.add_argument("folder", help="the coordinator's folder")
-    return parser
-
-
-def _tell(lines: Sequence[str]) -> int:
+def _tell(lines: Sequence[str]) -> None:
     for line in lines:
         print(for_terminal(Verbatim(line) if line.startswith("  ") else line))
-    return 0
 
 
-def _init(argv: Sequence[str]) -> int:
-    from fedlit.institutions.folder import PORT, init
+def init(folder: Path, *, sites: str, address: str = "localhost", port: int = folders.PORT) -> None:
+    """Make a folder: certificates, a registry of keys, settings, what each site needs.
 
-    parser = _parser("init")
-    parser.add_argument("--sites", required=True, help="their names, divided by commas")
-    parser.add_argument("--address", default="localhost", help="where sites reach this machine (default: localhost)")
-    parser.add_argument("--port", type=int, default=PORT, help=f"the port that is open to them (default: {PORT})")
-    asked = parser.parse_args(argv)
-    return _tell(init(Path(asked.folder), asked.sites.split(","), asked.address, asked.port))
-
-
-def _add(argv: Sequence[str]) -> int:
-    from fedlit.institutions.folder import add
-    from fedlit.institutions.settings import read_coordinator
-
-    parser = _parser("add")
-    parser.add_argument("site", help="its name")
-    parser.add_argument("key", help="the .pub file that it sent")
-    asked = parser.parse_args(argv)
-    return _tell(add(read_coordinator(Path(asked.folder)), asked.site, Path(asked.key)))
+    Args:
+        folder: the coordinator's folder
+        sites: their names, divided by commas
+        address: where sites reach this machine
+        port: the port that is open to them
+    """
+    _tell(folders.init(folder, sites.split(","), address, port))
 
 
-def _renew(argv: Sequence[str]) -> int:
-    from fedlit.institutions.folder import renew
-    from fedlit.institutions.settings import read_coordinator
+def add(folder: Path, site: str, key: Path) -> None:
+    """Put a site's public key into the registry.
 
-    return _tell([renew(read_coordinator(Path(_parser("renew").parse_args(argv).folder)))])
+    Args:
+        folder: the coordinator's folder
+        site: its name
+        key: the .pub file that it sent
+    """
+    _tell(folders.add(read_coordinator(folder), site, key))
 
 
-def _start(argv: Sequence[str]) -> int:
+def renew(folder: Path) -> None:
+    """Make a new server certificate; sites need nothing new.
+
+    Args:
+        folder: the coordinator's folder
+    """
+    _tell([folders.renew(read_coordinator(folder))])
+
+
+def start(folder: Path) -> int:
+    """Wait for the sites and coordinate; started again, it goes on.
+
+    Args:
+        folder: the coordinator's folder
+    """
+    from fedlit.institutions import start as work
     from fedlit.institutions.log import with_time
-    from fedlit.institutions.start import start
 
     with_time()
-    return start(Path(_parser("start").parse_args(argv).folder))
+    return work.start(folder)
 
 
-def _watch(argv: Sequence[str]) -> int:
-    from fedlit.institutions.watch import watch
+def watch(folder: Path, *, once: bool = False) -> int:
+    """Show rounds, who is in, seconds, bytes.
 
-    parser = _parser("watch")
-    parser.add_argument("--once", action="store_true", help="print it once, and end")
-    asked = parser.parse_args(argv)
-    return watch(Path(asked.folder), once=asked.once)
+    Args:
+        folder: the coordinator's folder
+        once: print it once, and end
+    """
+    from fedlit.institutions import watch as work
 
-
-COMMANDS: Commands = {
-    "init": (_init, "make a folder: certificates, a registry of keys, settings, what each site needs"),
-    "add": (_add, "put a site's public key into the registry"),
-    "start": (_start, "wait for the sites and coordinate; started again, it goes on"),
-    "watch": (_watch, "rounds, who is in, seconds, bytes"),
-    "renew": (_renew, "make a new server certificate; sites need nothing new"),
-}
-"""Command → what does it, and what it is for."""
+    return work.watch(folder, once=once)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
 
-from fedlit.cli.parser import Parser
 from fedlit.data.files import find, locate
 from fedlit.data.sources import SOURCES, source_class
 from fedlit.data.sources.base import Source
@@ -14,67 +11,27 @@ from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import terminal_width
 
-__all__ = ["main"]
-
-_ACTIONS = ("list", "fetch", "show")
+__all__ = ["fetch", "list_sources", "show"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``fedlit data`` and return its exit status: 0, 1 if a file could not be fetched, 2 for a wrong command.
-
-    Args:
-        argv: what follows ``fedlit data``; the process's own arguments if None.
-    """
-    parser = Parser(
-        prog="fedlit data",
-        description="Sources of data: which there are, where their files were found, and how they are fetched.",
-        epilog=f"sources: {', '.join(SOURCES)}",
-    )
-    parser.add_argument("action", nargs="?", default="list", help="list (the default), fetch NAME or show NAME")
-    parser.add_argument("name", nargs="?", help="the source to fetch or to show")
-    try:
-        arguments = parser.parse_args(sys.argv[1:] if argv is None else argv)
-        if arguments.action not in _ACTIONS:
-            hint = did_you_mean(arguments.action, _ACTIONS)
-            raise ConfigError(f"fedlit data: expected list, fetch or show; found {arguments.action!r}.{hint}")
-        if arguments.action == "list":
-            return _list(arguments.name)
-        source = _source(arguments.action, arguments.name)
-        return _fetch(source) if arguments.action == "fetch" else _show(source)
-    except FedlitError as error:
-        say(f"fedlit: error: {error}")
-        return error.exit_status
-
-
-def _source(action: str, name: str | None) -> type[Source]:
-    if name is None:
-        raise ConfigError(f"fedlit data {action}: expected a source, found none. Sources: {', '.join(SOURCES)}.")
-    if name.lower() not in SOURCES:
-        raise ConfigError(
-            f"fedlit data {action}: expected a source among {', '.join(SOURCES)}; found {name!r}."
-            f"{did_you_mean(name, SOURCES)}"
-        )
-    return source_class(name.lower())
-
-
-def _list(name: str | None) -> int:
-    if name is not None:
-        raise ConfigError(f"fedlit data list: expected no name, found {name!r}. Did you mean: fedlit data show {name}?")
+def list_sources() -> None:
+    """List the known sources of data: what they are, and where their files were found."""
     for source in map(source_class, SOURCES):
         print(for_terminal(f"{source.name}: {source.about}"))
-        _print_files(source)
-    return 0
+        width = max((len(file.path) for file in source.files()), default=0)
+        for file in source.files():
+            by_hand = f"by hand from {file.page}" if file.page else "no public address"
+            missing = f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
+            print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
 
 
-def _print_files(source: type[Source]) -> None:
-    width = max((len(file.path) for file in source.files()), default=0)
-    for file in source.files():
-        by_hand = f"by hand from {file.page}" if file.page else "no public address"
-        missing = f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
-        print(for_terminal(f"  {file.path:{width}}  {find(file) or missing}"))
+def fetch(name: str) -> int:
+    """Fetch the files of a source, as far as they have a verified public address.
 
-
-def _fetch(source: type[Source]) -> int:
+    Args:
+        name: the source, as fedlit data list names it
+    """
+    source = _source(name)
     if not source.files():
         print(f"{source.name} has no file to fetch beforehand: {source.about}.")
     status = 0
@@ -92,7 +49,13 @@ def _fetch(source: type[Source]) -> int:
     return status
 
 
-def _show(source: type[Source]) -> int:
+def show(name: str) -> None:
+    """Show what a source holds, its licence and its citation.
+
+    Args:
+        name: the source, as fedlit data list names it
+    """
+    source = _source(name)
     print(for_terminal(f"{source.name}: {source.about}"))
     for heading, text in (("", source.layout), ("Licence: ", source.licence), ("Citation: ", source.citation)):
         if text:
@@ -106,8 +69,11 @@ def _show(source: type[Source]) -> int:
             print(f"  by hand {file.page} (address not verified)")
         print(f"  sha256  {file.sha256 or 'not stated'}")
         print(f"  found   {find(file) or 'no'}")
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _source(name: str) -> type[Source]:
+    if name.lower() not in SOURCES:
+        raise ConfigError(
+            f"fedlit data: expected a source among {', '.join(SOURCES)}; found {name!r}.{did_you_mean(name, SOURCES)}"
+        )
+    return source_class(name.lower())

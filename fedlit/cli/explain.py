@@ -1,45 +1,45 @@
-"""The command line of ``fedlit explain``. Light: what it needs is imported when it is known what is asked."""
+"""``fedlit explain``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
-from fedlit.cli.parser import Parser
 from fedlit.explain import CORRECTIONS, PATHS
 from fedlit.run.folders import find_run
+from fedlit.show.shown import for_terminal
 
-__all__ = ["main"]
+__all__ = ["explain"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit explain`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit explain",
-        description="Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words. "
-        "Needs no data; with --client also that client's own columns by class, from its own table. Of FedGMCC: the "
-        "loss along paths between clients' models.",
-    )
-    parser.add_run()
-    parser.add_argument("--client", help="draw this client's marked columns by class, from its own table")
-    parser.add_argument("--epoch", type=int, help="after this epoch, one that was recorded (default: the last)")
-    parser.add_argument(
-        "--against",
-        choices=("others", "all"),
-        default="others",
-        help="compare a client with the others (default), or as in the paper with all: then fewer than 6 clients have "
-        "no mark",
-    )
-    parser.add_argument("--threshold", type=float, default=2.0, help="standard deviations of a mark (default: 2)")
-    parser.add_argument("--out", help="where to write (default: explain/ in the run's folder)")
-    arguments = {key: value for key, value in vars(parser.parse_args(argv)).items() if key != "trust"}
-    arguments["run"] = find_run(
-        arguments["run"], lambda folder: any((folder / name).is_file() for name in (CORRECTIONS, PATHS))
-    )
-    from fedlit.run.explanation import explain, explain_paths
-    from fedlit.show.shown import for_terminal
+def explain(
+    *,
+    run: str,
+    client: str | None = None,
+    epoch: int | None = None,
+    against: Literal["others", "all"] = "others",
+    threshold: float = 2.0,
+    out: str | None = None,
+) -> None:
+    """Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words.
 
-    by_paths = not (arguments["run"] / CORRECTIONS).is_file() and (arguments["run"] / PATHS).is_file()
-    found = explain_paths(arguments["run"], out=arguments["out"]) if by_paths else explain(**arguments)
+    It needs no data; with --client it also shows that client's own columns by class, from its own table. Of FedGMCC it
+    shows the loss along paths between clients' models.
+
+    Args:
+        run: a run's folder, or the name of a configuration: its newest run
+        client: draw this client's marked columns by class, from its own table
+        epoch: after this epoch, one that was recorded (default: the last)
+        against: compare a client with the others, or as in the paper with all: then fewer than 6 clients have no mark
+        threshold: standard deviations of a mark
+        out: where to write (default: explain/ in the run's folder)
+    """
+    folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS)))
+    from fedlit.run import explanation
+    from fedlit.run.explanation import Explanation, Paths
+
+    if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
+        found: Paths | Explanation = explanation.explain_paths(folder, out=out)
+    else:
+        found = explanation.explain(folder, client=client, epoch=epoch, against=against, threshold=threshold, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
-    return 0

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
@@ -17,32 +16,35 @@ if TYPE_CHECKING:
     from fedlit.data.examine.finding import Finding
     from fedlit.data.examine.propose import Proposal
 
-__all__ = ["main"]
+__all__ = ["init"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit init`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit init",
-        description="Look at the tables of a folder, one client a file, and write a commented configuration that "
-        "trains as it is. What is guessed is said.",
-    )
-    parser.add_argument("folder", help="a folder, a pattern such as 'sites/*.csv', or one file")
-    parser.add_argument(
-        "--target", action="append", help="the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)"
-    )
-    parser.add_argument("--names", help="names of the columns of files without a header, divided by commas")
-    parser.add_argument("--out", help="the file to write (default: the folder's name, here)")
-    parser.add_argument("--force", action="store_true", help="overwrite it if it is there")
-    arguments = parser.parse_args(argv)
-    out = Path(arguments.out or f"{_stem(arguments.folder)}.yaml")
-    _check(out, arguments.force)
+def init(
+    folder: str,
+    *,
+    target: tuple[str, ...] = (),
+    names: str | None = None,
+    out: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Look at the tables of a folder, one client a file, and write a configuration that trains as it is.
+
+    It is commented, and what is guessed is said.
+
+    Args:
+        folder: a folder, a pattern such as 'sites/*.csv', or one file
+        target: the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)
+        names: names of the columns of files without a header, divided by commas
+        out: the file to write (default: the folder's name, here)
+        force: overwrite it if it is there
+    """
+    out = out or Path(f"{_stem(folder)}.yaml")
+    _check(out, force)
     from fedlit.data.examine.finding import counted
     from fedlit.data.examine.propose import propose
     from fedlit.data.examine.written import written
 
-    names = [name.strip() for name in arguments.names.split(",")] if arguments.names else None
-    proposals = propose(arguments.folder, _targets(arguments.target or []), names)
+    proposals = propose(folder, _targets(target), [name.strip() for name in names.split(",")] if names else None)
     text = written(proposals, shlex.quote(str(out)), _findings(proposals))
     try:
         out.write_text(text, encoding="utf-8")
@@ -59,7 +61,6 @@ def main(argv: Sequence[str]) -> int:
     print(for_terminal(f"\nWrote {out}. Next:"))
     for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):
         print(for_terminal(Verbatim(f"  fedlit {command.format(shlex.quote(str(out)))}")))
-    return 0
 
 
 def _stem(folder: str) -> str:

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
-from fedlit.cli.parser import Parser
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.catalogue import FAMILIES, HEAD, Card, cards, method_table, methods_markdown, times
 from fedlit.run.config import shown, typed_value
 from fedlit.show.shown import Grid, Shown, for_terminal
 from fedlit.show.text import Verbatim, definitions, terminal_width
 
-__all__ = ["main"]
-
-_ACTIONS = ("list", "show")
-_FORMATS = ("table", "markdown")
+__all__ = ["list_methods", "show_method"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit methods`` and return its exit status.
+def list_methods(*, format: Literal["table", "markdown"] = "table") -> None:
+    """List the methods: what travels, what may differ, what it costs.
+
+    Use one over any configuration: fedlit fit --config NAME --method METHOD
 
     Args:
-        argv: what follows ``fedlit methods``.
-
-    Raises:
-        ConfigError: there is no such method.
+        format: of the list
     """
-    parser = Parser(
-        prog="fedlit methods",
-        description="Methods: which there are; of one of them its equation, its configuration and what to tune.",
-        epilog="Use one over any configuration: fedlit fit --config NAME --method METHOD",
-    )
-    parser.add_argument("action", nargs="?", default="list", help="list (the default), or show NAME")
-    parser.add_argument("name", nargs="?", help="the method to show")
-    parser.add_argument("--format", default="table", choices=_FORMATS, help="of the list: table (default) or markdown")
-    asked = parser.parse_args(argv)
-    if asked.action in cards() and asked.name is None:
-        asked.action, asked.name = "show", asked.action
-    if asked.action not in _ACTIONS:
-        hint = did_you_mean(asked.action, [*_ACTIONS, *cards()])
-        raise ConfigError(f"fedlit methods: expected list, or show NAME, found {asked.action!r}.{hint}")
-    if asked.action == "list":
-        if asked.name is not None:
-            raise ConfigError(f"fedlit methods list: expected nothing behind it, found {asked.name!r}")
-        print(methods_markdown() if asked.format == "markdown" else for_terminal(Listed()))
-        return 0
+    print(methods_markdown() if format == "markdown" else for_terminal(Listed()))
+
+
+def show_method(name: str) -> None:
+    """Show a method: its equation, its configuration and what to tune.
+
+    Args:
+        name: of the method
+    """
     known = cards()
-    if asked.name not in known:
-        hint = did_you_mean(asked.name, known) if asked.name else ""
-        found = "none" if asked.name is None else repr(asked.name)
-        raise ConfigError(f"fedlit methods show: expected one of {', '.join(known)}, found {found}.{hint}")
-    print(for_terminal(Described(known[asked.name])))
-    return 0
+    if name not in known:
+        raise ConfigError(
+            f"fedlit methods show: expected one of {', '.join(known)}, found {name!r}.{did_you_mean(name, known)}"
+        )
+    print(for_terminal(Described(known[name])))
 
 
 class Listed(Shown):

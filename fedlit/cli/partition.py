@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.cli.parser import Parser
-from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.arguments import read, title
 from fedlit.run.config import shown
+from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,44 +16,36 @@ if TYPE_CHECKING:
     from fedlit.data.shaping.distance import Measure
     from fedlit.data.sources.base import Source
 
-__all__ = ["figure_of", "main"]
+__all__ = ["describe", "figure_of"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit partition`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit partition",
-        description="Show how the clients of a configuration differ: rows, classes, and the earth mover's distance of "
-        "each to the whole. Any key of the configuration can be changed: --seed 5, --data.source.init_args.clients 5",
-    )
-    parser.add_argument("action", help="describe")
-    parser.add_argument("--config", help="the configuration: its name, or a file")
-    parser.add_argument("--out", help="where the picture goes (default: partition/ and the name, among runs)")
-    arguments, keys = parser.parse_known_args(argv)
-    if arguments.action != "describe":
-        raise ConfigError(
-            f"fedlit partition: expected describe, found {arguments.action!r}."
-            + did_you_mean(arguments.action, ["describe"])
-        )
-    asked = read("describe", [*(["--config", arguments.config] if arguments.config else []), *keys])
-    from fedlit.data.shaping.describe import describe
+def describe(*keys: str, config: str, out: Path | None = None) -> None:
+    """Show how the clients of a configuration differ: rows, classes, and the earth mover's distance of each to all.
+
+    Any key of the configuration can be changed: --seed 5, --data.source.init_args.clients 5
+
+    Args:
+        *keys: keys of the configuration and their values: --seed 5
+        config: the configuration: its name, or a file
+        out: where the picture goes (default: partition/ and the name, among runs)
+    """
+    asked = read("describe", ["--config", config, *keys])
+    from fedlit.data.shaping import describe as work
     from fedlit.run.load import parse
     from fedlit.show.canvas import save_figure
-    from fedlit.show.shown import for_terminal
 
     run = parse(asked)[0]
     data = run.data
-    described = describe(data.tables(), data.seed, _measure(data.source))
+    described = work.describe(data.tables(), data.seed, _measure(data.source))
     print(for_terminal(described))
     name = title(asked.configs)
     if not described.classes:
         print("\nNo picture: it would show the shares of classes.")
-        return 0
-    folder = Path(arguments.out) if arguments.out else Path(shown(run.root), "partition", name)
+        return
+    folder = out or Path(shown(run.root), "partition", name)
     folder.mkdir(parents=True, exist_ok=True)
     files = save_figure(figure_of(described, f"{name}, seed {data.seed}"), folder / "partition")
     print(for_terminal("\nWrote " + ", ".join(map(str, files))))
-    return 0
 
 
 def figure_of(described: Described, title: str) -> Figure:

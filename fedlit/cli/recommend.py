@@ -1,42 +1,45 @@
-"""``fedlit recommend``. Light: what it needs is imported when it is known what is asked."""
+"""``fedlit recommend``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fedlit.cli.parser import Parser
 from fedlit.composite.asked import Asked
 from fedlit.run.arguments import read
 from fedlit.run.config import shown
 from fedlit.show.shown import for_terminal, say
 
-__all__ = ["main"]
+__all__ = ["recommend"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit recommend`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit recommend",
-        description="For the tables of a configuration: is joining worth it, for which client, with what? Trains own "
-        "and federated candidates on folds of training and validation rows, in a budget, and tells each client what "
-        "it gains and what would leave it. Writes the configuration of its choice. Test rows are not touched. Started "
-        "again with the same settings, it goes on where it was cut short.",
-    )
-    parser.add_argument(
-        "--config", required=True, help="a configuration with data.source; its method is a candidate too"
-    )
-    parser.add_argument("--budget", type=float, default=600, metavar="SECONDS", help="for everything (default: 600)")
-    parser.add_argument("--folds", type=int, default=4, metavar="N", help="2 or more (default: 4)")
-    parser.add_argument("--seed", type=int, metavar="N", help="of everything (default: the configuration's)")
-    parser.add_argument("--by", metavar="SCORE", help="the score that decides (default: the main one of the task)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes at once (default: 1)")
-    parser.add_argument("--out", metavar="FOLDER", help="for what is written (default: recommended/NAME)")
-    parser.add_argument("--force", action="store_true", help="delete what an earlier one wrote there")
-    asked = Asked.of(**vars(parser.parse_args(argv)))
+def recommend(
+    *,
+    config: str,
+    budget: float = 600.0,
+    folds: int = 4,
+    seed: int | None = None,
+    by: str | None = None,
+    workers: int = 1,
+    out: str | None = None,
+    force: bool = False,
+) -> None:
+    """For the tables of a configuration: is joining worth it, for which client, with what?
+
+    Trains own and federated candidates on folds of training and validation rows, in a budget, and tells each client
+    what it gains and what would leave it. Writes the configuration of its choice. Test rows are not touched. Started
+    again with the same settings, it goes on where it was cut short.
+
+    Args:
+        config: a configuration with data.source; its method is a candidate too
+        budget: seconds for everything
+        folds: 2 or more
+        seed: of everything (default: the configuration's)
+        by: the score that decides (default: the main one of the task)
+        workers: processes at once
+        out: the folder for what is written (default: recommended/NAME)
+        force: delete what an earlier one wrote there
+    """
+    asked = Asked.of(config=config, budget=budget, folds=folds, seed=seed, by=by, workers=workers, out=out, force=force)
     read("describe", ["--config", str(asked.config)])  # what is wrong is said before torch is imported
     say(f"Reading {shown(asked.config)}")
-    from fedlit.composite.recommend import recommend
+    from fedlit.composite import recommend as work
 
-    found = recommend(asked)
-    print(f"\n{for_terminal(found)}")
-    return 0
+    print(f"\n{for_terminal(work.recommend(asked))}")

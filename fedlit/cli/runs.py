@@ -1,4 +1,4 @@
-"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe``: what they print."""
+"""``fedlit fit``, ``validate``, ``test``, ``predict`` and ``describe``: of one federation, or of a mixture of parts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,63 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedlit.data.sources.tables import Tables
-from fedlit.errors import RunError
-from fedlit.exchange.named import check_left_out
-from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
-from fedlit.run.arguments import Asked, pairs_of, title
+from fedlit.cli.composite import execute_mixture
+from fedlit.composite.settings import is_composite
+from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.place import refuse_ranks
+from fedlit.run.arguments import Asked, Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.folders import CHECKPOINTS
-from fedlit.run.load import parse
-from fedlit.run.run import Run
-from fedlit.show.shown import for_terminal
-from fedlit.train.logger import FederatedTensorBoardLogger
+from fedlit.show.shown import for_terminal, say
 
-__all__ = ["execute"]
+if TYPE_CHECKING:
+    from fedlit.run.run import Run
+
+__all__ = ["describe", "fit", "predict", "test", "validate"]
+
+
+def fit(*words: str) -> None:
+    """Train a federation, or a mixture."""
+    _run("fit", list(words))
+
+
+def validate(*words: str) -> None:
+    """Score the validation rows."""
+    _run("validate", [word for word in words if word != "--all"], brief="--all" not in words)
+
+
+def test(*words: str) -> None:
+    """Score the test rows."""
+    _run("test", [word for word in words if word != "--all"], brief="--all" not in words)
+
+
+def predict(*words: str) -> None:
+    """Write predictions for a split of the tables."""
+    _run("predict", list(words))
+
+
+def describe(*words: str) -> None:
+    """Show the plan, and train nothing."""
+    _run("describe", list(words))
+
+
+def _run(command: Command, words: list[str], *, brief: bool = True) -> None:
+    if is_composite(words):
+        refuse_ranks("a mixture of several parts")
+        execute_mixture(command, words, brief)
+        return
+    asked = read(command, words)  # what is not there is said before torch is imported
+    if sys.stderr.isatty() and command in ("fit", "describe") and not asked.helping:
+        say(f"Reading {', '.join(map(str, asked.configs))}")
+    try:
+        import fedlit.run.run  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"expected fedlit's dependencies, found that one cannot be imported: {error}; install fedlit again"
+        ) from error
+    _execute(asked, brief)
 
 
 def _program() -> str:
@@ -54,6 +97,8 @@ def _curves(run: Run) -> list[str]:
     """How to look at what was logged. TensorBoard ticks nothing where it finds more than forty runs, hence the folder
     of this run alone; a client has one of its own.
     """
+    from fedlit.train.logger import FederatedTensorBoardLogger
+
     lines = []
     for logger in run.trainer.loggers if run.trainer is not None else ():
         if isinstance(logger, FederatedTensorBoardLogger):
@@ -70,8 +115,12 @@ def _curves(run: Run) -> list[str]:
     return lines
 
 
-def execute(asked: Asked, brief: bool) -> None:
-    """Run one command and print what it has to say; of scores the main ones if it is ``brief``."""
+def _execute(asked: Asked, brief: bool) -> None:
+    from fedlit.data.sources.tables import Tables
+    from fedlit.exchange.named import check_left_out
+    from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
+    from fedlit.run.load import parse
+
     run, config = parse(asked)
     command = asked.command
     if command == "describe":

@@ -1,90 +1,91 @@
-"""``fedlit predict --run`` and ``fedlit export``. Light: what they need is imported when it is known what is asked."""
+"""``fedlit predict --run`` and ``fedlit export``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.cli.parser import Parser
 from fedlit.composite.folders import find_composite
 from fedlit.errors import ConfigError
 from fedlit.run.folders import find_trained
 from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
+from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedlit.score.scorer import Scorer
 
-__all__ = ["ASKED_FOR", "export", "predict"]
-
-ASKED_FOR = ("--run", "--client", "--out", "--keys")
-"""Flags by which ``fedlit predict`` is about new rows."""
+__all__ = ["export", "predict"]
 
 
-def predict(argv: Sequence[str]) -> int:
-    """Run ``fedlit predict --run`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit predict",
-        description="Score rows of a file with one client of a trained run. The rows need no label, and the tables "
-        "that were trained on need not be there.",
-    )
-    parser.add_run(client="the client whose encoder and network are used")
-    parser.add_argument(
-        "--data", required=True, type=Path, help="rows: .csv, .csv.gz or .parquet; of reads also .fasta or .fastq"
-    )
-    parser.add_argument("--out", type=Path, help=".csv or .parquet (default: NAME.scores.csv beside the rows)")
-    parser.add_argument("--keys", nargs="+", metavar="COLUMN", help="columns of the rows that the scores begin with")
-    if any(arg.partition("=")[0] in ("--config", "-c") for arg in argv):
+def predict(
+    *,
+    run: str,
+    client: str,
+    data: Path,
+    ckpt_path: str = "last",
+    out: Path | None = None,
+    keys: list[str] | None = None,
+    config: str | None = None,
+) -> None:
+    """Score rows of a file with one client of a trained run.
+
+    The rows need no label, and the tables that were trained on need not be there.
+
+    Args:
+        run: a run's folder, or the name of a configuration: its newest run
+        client: the client whose encoder and network are used
+        data: rows: .csv, .csv.gz or .parquet; of reads also .fasta or .fastq
+        ckpt_path: last, best, or a checkpoint's file
+        out: .csv or .parquet (default: NAME.scores.csv beside the rows)
+        keys: columns of the rows that the scores begin with
+        config: not with --run: a split of the tables that were trained on
+    """
+    if config is not None:
         raise ConfigError(
             "fedlit predict: expected --run RUN (new rows, from --data) or --config NAME (a split of the tables that "
             "were trained on), found both kinds of keys; leave out one"
         )
-    asked = parser.parse_args(argv)
-    check_input(asked.data)
-    out = asked.out or scores_beside(asked.data)
-    check_output(out, asked.data)
-    folder = _find(asked.run, asked.ckpt_path, "predict")  # before torch is imported
+    check_input(data)
+    out = out or scores_beside(data)
+    check_output(out, data)
+    folder = _find(run, ckpt_path, "predict")  # before torch is imported
     from fedlit.composite.served import load_run
-    from fedlit.show.shown import for_terminal
 
-    scorer = load_run(folder, asked.client, asked.ckpt_path)
-    raw = read_rows(asked.data, scorer.encoder)
+    scorer = load_run(folder, client, ckpt_path)
+    raw = read_rows(data, scorer.encoder)
     rows = raw.frame
-    given = ["name"] if asked.keys is None and has_reads(asked.data) else asked.keys
-    keys = None if given is None else [own for key in given for own in _listed(key, rows)]
-    scores = scorer.predict(rows, keys)
-    if not asked.keys and not scorer.keys:
+    given = ["name"] if keys is None and has_reads(data) else keys
+    scores = scorer.predict(rows, None if given is None else [own for key in given for own in _listed(key, rows)])
+    if not keys and not scorer.keys:
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out)
     lines = [
-        f"Scored {len(rows):,} rows of {asked.data} as client {asked.client}",
+        f"Scored {len(rows):,} rows of {data} as client {client}",
         *_predicted(scores, scorer, rows),
         *(f"Note: {note}" for note in (*raw.notes, *scorer.notes, *_precision(scorer.about["precision"]))),
         f"{'Replaced' if replaced else 'Wrote'} {out}",
     ]
     for line in lines:
         print(for_terminal(line))
-    return 0
 
 
-def export(argv: Sequence[str]) -> int:
-    """Run ``fedlit export`` and return its exit status."""
-    parser = Parser(
-        prog="fedlit export",
-        description="Write one client of a trained run as a folder of data: encoder, network (ONNX), model card. "
-        "fedlit.score.load(FOLDER) scores rows with it, without PyTorch, and runs no code from it.",
-    )
-    parser.add_run(client="the client")
-    parser.add_argument("--out", help="the folder (default: export/CLIENT in the run's folder)")
-    asked = parser.parse_args(argv)
-    folder = _find(asked.run, asked.ckpt_path, "export")  # before torch is imported
-    from fedlit.composite.export import export as write
-    from fedlit.show.shown import for_terminal
+def export(*, run: str, client: str, ckpt_path: str = "last", out: str | None = None) -> None:
+    """Write one client of a trained run as a folder of data: encoder, network (ONNX), model card.
 
-    print(for_terminal(write(folder, asked.client, asked.out, asked.ckpt_path)))
-    return 0
+    fedlit.score.load(FOLDER) scores rows with it, without PyTorch, and runs no code from it.
+
+    Args:
+        run: a run's folder, or the name of a configuration: its newest run
+        client: the client
+        ckpt_path: last, best, or a checkpoint's file
+        out: the folder (default: export/CLIENT in the run's folder)
+    """
+    folder = _find(run, ckpt_path, "export")  # before torch is imported
+    from fedlit.composite import export as work
+
+    print(for_terminal(work.export(folder, client, out, ckpt_path)))
 
 
 def _find(run: str, ckpt_path: str, purpose: str) -> Path:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.cli.parser import Commands, Parser, dispatch
 from fedlit.errors import ConfigError
 from fedlit.exchange.named import check_left_out
 from fedlit.institutions.extra import needs_flower
@@ -18,36 +17,33 @@ from fedlit.show.text import Verbatim
 if TYPE_CHECKING:
     from fedlit.institutions.settings import SiteSettings
 
-__all__ = ["main"]
+__all__ = ["check", "join", "keys"]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``fedlit site`` and return its exit status."""
-    return dispatch("fedlit site", "COMMAND ...", COMMANDS, argv)
+def keys(folder: Path) -> None:
+    """Make this site's key pair.
 
-
-def _keys(argv: Sequence[str]) -> int:
+    Args:
+        folder: the folder that the coordinator sent, with site.yaml
+    """
     from fedlit.institutions.certificates import make_site_keys
     from fedlit.institutions.settings import read_site
 
-    parser = Parser(prog="fedlit site keys", description=COMMANDS["keys"][1])
-    parser.add_argument("folder", help="the folder that the coordinator sent, with site.yaml")
-    asked = parser.parse_args(argv)
-    folder = Path(asked.folder)
     site = read_site(folder / "site.yaml").site
     _shut(folder)
     mine = make_site_keys(folder, site)
     print(for_terminal(f"Made {folder / 'site.key'} (nobody else may have it) and {folder / f'{site}.pub'}."))
     print(for_terminal(f"Send {site}.pub to the coordinator, and tell them by telephone:"))
     print(for_terminal(Verbatim(f"  {mine}")))
-    return 0
 
 
-def _check(argv: Sequence[str]) -> int:
-    parser = Parser(prog="fedlit site check", description=COMMANDS["check"][1])
-    _config(parser)
-    asked = parser.parse_args(argv)
-    settings = _settings(asked.config)
+def check(*, config: Path) -> None:
+    """Show what would leave this site. Sends nothing.
+
+    Args:
+        config: the site's own file, site.yaml
+    """
+    settings = _settings(config)
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
         from fedlit.institutions.site import Site, is_accepted, write_terms
@@ -61,17 +57,16 @@ def _check(argv: Sequence[str]) -> int:
     _show([*terms.lines(), ""])
     known = "accepted before" if is_accepted(site, terms) else "not accepted yet"
     _show([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
-    return 0
 
 
-def _join(argv: Sequence[str]) -> int:
-    parser = Parser(prog="fedlit site join", description=COMMANDS["join"][1])
-    _config(parser)
-    parser.add_argument(
-        "--accept", action="append", default=[], metavar="HASH", help="agree to the terms of this hash without a person"
-    )
-    asked = parser.parse_args(argv)
-    settings = _settings(asked.config)
+def join(*, config: Path, accept: tuple[str, ...] = ()) -> None:
+    """Take part, once somebody has agreed to what leaves.
+
+    Args:
+        config: the site's own file, site.yaml
+        accept: agree to the terms of this hash without a person; may be repeated
+    """
+    settings = _settings(config)
     for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
         if not path.is_file():
             how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
@@ -83,14 +78,13 @@ def _join(argv: Sequence[str]) -> int:
 
     with_time()
     _compare(settings, fingerprint)
-    site, results = take_part(settings, asked.accept, _show)
+    site, results = take_part(settings, accept, _show)
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
         delta = site.privacy.client_level.delta
         print(for_terminal(f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"))
     print(for_terminal(f"Run folder: {site.run.folder}"))
     check_left_out(site.run.exchange.found)
-    return 0
 
 
 def _compare(settings: SiteSettings, fingerprint: Callable[[Path], str]) -> None:
@@ -104,14 +98,10 @@ def _compare(settings: SiteSettings, fingerprint: Callable[[Path], str]) -> None
         )
 
 
-def _config(parser: Parser) -> None:
-    parser.add_argument("--config", required=True, help="the site's own file, site.yaml")
-
-
-def _settings(config: str) -> SiteSettings:
+def _settings(config: Path) -> SiteSettings:
     from fedlit.institutions.settings import read_site
 
-    settings = read_site(Path(config).absolute())
+    settings = read_site(config.absolute())
     if not settings.federation.is_file():
         raise ConfigError(
             f"{settings.file}: federation: expected a file, found no {settings.federation}; the coordinator has one in "
@@ -132,11 +122,3 @@ def _shut(folder: Path) -> None:
 def _show(lines: Sequence[str]) -> None:
     for line in lines:
         print(for_terminal(Verbatim(line)), flush=True)
-
-
-COMMANDS: Commands = {
-    "keys": (_keys, "make this site's key pair"),
-    "check": (_check, "show what would leave this site; sends nothing"),
-    "join": (_join, "take part, once somebody has agreed to what leaves"),
-}
-"""Command → what does it, and what it is for."""

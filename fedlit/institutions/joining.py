@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -97,7 +97,7 @@ class _Speaking:
 
 
 def consent(
-    site: Site, terms: Terms, hashes: list[str], show: Callable[[list[str]], None], *, again: bool = False
+    site: Site, terms: Terms, hashes: Sequence[str], show: Callable[[list[str]], None], *, again: bool = False
 ) -> None:
     """Ask whether what would leave may leave, unless these very terms were accepted before.
 
@@ -150,7 +150,7 @@ def _speaking(settings: SiteSettings) -> Iterator[SocketLine]:
 
 
 def take_part(
-    settings: SiteSettings, hashes: list[str], show: Callable[[list[str]], None], *, quiet: bool = False
+    settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool = False
 ) -> tuple[Site, Results]:
     """Show what would leave, ask, and take part until training is over.
 
@@ -169,7 +169,7 @@ def take_part(
 
 
 def _take_part(
-    settings: SiteSettings, hashes: list[str], show: Callable[[list[str]], None], *, quiet: bool
+    settings: SiteSettings, hashes: Sequence[str], show: Callable[[list[str]], None], *, quiet: bool
 ) -> tuple[Site, Results]:
     site = Site(settings)
     if (over := site.finished()) is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlit.cli.data import main
+from fedlit.__main__ import main
 from fedlit.data.files import find
 from fedlit.data.sources import SOURCES, Covertype, Heart, HumanActivity, Source, VehicleSensors
 
@@ -27,8 +27,8 @@ def installed(tmp_path: Path, cache: Path) -> dict[str, str]:
 
 def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
     program = (
-        "import sys; from fedlit.cli.data import main\n"
-        f"status = main({list(argv)!r})\n"
+        "import sys; from fedlit.__main__ import main\n"
+        f"status = main(['data', *{list(argv)!r}])\n"
         "print(sorted({'torch', 'pandas'} & set(sys.modules)))\n"
         "sys.exit(status)"
     )
@@ -71,15 +71,15 @@ def test_list_and_fetch_say_where_a_file_was_found(
     path = tmp_path / "mine" / "covertype" / "covtype.data.gz"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"x")
-    assert main([]) == 0
+    assert main(["data"]) == 0
     assert f"covertype/covtype.data.gz  {path}" in capsys.readouterr().out
-    assert main(["fetch", "covertype"]) == 0
+    assert main(["data", "fetch", "covertype"]) == 0
     assert capsys.readouterr().out == f"covertype/covtype.data.gz: {path}\n"
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_show_prints_all_that_is_known(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", name]) == 0
+    assert main(["data", "show", name]) == 0
     shown = capsys.readouterr().out
     assert "Clients: " in shown
     assert "Target: " in shown
@@ -106,12 +106,12 @@ def test_a_file_that_is_to_be_had_by_hand_says_where(
     monkeypatch.chdir(tmp_path)
     (file,) = source.files()
     for arguments in (["list"], ["show", source.name], ["fetch", source.name]):
-        assert main(arguments) == 0  # it was never to be fetched
+        assert main(["data", *arguments]) == 0  # it was never to be fetched
         assert str(file.page) in capsys.readouterr().out
 
 
 def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fetch", "bundled"]) == 0
+    assert main(["data", "fetch", "bundled"]) == 0
     assert "bundled has no file to fetch beforehand" in capsys.readouterr().out
 
 
@@ -120,15 +120,15 @@ def test_fetch_of_a_source_without_files(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["fetch", "covertpye"], "found 'covertpye'. Did you mean 'covertype'?"),
         (["show", "nothing"], f"expected a source among {', '.join(SOURCES)}; found 'nothing'."),
-        (["fetch"], "fedlit data fetch: expected a source, found none."),
-        (["lst"], "expected list, fetch or show; found 'lst'. Did you mean 'list'?"),
-        (["list", "heart"], "Did you mean: fedlit data show heart?"),
+        (["fetch"], "expected name, found nothing of the kind"),
+        (["lst"], "expected one of list, fetch, show, found 'lst'. Did you mean 'list'?"),
+        (["list", "heart"], "expected nothing more, found heart"),
     ],
 )
 def test_a_wrong_command_is_one_line_and_status_2(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(argv) == 2
+    assert main(["data", *argv]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1

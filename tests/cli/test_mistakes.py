@@ -124,7 +124,7 @@ LIGHT = {
     "explain --run x --against other": "--against: expected one of others, all, found 'other'. Did you mean 'others'",
     "chek --config quickstart": "found 'chek'.*Did you mean 'check'",
     "check --config quikstart": "Did you mean 'quickstart'",
-    "check --config quickstart --formt json": "--formt: .*Did you mean '--format'",
+    "check --config quickstart --formt json": "found --formt. Did you mean '--format'",
     "init nowhere --ot x.yaml": "found --ot. Did you mean '--out'",
     "data fetsh heart": "found 'fetsh'. Did you mean 'fetch'",
     "data fetch hart": "found 'hart'. Did you mean 'heart'",

@@ -78,7 +78,7 @@ def test_concepts_and_shares_are_told_whatever_the_order() -> None:
 
 def test_a_wrong_action(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partition", "descrbe", "--config", "quickstart.yaml"]) == 2
-    assert "expected describe, found 'descrbe'. Did you mean 'describe'?" in capsys.readouterr().err
+    assert "expected one of describe, found 'descrbe'. Did you mean 'describe'?" in capsys.readouterr().err
     assert main(["partition", "describe"]) == 2
 
 

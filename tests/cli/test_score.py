@@ -81,7 +81,7 @@ MISTAKES = {
     "--run mine --client north --data new.csv --out x.xls": "--out: expected a file that ends in .csv or .parquet",
     "--run mine --client north --data new.csv --out new.csv": "--out: expected another file",
     "--run mine --client north --data new.csv --ckpt_path x.ckpt": "--ckpt_path: expected last, best .*x.ckpt",
-    "--run mine --config mine.yaml --client north": "expected --run RUN .*or --config NAME",
+    "--run mine --config mine.yaml --client north --data new.csv": "expected --run RUN .*or --config NAME",
     "--run mine --cleint north --data new.csv": "found --cleint. Did you mean '--client'",
 }
 

@@ -315,7 +315,7 @@ def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pyte
         ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
         ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),
         ([str(study_file), "--jobs", "0"], "--jobs: expected at least 1, found 0"),
-        ([str(study_file), "--nonsense"], "--baselines, found --nonsense"),
+        ([str(study_file), "--nonsense"], "--baselines, --out, found --nonsense"),
     ):
         assert main(["compare", *arguments]) == 2
         error = capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from scipy.stats import friedmanchisquare, rankdata
 
-from fedlit.cli.study import main
+from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.study.across import Across, rank_table
 from fedlit.study.compare import compare
@@ -62,7 +62,7 @@ def written(folder: Path, **changes: Any) -> Path:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a study lies that was run by its command."""
     folder = tmp_path_factory.mktemp("settled")
-    assert main("compare", [str(written(folder)), "--out", str(folder / "out"), "--jobs", "1"]) == 0
+    assert main(["compare", str(written(folder)), "--out", str(folder / "out"), "--jobs", "1"]) == 0
     return folder / "out"
 
 
@@ -96,7 +96,7 @@ def test_a_scenario_has_a_grid_of_its_own_and_one_value_is_no_choice(out: Path) 
 @pytest.mark.full
 def test_started_again_it_trains_nothing(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in out.rglob("DONE")}
-    assert main("compare", [str(out.parent / "tiny.yaml"), "--out", str(out), "--jobs", "1"]) == 0
+    assert main(["compare", str(out.parent / "tiny.yaml"), "--out", str(out), "--jobs", "1"]) == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("DONE")} == before
     assert "2 scenarios together" in capsys.readouterr().out
 
@@ -201,7 +201,7 @@ def test_a_method_whose_trials_all_fail_does_not_end_the_others(
     path = written(tmp_path, **content, methods=methods)
     krum = "exchange: {federated: [core], rule: {class_path: fedlit.Krum}}\n"  # of two clients it refuses to choose
     (tmp_path / "krum.yaml").write_text(krum, encoding="utf-8")
-    assert main("compare", [str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
+    assert main(["compare", str(path), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
     told = capsys.readouterr()
     assert "broken: no combination of settings came to its end" in told.out
     assert "Local" in told.out and "FAILED broken" in told.err + told.out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedlit.cli.study import main as study_command
+from fedlit.cli.study import compare as study_command
 from fedlit.composite.settings import is_mixture
 from fedlit.errors import ConfigError
 from fedlit.run.config import known_configs
@@ -188,5 +188,5 @@ scenarios:
     assert scenario.set == {"data.source.deal": {"class_path": "fedlit.Dirichlet", "init_args": {"alpha": 0.1}}}
     assert scenario.about == "Skewed."
     with pytest.raises(ConfigError, match="scenarios: expected some of skewed, found 'skewd'"):
-        study_command("compare", [str(tmp_path / "own.yaml"), "--scenarios", "skewed,skewd", "--out", str(tmp_path)])
+        study_command(str(tmp_path / "own.yaml"), scenarios="skewed,skewd", out=str(tmp_path))
     assert not (tmp_path / "skewed").exists()  # refused before the first was run
