@@ -68,7 +68,7 @@ def compare(
             for name, error in found.failures.items():
                 say(f"FAILED {name}: {error}")
             failed |= bool(found.failures)
-            compared[each] = found
+            compared[each or ""] = found
         if len(compared) > 1:
             together, folder = Across(compared), next(iter(compared.values())).folder.parent
             print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(together)}\n")
