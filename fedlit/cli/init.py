@@ -13,8 +13,8 @@ from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
 
 if TYPE_CHECKING:
-    from fedlit.data.examine.finding import Finding
     from fedlit.data.examine.propose import Proposal
+    from fedlit.data.note import Note
 
 __all__ = ["init"]
 
@@ -40,7 +40,7 @@ def init(
     """
     out = out or Path(f"{_stem(folder)}.yaml")
     _check(out, force)
-    from fedlit.data.examine.finding import counted
+    from fedlit.data.examine.kinds import counted
     from fedlit.data.examine.propose import propose
     from fedlit.data.examine.written import written
 
@@ -97,7 +97,7 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
     return made
 
 
-def _findings(proposals: Sequence[Proposal]) -> list[Finding]:
+def _findings(proposals: Sequence[Proposal]) -> list[Note]:
     """What is odd in tables of classes: those of numbers would need torch to be read."""
     from fedlit.data.examine.alone import alone
     from fedlit.data.examine.leaks import leaks

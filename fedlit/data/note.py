@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["Note", "behind"]
@@ -14,8 +14,12 @@ class Note(str):
     Args:
         text: the sentence.
         kind: a short word for what was found, such as ``left out``, ``missing`` or ``group``; "" for no kind.
+        clients: at whom; none where the table that carries the note says it.
         column: of which column; "" for none.
-        fix: keys of :class:`fedlit.Tables`, or of how a file is read, that settle it; none where a person must decide.
+        fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``, ``missing``, ``types``,
+            ``task``, ``positive``, ``split``), that settle it; none where a person must decide.
+        at: the clients whose settings ``fix`` is; all of ``clients`` if None.
+        advice: what can be done about it, in words.
         head: what stands before the sentence.
 
     Example:
@@ -26,16 +30,41 @@ class Note(str):
 
     text: str
     kind: str
+    clients: tuple[str, ...]
     column: str
     fix: Mapping[str, Any]
+    at: tuple[str, ...]
+    advice: str
 
     def __new__(
-        cls, text: str, kind: str = "", *, column: str = "", fix: Mapping[str, Any] | None = None, head: str = ""
+        cls,
+        text: str,
+        kind: str = "",
+        *,
+        clients: Sequence[str] = (),
+        column: str = "",
+        fix: Mapping[str, Any] | None = None,
+        at: Sequence[str] | None = None,
+        advice: str = "",
+        head: str = "",
     ) -> Note:
         """See the class."""
         own = super().__new__(cls, f"{head}: {text}" if head else text)
-        own.text, own.kind, own.column, own.fix = text, kind, column, dict(fix or {})
+        own.text, own.kind, own.column, own.advice, own.fix = text, kind, column, advice, dict(fix or {})
+        own.clients, own.at = tuple(clients), tuple(clients if at is None else at)
         return own
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: kind, clients, column, text, advice, and the keys to write by client."""
+        fix = {client: dict(self.fix) for client in self.at if self.fix}
+        return {
+            "kind": self.kind,
+            "clients": list(self.clients),
+            "column": self.column,
+            "text": self.text,
+            "advice": self.advice,
+            "fix": fix,
+        }
 
 
 def behind(head: str, note: str, *, column: str = "") -> Note:

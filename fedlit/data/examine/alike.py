@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.examine.facts import ClientFacts, is_number, sampled
-from fedlit.data.examine.finding import Finding, counted, named
+from fedlit.data.examine.kinds import counted, named
+from fedlit.data.note import Note
 from fedlit.data.schema.column import true_or_false
 from fedlit.data.table import ClientTable
 
@@ -28,7 +29,7 @@ _FEW = 20  # different rows of a table that are all at another client
 _TINY = 1e-6
 
 
-def same_values(clients: Sequence[ClientFacts]) -> list[Finding]:
+def same_values(clients: Sequence[ClientFacts]) -> list[Note]:
     """Categories of one column that two clients spell in two ways."""
     sets: dict[str, dict[frozenset[str], list[str]]] = {}
     for own in clients:
@@ -42,7 +43,7 @@ def same_values(clients: Sequence[ClientFacts]) -> list[Finding]:
                 shown = ", ".join(f"{one!r} and {other!r}" for one, other in alike[:4])
                 what = f"at {named(mine)} and at {named(yours)}: {shown}{', …' if len(alike) > 4 else ''}"
                 advice = "If they are the same, write them alike in the files: now they are two categories."
-                found.append(Finding("values", (*mine, *yours), name, what, advice))
+                found.append(Note(what, "values", clients=(*mine, *yours), column=name, advice=advice))
                 break
     return found
 
@@ -84,7 +85,7 @@ def _begins(one: str, other: str) -> bool:
 # ---------------------------------------------------------------------- labels
 
 
-def same_labels(clients: Sequence[ClientFacts]) -> list[Finding]:
+def same_labels(clients: Sequence[ClientFacts]) -> list[Note]:
     """Labels of clients that look alike and are not the same."""
     groups: dict[tuple[Any, ...], list[ClientFacts]] = {}
     for own in clients:
@@ -98,7 +99,8 @@ def same_labels(clients: Sequence[ClientFacts]) -> list[Finding]:
         ones, others = ([own.client for own in who if not same or own.target in same] for who in (mine, yours))
         what = f"{_shown(ours)} at {named(ones)}, {_shown(theirs)} at {named(others)}: {how}"
         advice = "Write them alike in the files if classes are to be shared (data.align: classes or both)."
-        found.append(Finding("labels", (*ones, *others), next(iter(same), mine[0].target), what, advice))
+        column = next(iter(same), mine[0].target)
+        found.append(Note(what, "labels", clients=(*ones, *others), column=column, advice=advice))
     return found
 
 
@@ -139,7 +141,7 @@ def _labels(ones: tuple[Any, ...], others: tuple[Any, ...], same_target: bool) -
 # ---------------------------------------------------------------------- rows
 
 
-def same_rows(tables: Sequence[ClientTable]) -> list[Finding]:
+def same_rows(tables: Sequence[ClientTable]) -> list[Note]:
     """Rows that stand at two clients: equal in all columns that both have. Only where one process sees both."""
     known: dict[tuple[str, tuple[str, ...]], _Rows] = {}
     found = []
@@ -161,7 +163,7 @@ def same_rows(tables: Sequence[ClientTable]) -> list[Finding]:
                 f"{len(columns)} common columns"
             )
             advice = "Are they the same people? Then scores flatter, and one site could be left out of those rows."
-            found.append(Finding("rows", (one.name, other.name), "", what, advice))
+            found.append(Note(what, "rows", clients=(one.name, other.name), advice=advice))
     return found
 
 

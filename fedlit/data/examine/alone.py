@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedlit.data.examine.facts import is_number, labels_of, task_of
-from fedlit.data.examine.finding import KINDS, Finding
+from fedlit.data.examine.kinds import KINDS
 from fedlit.data.labels import MANY_CLASSES
 from fedlit.data.note import Note
 from fedlit.data.schema.column import FALSE, TRUE
@@ -20,7 +20,7 @@ _NO_WORDS = """
 """
 
 
-def alone(table: ClientTable) -> list[Finding]:
+def alone(table: ClientTable) -> list[Note]:
     """What is odd in a table, leaks aside (see :mod:`fedlit.data.examine.leaks`)."""
     return [*_untrainable(table), *_of_notes(table), *_task(table), *_positive(table)]
 
@@ -46,7 +46,7 @@ def likely_positive(labels: list[object]) -> object | None:
     return None
 
 
-def _untrainable(table: ClientTable) -> list[Finding]:
+def _untrainable(table: ClientTable) -> list[Note]:
     """Training rows from which nothing can be learnt."""
     target, task = table.target.iloc[table.splits["train"]], task_of(table)
     held = target.dropna()
@@ -64,19 +64,19 @@ def _untrainable(table: ClientTable) -> list[Finding]:
     else:
         return []
     name = ", ".join(labels_of(table.target)) or str(table.target.name)
-    return [Finding("untrainable", (table.name,), name, what, advice)]
+    return [Note(what, "untrainable", clients=(table.name,), column=name, advice=advice)]
 
 
-def _of_notes(table: ClientTable) -> list[Finding]:
+def _of_notes(table: ClientTable) -> list[Note]:
     """What was found where the table was read; labels are looked at here, too."""
     return [
-        Finding(note.kind, (table.name,), note.column, note.text, "", {table.name: note.fix} if note.fix else {})  # type: ignore[arg-type]
+        Note(note.text, note.kind, clients=(table.name,), column=note.column, fix=note.fix)
         for note in table.notes
         if isinstance(note, Note) and note.kind in ("group", "missing", "date")
     ]
 
 
-def _task(table: ClientTable) -> list[Finding]:
+def _task(table: ClientTable) -> list[Note]:
     target = table.target
     if table.task is not None or getattr(target, "ndim", 1) != 1 or target.dtype.kind not in "iu":
         return []
@@ -84,10 +84,11 @@ def _task(table: ClientTable) -> list[Finding]:
         return []
     what = f"{different} different whole numbers are taken for classes"
     advice = "If they are numbers (a count, a grade), predict a number."
-    return [Finding("task", (table.name,), str(target.name), what, advice, {table.name: {"task": "regression"}})]
+    fix = {"task": "regression"}
+    return [Note(what, "task", clients=(table.name,), column=str(target.name), fix=fix, advice=advice)]
 
 
-def _positive(table: ClientTable) -> list[Finding]:
+def _positive(table: ClientTable) -> list[Note]:
     if table.positive is not None or task_of(table) != "classification" or getattr(table.target, "ndim", 1) != 1:
         return []
     labels = table.target.unique().tolist()
@@ -96,6 +97,5 @@ def _positive(table: ClientTable) -> list[Finding]:
         return []
     what = f"AUROC and AUPRC are of {max(labels)!r}, which is not the word for a case"
     advice = f"If {likely!r} is what you look for, say so."
-    return [
-        Finding("positive", (table.name,), str(table.target.name), what, advice, {table.name: {"positive": likely}})
-    ]
+    fix, name = {"positive": likely}, str(table.target.name)
+    return [Note(what, "positive", clients=(table.name,), column=name, fix=fix, advice=advice)]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts
-from fedlit.data.examine.finding import Finding, named
+from fedlit.data.examine.kinds import named
 from fedlit.data.examine.names import pairs
+from fedlit.data.note import Note
 from fedlit.show.text import shorten
 
 __all__ = ["between", "common_columns"]
@@ -26,7 +27,7 @@ _NOT_USED = ("constant", "empty", "dropped")
 _NUMBERS = ("numeric", "ordinal")
 
 
-def between(clients: Sequence[ClientFacts]) -> list[Finding]:
+def between(clients: Sequence[ClientFacts]) -> list[Note]:
     """What is odd between clients' columns."""
     if len(clients) < 2:
         return []
@@ -45,7 +46,7 @@ def common_columns(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts
 # ---------------------------------------------------------------------- names
 
 
-def _names(clients: Sequence[ClientFacts]) -> list[Finding]:
+def _names(clients: Sequence[ClientFacts]) -> list[Note]:
     """Names that may mean the same, each pair once, whoever has them."""
     owners: dict[str, list[ClientFacts]] = {}
     for own in clients:
@@ -66,16 +67,16 @@ def _names(clients: Sequence[ClientFacts]) -> list[Finding]:
         and (made := _name(first, second, owners[first], owners[second], same)) is not None
     ]
     renamed: set[tuple[str, str]] = set()
-    kept = list[Finding]()
+    kept = list[Note]()
     for finding in found:  # two names of one client must not become one
-        wanted = {(client, finding.column) for client in finding.change}
-        if not finding.change or not wanted & renamed:
+        wanted = {(client, finding.column) for client in finding.at if finding.fix}
+        if not wanted & renamed:
             kept.append(finding)
             renamed |= wanted
     return kept
 
 
-def _name(first: str, second: str, ones: list[ClientFacts], others: list[ClientFacts], same: bool) -> Finding | None:
+def _name(first: str, second: str, ones: list[ClientFacts], others: list[ClientFacts], same: bool) -> Note | None:
     if (len(ones), first.islower(), -len(first)) < (len(others), second.islower(), -len(second)):
         first, second, ones, others = second, first, others, ones
     mine, theirs = ones[0].columns[first], others[0].columns[second]
@@ -83,19 +84,20 @@ def _name(first: str, second: str, ones: list[ClientFacts], others: list[ClientF
     what = f"{first!r} at {named([own.client for own in ones])}, {second!r} at {named(who)}"
     clients = (*(own.client for own in ones), *who)
     if _fit(mine, theirs):
-        change = {client: {"rename": {second: first}} for client in who}
-        advice = "If it is the same thing, give it one name."
-        return Finding(
-            "name", clients, first, what + ", with values alike" * (not same), advice, change if same else {}
-        )
+        return Note(
+            what + ", with values alike" * (not same),
+            "name", clients=clients, column=first, fix={"rename": {second: first}} if same else None, at=who,
+            advice="If it is the same thing, give it one name.",
+        )  # fmt: skip
     if not same:
         return None
     if (times := _times(mine, theirs)) is not None:
         what += f", but of another size: {_sizes(first, mine, second, theirs)}{times}"
-        return Finding("name", clients, first, what, "Convert one, then give it one name.")
+        return Note(what, "name", clients=clients, column=first, advice="Convert one, then give it one name.")
     if _group(mine) != _group(theirs):
         what += f", but {mine.kind} here and {theirs.kind} there"
-    return Finding("name", clients, first, what, "If it is the same thing, give it one name (rename).")
+    advice = "If it is the same thing, give it one name (rename)."
+    return Note(what, "name", clients=clients, column=first, advice=advice)
 
 
 def _group(column: ColumnFacts) -> str:
@@ -142,7 +144,7 @@ def _sizes(first: str, one: ColumnFacts, second: str, other: ColumnFacts) -> str
     return f"median {one.quantiles[2]:,.5g} and {other.quantiles[2]:,.5g}"
 
 
-def _scales(clients: Sequence[ClientFacts]) -> list[Finding]:
+def _scales(clients: Sequence[ClientFacts]) -> list[Note]:
     """Numbers of one name that clients have in different sizes, targets among them."""
     held: dict[tuple[str, bool], dict[str, ColumnFacts]] = {}
     for own in clients:
@@ -164,14 +166,14 @@ def _scales(clients: Sequence[ClientFacts]) -> list[Finding]:
                 if target
                 else "If the units differ, convert one; clients that share this column would be misled."
             )
-            found.append(Finding("scale", (base, *apart), name, what, advice))
+            found.append(Note(what, "scale", clients=(base, *apart), column=name, advice=advice))
     return found
 
 
 # ---------------------------------------------------------------------- kinds
 
 
-def _kinds(clients: Sequence[ClientFacts]) -> list[Finding]:
+def _kinds(clients: Sequence[ClientFacts]) -> list[Note]:
     found = []
     names = dict.fromkeys(name for own in clients for name in own.columns)
     for name in names:
@@ -186,16 +188,22 @@ def _kinds(clients: Sequence[ClientFacts]) -> list[Finding]:
     return found
 
 
-def _kind(name: str, kinds: dict[str, list[ClientFacts]]) -> Finding:
+def _kind(name: str, kinds: dict[str, list[ClientFacts]]) -> Note:
     words = {"number": "numbers", "categorical": "categories", "boolean": "yes or no", "date": "dates"}
     what = "; ".join(f"{words.get(kind, kind)} at {named([own.client for own in who])}" for kind, who in kinds.items())
     numbers = kinds.get("number", [])
-    change: dict[str, dict[str, object]] = {}
-    advice = "Columns are common by name and kind: correct the files, or say types."
-    if set(kinds) == {"number", "boolean"} and all({own.columns[name].low, own.columns[name].high} <= {0, 1} and
-                                                   own.columns[name].different <= 2 for own in numbers):  # fmt: skip
-        change = {own.client: {"types": {name: "boolean"}} for own in numbers}
-    elif set(kinds) == {"number", "categorical"} and all(own.columns[name].different <= 20 for own in numbers):
-        change = {own.client: {"types": {name: "categorical"}} for own in numbers}
-    clients = tuple(own.client for who in kinds.values() for own in who)
-    return Finding("kind", clients, name, what, advice, change)
+    only_two_values = all(
+        {own.columns[name].low, own.columns[name].high} <= {0, 1} and own.columns[name].different <= 2
+        for own in numbers
+    )
+    few_values = all(own.columns[name].different <= 20 for own in numbers)
+    meant = None
+    if set(kinds) == {"number", "boolean"} and only_two_values:
+        meant = "boolean"
+    elif set(kinds) == {"number", "categorical"} and few_values:
+        meant = "categorical"
+    return Note(
+        what, "kind", clients=[own.client for who in kinds.values() for own in who], column=name,
+        fix={"types": {name: meant}} if meant else None, at=[own.client for own in numbers],
+        advice="Columns are common by name and kind: correct the files, or say types.",
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Columns that nearly determine the target: each alone, by a tree of three questions on training rows."""
+"""Columns that nearly determine the target: each alone, by a decision tree on training rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.examine.facts import is_number, sampled, task_of
-from fedlit.data.examine.finding import Finding
+from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _BINS = 64
 _FOLDS = 5
 
 
-def leaks(table: ClientTable) -> list[Finding]:
+def leaks(table: ClientTable) -> list[Note]:
     """Columns of a client that nearly determine its target."""
     if getattr(table.target, "ndim", 1) != 1:
         return []
@@ -60,7 +60,7 @@ def _codes(values: pd.Series) -> np.ndarray:
 
 def _leak(
     table: ClientTable, name: str, column: pd.Series, target: pd.Series, y: np.ndarray, classes: bool
-) -> Finding | None:
+) -> Note | None:
     categories = name in table.categorical
     x = _codes(column) if categories else column.to_numpy(np.float64, na_value=np.nan)
     if _is_copy(x, y, classes):
@@ -75,17 +75,11 @@ def _leak(
     return _finding(table, name, f"alone it tells {target.name} almost surely ({kind} {score:.3f})")
 
 
-def _finding(table: ClientTable, name: str, what: str) -> Finding:
+def _finding(table: ClientTable, name: str, what: str) -> Note:
     schema = table.schema
     raw = name if schema is None or name in schema.columns else name.rpartition(".")[0]
-    return Finding(
-        "leak",
-        (table.name,),
-        raw,
-        what,
-        "Is it known when the prediction is made? If not, drop it.",
-        {table.name: {"drop": [raw]}},
-    )
+    advice = "Is it known when the prediction is made? If not, drop it."
+    return Note(what, "leak", clients=(table.name,), column=raw, fix={"drop": [raw]}, advice=advice)
 
 
 def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
@@ -126,41 +120,14 @@ def _rough(bins: np.ndarray, y: np.ndarray, classes: bool) -> float:
 
 def _cross_validated(x: np.ndarray, y: np.ndarray, classes: bool, categories: bool) -> float:
     """AUROC, balanced accuracy or R² on rows that the tree has not seen."""
-    from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
-    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
     if classes:
         common = np.isin(y, np.flatnonzero(np.bincount(y) >= _FOLDS))
         x, y = x[common], np.unique(y[common], return_inverse=True)[1]
-    splitter = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
-    two = classes and y.max() == 1
-    if not categories:  # in order is enough: no number is too large, and what is missing is the least
-        x = np.where(np.isnan(x), -1, np.unique(x, return_inverse=True)[1])
-    told = np.empty(len(y))
-    for train, test in splitter.split(x, y):
-        told[test] = (_by_category if categories else _by_tree)(x[train], y[train], x[test], classes, two)
-    if two:
-        return float(roc_auc_score(y, told))
-    return float(balanced_accuracy_score(y, told) if classes else r2_score(y, told))
-
-
-def _by_tree(x: np.ndarray, y: np.ndarray, new: np.ndarray, classes: bool, two: bool) -> np.ndarray:
-    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-
-    x, new = x[:, None], new[:, None]
-    tree: Any = (DecisionTreeClassifier if classes else DecisionTreeRegressor)(max_depth=3, random_state=0).fit(x, y)
-    return np.asarray(tree.predict_proba(new)[:, 1] if two else tree.predict(new))
-
-
-def _by_category(x: np.ndarray, y: np.ndarray, new: np.ndarray, classes: bool, two: bool) -> np.ndarray:
-    """The mean or the most frequent class of rows of the same category; of others, of all."""
-    import pandas as pd
-
-    own = pd.Series(y).groupby(x)
-    most = int(np.bincount(y).argmax()) if classes and not two else float(np.mean(y))
-    told = own.agg(_most_frequent) if classes and not two else own.mean()
-    return np.asarray(pd.Series(new).map(told).fillna(most))
-
-
-def _most_frequent(codes: pd.Series) -> int:
-    return int(np.bincount(codes.to_numpy()).argmax())
+    depth = None if categories else 3  # codes have no order: each may have a leaf of its own
+    tree: Any = (DecisionTreeClassifier if classes else DecisionTreeRegressor)(max_depth=depth, random_state=0)
+    folds = (StratifiedKFold if classes else KFold)(_FOLDS, shuffle=True, random_state=0)
+    scoring = "r2" if not classes else "roc_auc" if y.max() == 1 else "balanced_accuracy"
+    return float(cross_val_score(tree, x[:, None], y, cv=folds, scoring=scoring).mean())

@@ -11,7 +11,7 @@ from fedlit.data.examine.alike import same_labels, same_rows, same_values
 from fedlit.data.examine.alone import alone, noted
 from fedlit.data.examine.between import between, common_columns
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, last_of
-from fedlit.data.examine.finding import KINDS, Finding, counted, named
+from fedlit.data.examine.kinds import KINDS, counted, named
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
 from fedlit.data.examine.suggest import suggested
 from fedlit.data.note import Note
@@ -48,7 +48,7 @@ class Page(Shown):
     """
 
     clients: tuple[ClientFacts, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[Note, ...]
     change: dict[str, Any] = field(default_factory=dict)
     columns: bool = False
 
@@ -88,9 +88,9 @@ class Page(Shown):
                 one = finding.kind in ("untrainable", "leak", "group", "missing", "task", "date", "positive")
                 who = named(finding.clients) if one else ""
                 head = ", ".join(filter(None, [who, finding.column]))
-                stop = "" if finding.what.endswith("?") else "."
+                stop = "" if finding.text.endswith("?") else "."
                 said = "" if advice[finding.advice] > 1 or not finding.advice else f"{stop} {finding.advice}"
-                yield f"- {head}{': ' if head else ''}{finding.what}{said}"
+                yield f"- {head}{': ' if head else ''}{finding.text}{said}"
             if len(own) > _MOST_OF_A_KIND:
                 yield f"- … and {len(own) - _MOST_OF_A_KIND} more (--format json has all)"
             for words, times in advice.items():

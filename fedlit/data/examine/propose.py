@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.examine.alone import likely_positive
-from fedlit.data.examine.finding import counted
+from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.names import words_of
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.examine.finding import Finding
+from fedlit.data.note import Note
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
@@ -16,7 +16,7 @@ __all__ = ["suggested"]
 _OF_FILES = ("rename", "missing", "types")
 
 
-def suggested(findings: Sequence[Finding], clients: Sequence[str], source: Source | None) -> dict[str, Any]:
+def suggested(findings: Sequence[Note], clients: Sequence[str], source: Source | None) -> dict[str, Any]:
     """The keys of a configuration that the findings would change, whole: what is there already is in them too.
 
     Args:
@@ -39,13 +39,13 @@ def suggested(findings: Sequence[Finding], clients: Sequence[str], source: Sourc
     return {"data": {"source": {"class_path": "fedlit.Tables", "init_args": settings}}} if settings else {}
 
 
-def _together(findings: Sequence[Finding]) -> dict[str, dict[str, Any]]:
+def _together(findings: Sequence[Note]) -> dict[str, dict[str, Any]]:
     """Client → what is to be changed there."""
     made: dict[str, dict[str, Any]] = {}
     for finding in findings:
-        for client, change in finding.change.items():
+        for client in finding.at if finding.fix else ():
             own = made.setdefault(client, {})
-            for key, value in change.items():
+            for key, value in finding.fix.items():
                 if isinstance(value, list):
                     own[key] = list(dict.fromkeys([*own.get(key, []), *value]))
                 else:

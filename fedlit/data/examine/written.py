@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedlit.data.examine.finding import Finding, counted
+from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.propose import Proposal
+from fedlit.data.note import Note
 from fedlit.show.text import shorten
 
 __all__ = ["init_args", "written"]
@@ -58,7 +59,7 @@ def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
     return made
 
 
-def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Finding] = ()) -> str:
+def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Note] = ()) -> str:
     """The text of a configuration that trains as it is.
 
     Args:
@@ -130,7 +131,7 @@ def _comment(lines: Iterable[str], indent: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _advice(proposals: Sequence[Proposal], findings: Sequence[Finding]) -> list[str]:
+def _advice(proposals: Sequence[Proposal], findings: Sequence[Note]) -> list[str]:
     """What each column holds, what is left out, and keys that may be wanted, all as comments."""
     lines = []
     for own in proposals:
@@ -146,11 +147,11 @@ def _advice(proposals: Sequence[Proposal], findings: Sequence[Finding]) -> list[
     drops: dict[str, list[str]] = {}
     for finding in findings:
         if finding.kind == "leak":
-            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.what}"], 6)
+            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.text}"], 6)
             drops.setdefault(finding.clients[0], []).append(finding.column)
     if drops:
         lines += [*_comment(["If it is not known when a prediction is made:"], 6), f"      # drop: {_flow(drops)}"]
     for finding in findings:
         if finding.kind == "group":
-            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.what}. {finding.advice}"], 6)
+            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.text}. {finding.advice}"], 6)
     return lines

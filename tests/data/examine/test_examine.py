@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlit.data.examine import Finding, Page, examine
+from fedlit.data.examine import Page, examine
 from fedlit.data.files import RemoteFile
+from fedlit.data.note import Note
 from fedlit.data.sources import Bundled, Covertype, Heart, Tables
 from fedlit.show.shown import Grid
 
@@ -46,11 +47,11 @@ def looked(
     return examine(source.tables(seed=8), source)
 
 
-def of(page: Page, kind: str) -> list[Finding]:
+def of(page: Page, kind: str) -> list[Note]:
     return [own for own in page.findings if own.kind == kind]
 
 
-def only(page: Page, kind: str) -> Finding:
+def only(page: Page, kind: str) -> Note:
     """The one finding of a page, which is of this kind."""
     assert [own.kind for own in page.findings] == [kind]
     return page.findings[0]
@@ -106,7 +107,7 @@ LEAKS: dict[str, Callable[[pd.DataFrame, np.random.Generator], Any]] = {
 def test_a_column_that_tells_the_target_is_found(tmp_path: Path, planted: str) -> None:
     found = only(looked(tmp_path, north=made(1, told=LEAKS[planted])), "leak")
     assert (found.clients, found.column) == (("north",), "told")
-    assert found.change == {"north": {"drop": ["told"]}}
+    assert found.to_dict()["fix"] == {"north": {"drop": ["told"]}}
 
 
 def test_a_good_column_is_no_leak(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_numbers_that_may_mean_missing(tmp_path: Path) -> None:
     weight = lambda own, draw: np.where(draw.random(len(own)) < 0.1, -999, draw.normal(70, 9, len(own)).round())  # noqa: E731
     page = looked(tmp_path, north=made(1, weight=weight))
     found = only(page, "missing")
-    assert found.column == "weight" and found.change == {"north": {"missing": {"weight": [-999]}}}
+    assert found.column == "weight" and found.to_dict()["fix"] == {"north": {"missing": {"weight": [-999]}}}
     assert str(page).count("-999 (") == 1  # said once, not by a note too
 
 
@@ -175,7 +176,7 @@ def test_a_group_a_date_a_task_and_the_wrong_class(tmp_path: Path) -> None:
         north=made(1, seen=days, patient_id=draw.integers(0, 80, N), outcome=draw.choice(["ill", "well"], N)),
         south=made(2, stay=draw.integers(0, 20, N)),
     )  # fmt: skip
-    changes = {own.kind: own.change for own in page.findings}
+    changes = {own.kind: own.to_dict()["fix"] for own in page.findings}
     assert changes == {
         "group": {"north": {"split": {"group": "patient_id"}}},
         "task": {"south": {"task": "regression"}},
@@ -193,12 +194,12 @@ def test_a_group_a_date_a_task_and_the_wrong_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["Age", "AGE_YEARS", "age (years)", "age_at"])
 def test_one_thing_under_two_names(tmp_path: Path, name: str) -> None:
     found = only(looked(tmp_path, north=made(1), south=made(2).rename(columns={"age": name}), west=made(3)), "name")
-    assert (found.column, found.change) == ("age", {"south": {"rename": {name: "age"}}})
+    assert (found.column, found.to_dict()["fix"]) == ("age", {"south": {"rename": {name: "age"}}})
 
 
 def test_names_that_are_spelt_alike_are_asked_about(tmp_path: Path) -> None:
     found = only(looked(tmp_path, north=made(1), south=made(2).rename(columns={"pressure": "presure"})), "name")
-    assert "'pressure'" in found.what and "'presure'" in found.what and found.change == {}
+    assert "'pressure'" in found.text and "'presure'" in found.text and not found.fix
 
 
 def test_alike_names_of_other_things_are_not(tmp_path: Path) -> None:
@@ -219,8 +220,8 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float, unit:
     south = made(2)
     south[column] = (south[column] * factor).round(2)
     found = only(looked(tmp_path, north=made(1), south=south, west=made(3)), "scale")
-    assert found.column == column and unit in found.what
-    assert "at south" in found.what.replace("at north and west", "")
+    assert found.column == column and unit in found.text
+    assert "at south" in found.text.replace("at north and west", "")
 
 
 def test_other_people_are_no_other_unit(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_one_name_of_two_kinds(tmp_path: Path) -> None:
         north=made(1, smoker=flag, grade=draw.integers(1, 4, N)),
         south=made(2, smoker=np.where(flag == 1, "yes", "no"), grade=draw.choice(["low", "mid", "high"], N)),
     )
-    assert {own.column: own.change for own in of(page, "kind")} == {
+    assert {own.column: own.to_dict()["fix"] for own in of(page, "kind")} == {
         "smoker": {"north": {"types": {"smoker": "boolean"}}},
         "grade": {"north": {"types": {"grade": "categorical"}}},
     }
@@ -271,7 +272,7 @@ def test_other_categories_are_no_other_spelling(tmp_path: Path) -> None:
 def test_labels_that_look_alike(tmp_path: Path, ours: list[Any], theirs: list[Any], what: str) -> None:
     draw = np.random.default_rng(10)
     page = looked(tmp_path, north=made(1, outcome=draw.choice(ours, N)), south=made(2, outcome=draw.choice(theirs, N)))
-    assert what in only(page, "labels").what
+    assert what in only(page, "labels").text
 
 
 def test_labels_are_compared_where_the_target_is_one(tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_the_same_people_at_two_clients(tmp_path: Path) -> None:
     north, south = made(1), made(2)
     south = pd.concat([south, north.iloc[:30]])[["bmi", "ward", "outcome", "age", "pressure"]]  # in another order
     found = only(looked(tmp_path, north=north, south=south), "rows")
-    assert found.what.startswith("30 rows stand at north and at south")
+    assert found.text.startswith("30 rows stand at north and at south")
 
 
 def test_few_values_are_no_people(tmp_path: Path) -> None:
@@ -351,7 +352,7 @@ def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
 )
 def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, task: str | None, what: str) -> None:
     page = looked(tmp_path, target, {"task": task}, north=made(1, outcome=0, other="no"))
-    assert what in only(page, "untrainable").what and page.findings[0].kind == "untrainable"
+    assert what in only(page, "untrainable").text and page.findings[0].kind == "untrainable"
 
 
 def test_sizes_are_told_of_the_clients_that_differ_and_of_targets(tmp_path: Path) -> None:
@@ -365,8 +366,8 @@ def test_sizes_are_told_of_the_clients_that_differ_and_of_targets(tmp_path: Path
     page = looked(tmp_path, "wage", {"task": "regression"}, **tables)
     scales = {own.column: own for own in of(page, "scale")}
     medians = {name: frame["age"].median() for name, frame in tables.items()}
-    assert all(f"{medians[name]:.2g}"[:2] in scales["age"].what and name in scales["age"].what for name in tables)
-    assert "germany" in scales["wage"].what
+    assert all(f"{medians[name]:.2g}"[:2] in scales["age"].text and name in scales["age"].text for name in tables)
+    assert "germany" in scales["wage"].text
 
 
 def test_two_clients_with_one_small_file_are_said(tmp_path: Path) -> None:
