@@ -18,13 +18,12 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
     "ENDINGS",
     "Read",
     "format_of",
-    "frame_of",
     "name_of",
     "plain_bases",
     "read_file",
@@ -78,52 +77,26 @@ def format_of(path: str | Path) -> str:
     raise ConfigError(f"file {path}: expected a name that ends in one of {', '.join(ENDINGS)} (and .gz), found another")
 
 
-def read_file(client: str, path: Path, labels: Path | None) -> list[Read]:
-    """The reads of a FASTA or FASTQ file.
+def read_file(client: str, path: Path) -> list[Read]:
+    """The reads of a file, with their labels.
 
     Args:
         client: whose; messages name it.
         path: the file.
-        labels: a FASTA file with the labels of the same records; None where they stand in the headers.
 
     Raises:
-        ConfigError: dnaio is not installed.
-        DataError: a file is damaged, has a read without labels, or one that has them twice.
+        ConfigError: dnaio is not installed, or the name has another ending.
+        DataError: a file is damaged, or has a read without labels.
     """
     format, where = format_of(path), f"client {client!r}, file {path}"
-    records = list(records_of(path, format, where))
-    if labels is None:
-        return [
-            Read(place, bases, _in_header(header, f"{where}, {place}"), name_of(header))
-            for place, header, bases in records
-        ]
-    beside = f"client {client!r}, file {labels}"
-    others: dict[str, str] = {}
-    for place, header, text in records_of(labels, "fasta", beside):
-        if name_of(header) in others:
-            raise DataError(f"{beside}, {place}: expected each record once, found its name twice. Rename one.")
-        others[name_of(header)] = text
-    made, seen = list[Read](), set[str]()
-    for place, header, bases in records:
-        if _LABELS.search(header) or name_of(header) in seen:
-            found = "its name twice" if name_of(header) in seen else "other labels in its header"
-            raise DataError(
-                f"{where}, {place}: expected each read once, with labels in {labels} alone, found {found}. Rename it, "
-                "or take them out."
-            )
-        seen.add(name_of(header))
-        if name_of(header) not in others:
-            raise DataError(
-                f"{where}, {place}: expected a record of this name in {labels}, found none. Add its labels there, or "
-                "leave the read out."
-            )
-        made.append(Read(place, bases, others.pop(name_of(header)), name_of(header)))
-    if others:
-        raise DataError(
-            f"{beside}: expected labels of the reads in {path}, found those of {next(iter(others))!r} and "
-            f"{len(others) - 1:,} more that are not there. Take them out, or fetch the files again."
-        )
-    return made
+    if format == "csv":
+        frame = read_csv(path, client=client, required=["read", "labels"], types=dict.fromkeys(["read", "labels"], str))
+        rows = zip(frame["read"], frame["labels"], strict=True)
+        return [Read(f"row {row} of data", read, own) for row, (read, own) in enumerate(rows, 1)]
+    return [
+        Read(place, bases, _in_header(header, f"{where}, {place}"), name_of(header))
+        for place, header, bases in records_of(path, format, where)
+    ]
 
 
 def name_of(header: str) -> str:
@@ -141,7 +114,7 @@ def _in_header(header: str, where: str) -> str:
     if len(found) != 1:
         raise DataError(
             f"{where}: expected its labels once in the header (>name labels=bbbii), found {len(found) or 'none'}. Add "
-            "them, or name a file of labels beside the reads."
+            "them."
         )
     return str(found[0])
 
@@ -193,16 +166,6 @@ def _without_mark(file: Any) -> Any:
     return file
 
 
-def frame_of(path: Path, client: str | None, columns: Sequence[str]) -> pd.DataFrame:
-    """A CSV file's columns as text.
-
-    Raises:
-        DataError: the file is damaged, or lacks one of them.
-    """
-    frame = read_csv(path, client=client, required=columns, types=dict.fromkeys(columns, str))
-    return frame[list(columns)]
-
-
 def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple[list[str], list[str], list[str]]:
     """Bases, labels and notes: capitals of A, C, G, N and T; reads of ``length`` positions.
 
@@ -236,7 +199,7 @@ def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple
         bases.append(upper[:length])
         labels.append(own.labels[:length].ljust(length, no_label))
     if reads and all(own.labels.upper() == own.bases.upper() for own in reads):
-        raise DataError(f"{where}: expected labels, found the bases themselves in all reads. Name the file of labels.")
+        raise DataError(f"{where}: expected labels, found the bases themselves in all reads. Correct the file.")
     found["shorter"] = sum(len(own.bases) < length for own in reads)
     found["longer"] = sum(len(own.bases) > length for own in reads)
     again = repeated([own.name for own in reads], "one read may be in training and in test")
