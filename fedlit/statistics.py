@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 __all__ = [
+    "ALONE",
+    "FEW",
+    "JOIN",
     "LEVEL",
+    "MATTERS",
+    "MIN_SEEDS",
+    "SAME",
+    "TITLES",
     "Estimate",
     "corrected_interval",
     "estimate",
@@ -34,7 +41,14 @@ __all__ = [
 LEVEL = 0.95
 MIN_SEEDS_FOR_TEST = 8
 
-HELPED, HARMED, UNCLEAR, UNKNOWN = "helped", "harmed", "unclear", "unknown"
+MIN_SEEDS = 3
+"""With fewer seeds there is no verdict."""
+MATTERS = 0.5
+"""The smallest difference that matters where nothing else is said: percentage points, or percent of a score that has
+another unit."""
+JOIN, ALONE, SAME, FEW = "join", "stay alone", "no difference", "not enough data"
+TITLES = {JOIN: "Join", ALONE: "Stay alone", SAME: "No difference that matters", FEW: "Not enough data"}
+"""Verdict → its words."""
 Interval = tuple[float, float]
 _NONE: Interval = (math.nan, math.nan)
 
@@ -168,15 +182,26 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-def verdict(interval: Interval) -> str:
-    """``helped`` or ``harmed`` where the interval of a lift excludes 0, ``unclear`` where it does not, ``unknown``
-    where there is none.
+def verdict(lift: float, interval: Interval, matters: float) -> str:
+    """What a lift says: one of :data:`TITLES`.
+
+    ``join`` and ``stay alone`` need an interval that excludes zero and a lift that matters. ``no difference`` is one
+    that matters: the interval holds none, or excludes zero for less. Otherwise there is not enough data to tell.
+
+    Args:
+        lift: by how much one method is better than another.
+        interval: 95 %, of the lift; NaN where there is none.
+        matters: the smallest lift that matters, in the same unit.
 
     Example:
-        >>> verdict((0.1, 0.4)), verdict((-0.1, 0.4)), verdict((-0.4, -0.1))
-        ('helped', 'unclear', 'harmed')
+        >>> verdict(2.0, (1.0, 3.0), 0.5), verdict(-2.0, (-3.0, -1.0), 0.5)
+        ('join', 'stay alone')
+        >>> verdict(0.2, (0.1, 0.3), 0.5), verdict(0.1, (-0.3, 0.5), 0.5), verdict(2.0, (-1.0, 5.0), 0.5)
+        ('no difference', 'no difference', 'not enough data')
     """
     low, high = interval
     if not math.isfinite(low + high):
-        return UNKNOWN
-    return HELPED if low > 0 else HARMED if high < 0 else UNCLEAR
+        return FEW
+    if abs(lift) < matters and (low > 0 or high < 0 or max(-low, high) <= matters):
+        return SAME
+    return JOIN if low > 0 else ALONE if high < 0 else FEW

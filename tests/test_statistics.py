@@ -10,6 +10,11 @@ import pytest
 from scipy import stats
 
 from fedlit.statistics import (
+    ALONE,
+    FEW,
+    JOIN,
+    SAME,
+    Estimate,
     corrected_interval,
     estimate,
     holm,
@@ -60,6 +65,18 @@ def test_re_splits_the_corrected_interval_covers_as_often_as_it_says_and_the_usu
     assert naive / TRIALS < 0.5
 
 
+def said(found: Estimate) -> str:
+    """The verdict where any lift matters."""
+    return verdict(found.mean, found.interval, 0.0)
+
+
+def test_a_small_difference_is_none_that_matters() -> None:
+    assert verdict(0.004, (0.001, 0.007), 0.005) == SAME == verdict(-0.004, (-0.007, -0.001), 0.005)
+    assert verdict(0.006, (0.001, 0.011), 0.005) == JOIN and verdict(-0.006, (-0.011, -0.001), 0.005) == ALONE
+    assert verdict(0.001, (-0.004, 0.005), 0.005) == SAME  # what the interval holds does not matter
+    assert verdict(0.001, (-0.004, 0.006), 0.005) == FEW  # it may be one that matters
+
+
 @pytest.mark.parametrize("effect", [0.0, 2.0])
 def test_fixed_rows_the_interval_of_both_sources_covers(effect: float) -> None:
     # truth, plus what these test rows add for every seed, plus training noise
@@ -71,7 +88,7 @@ def test_fixed_rows_the_interval_of_both_sources_covers(effect: float) -> None:
         found = estimate(values, resamples=values.mean() + rng.normal(0, rows, 200))
         hits += found.interval[0] <= effect <= found.interval[1]
         only_seeds += found.seeds[0] <= effect <= found.seeds[1]
-        clear += verdict(found.interval) == "helped"
+        clear += said(found) == JOIN
     assert abs(hits / TRIALS - 0.95) < 0.03
     assert only_seeds / TRIALS < 0.85  # as if these rows were all rows
     assert clear / TRIALS < 0.04 if effect == 0 else clear / TRIALS > 0.95
@@ -103,20 +120,19 @@ def test_a_few_seeds_do_not_make_bold(n: int) -> None:
         values = rng.normal(0, 0.25) + rng.normal(size=n)
         found = estimate(values, resamples=values.mean() + rng.normal(0, 0.25, 100))
         assert found.interval[0] <= found.seeds[0] + 1e-9 and found.seeds[1] - 1e-9 <= found.interval[1]
-        wrong += verdict(found.interval) != "unclear"
+        wrong += said(found) in (JOIN, ALONE)
     assert wrong / (2 * TRIALS) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / (2 * TRIALS))
 
 
 def test_equal_values_are_no_certainty() -> None:
-    assert verdict(estimate([0.02, 0.02], ratio=0.5).interval) == "unknown"
-    assert verdict(estimate([0.02, 0.02, 0.02]).interval) == "unknown"
-    assert verdict(estimate([0.1, math.nan, 0.2]).interval) == "unknown"
+    for own in (estimate([0.02] * 2, ratio=0.5), estimate([0.02] * 3), estimate([0.1, math.nan, 0.2])):
+        assert said(own) == FEW
 
 
 def test_one_seed_says_nothing_about_seeds() -> None:
     found = estimate([0.9], resamples=np.random.default_rng(0).normal(0.9, 0.01, 100))
     assert found.mean == 0.9 and math.isnan(found.sd) and math.isnan(found.interval[0]) and found.rows[0] < 0.9
-    assert verdict(found.interval) == "unknown"
+    assert said(found) == FEW
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.01, 0.03])
@@ -154,10 +170,10 @@ def test_holm_gives_the_numbers_that_statsmodels_gave() -> None:
 
 def test_no_effect_is_rarely_called_one_and_a_large_one_always() -> None:
     rng = np.random.default_rng(6)
-    none = [verdict(estimate(rng.normal(0, 1, 10)).interval) for _ in range(TRIALS)]
-    assert abs(sum(own != "unclear" for own in none) / TRIALS - 0.05) < 0.03
-    large = [verdict(estimate(rng.normal(-3, 1, 10)).interval) for _ in range(200)]
-    assert set(large) == {"harmed"}
+    none = [said(estimate(rng.normal(0, 1, 10))) for _ in range(TRIALS)]
+    assert abs(sum(own in (JOIN, ALONE) for own in none) / TRIALS - 0.05) < 0.03
+    large = [said(estimate(rng.normal(-3, 1, 10))) for _ in range(200)]
+    assert set(large) == {ALONE}
     # six questions, none with an effect: after Holm's correction at most 5 % of studies find any
     found = [min(holm([wilcoxon(rng.normal(size=10)) for _ in range(6)])) < 0.05 for _ in range(60)]
     assert sum(found) / 60 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 60)

@@ -18,6 +18,7 @@ def recommend(
     seed: int | None = None,
     by: str | None = None,
     workers: int = 1,
+    matters: float = 0.5,
     out: str | None = None,
     force: bool = False,
 ) -> None:
@@ -34,10 +35,21 @@ def recommend(
         seed: of everything (default: the configuration's)
         by: the score that decides (default: the main one of the task)
         workers: processes at once
+        matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
         force: delete what an earlier one wrote there
     """
-    asked = Asked.of(config=config, budget=budget, folds=folds, seed=seed, by=by, workers=workers, out=out, force=force)
+    asked = Asked.of(
+        config=config,
+        budget=budget,
+        folds=folds,
+        seed=seed,
+        by=by,
+        workers=workers,
+        matters=matters,
+        out=out,
+        force=force,
+    )
     read("describe", ["--config", str(asked.config)])  # what is wrong is said before torch is imported
     say(f"Reading {shown(asked.config)}")
     from fedlit.composite import recommend as work

@@ -14,9 +14,9 @@ from fedlit.composite.settings import MixtureSettings
 from fedlit.composite.weigh import HeldOut, Weighed, weigh
 from fedlit.mix.admission import gain_interval
 from fedlit.mix.losses import Judge, row_loss
-from fedlit.mix.verdict import JOIN, NOTHING, UNCLEAR, UNKNOWN, Common, Verdict, verdict_of
+from fedlit.mix.verdict import Common, Verdict, verdict_of
 from fedlit.mix.weights import mixed_parts, weights_of
-from fedlit.statistics import Interval
+from fedlit.statistics import FEW, JOIN, MATTERS, SAME, TITLES, Interval
 from fedlit.tasks import Score
 
 __all__ = ["BLEND", "Advice", "advise"]
@@ -62,8 +62,8 @@ class Advice:
 
     @property
     def worth_a_try(self) -> bool:
-        """Whether it should join, or may gain though that is not clear."""
-        return self.join or (self.verdict.kind == UNCLEAR and self.lift > 0)
+        """Whether it should join, or may gain though there is not enough data to tell."""
+        return self.join or (self.verdict.kind == FEW and self.lift > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; undefined values are None."""
@@ -98,6 +98,7 @@ def advise(
     labels: Mapping[str, str],
     *,
     nobody: bool = False,
+    matters: float = MATTERS,
 ) -> Advice:
     """What a client's held-out rows say.
 
@@ -115,6 +116,7 @@ def advise(
         common: what it has in common with others.
         labels: federated part → as people read it.
         nobody: whether there is no other client.
+        matters: the smallest lift that matters.
     """
     found = _chosen(client, held, own, settings)
     judge, score = found.judge(held), found.score
@@ -127,11 +129,11 @@ def advise(
     lift, (low, high) = gain.gain - optimism, gain.interval
     interval = low - optimism, high - optimism
     told = [labels[name] for name in found.parts]
-    verdict = verdict_of(score, lift, interval, judge(alone), common, told)
+    verdict = verdict_of(score, lift, interval, judge(alone), common, told, matters)
     if nobody:
-        verdict = Verdict(NOTHING, f"{NOTHING}: there is no other client to share with")
+        verdict = Verdict(SAME, f"{TITLES[SAME]}: there is no other client to share with")
     elif not labels:
-        verdict = Verdict(UNKNOWN, f"{UNKNOWN}: no federated part was tried")
+        verdict = Verdict(FEW, f"{TITLES[FEW]}: no federated part was tried")
     return Advice(
         common, score, found.best, judge(alone), judge(with_others), optimism, lift, interval, found.weighed,
         found.parts, verdict,

@@ -24,6 +24,7 @@ class Asked:
         seed: of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
         workers: processes at once.
+        matters: the smallest lift that matters, in percentage points (see :meth:`fedlit.tasks.Score.least_lift`).
         force: whether what an earlier one found may be deleted.
     """
 
@@ -34,6 +35,7 @@ class Asked:
     seed: int | None = None
     by: str | None = None
     workers: int = 1
+    matters: float = 0.5
     force: bool = False
 
     @classmethod

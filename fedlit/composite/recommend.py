@@ -233,7 +233,16 @@ class _Work:
         others = {name: label for name, label in labels.items() if name not in plan.own}
         held = held_out_of_all({name: part.out_of_fold() for name, part in parts.items()})
         clients = {
-            name: advise(name, own, plan.own, settings, found.common[name], others, nobody=len(found.common) < 2)
+            name: advise(
+                name,
+                own,
+                plan.own,
+                settings,
+                found.common[name],
+                others,
+                nobody=len(found.common) < 2,
+                matters=self.asked.matters,
+            )
             for name, own in held.items()
         }
         wanted = [name for name in others if any(own.worth_a_try and name in own.parts for own in clients.values())]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.composite.advice import Advice
-from fedlit.mix.verdict import JOIN, UNCLEAR, UNKNOWN
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, Verbatim, more
 
@@ -43,7 +42,8 @@ class Recommendation(Shown):
         clients: client → its answer.
         labels: candidate that was trained → as people read it.
         own: those that nobody else had a share in.
-        wanted: federated ones in the mixture of a client that should join, or may gain though that is unclear.
+        wanted: federated ones in the mixture of a client that should join, or may
+            gain though there is not enough data to tell.
         leaving: federated candidate → what of it leaves a client.
         out: candidate → why it was not tried, or not trained to its end.
         cut: candidate → its epochs, and those that it should have.
@@ -95,7 +95,7 @@ class Recommendation(Shown):
         """The table of clients, a sentence for each, what it rests on, what would leave a site, how to go on."""
         rows = [self._row(name, own) for name, own in self.clients.items()]
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
-        header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "join"]
+        header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[str | Grid] = [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
         lines += [*more(rows, "clients"), ""]
         lines += [f"{name}: {own.verdict.sentence}." for name, own in self.clients.items()]
@@ -107,8 +107,7 @@ class Recommendation(Shown):
         lift = ["–", "–"]
         if own.parts:
             lift = [text(own.lift, signed=True), f"{text(low, signed=True)} to {text(high, signed=True)}"]
-        join = {JOIN: "yes", UNCLEAR: UNCLEAR, UNKNOWN: UNKNOWN}.get(own.verdict.kind, "no")
-        return [name, f"{own.common.rows:,}", shared, text(own.alone), own.best, *lift, join]
+        return [name, f"{own.common.rows:,}", shared, text(own.alone), own.best, *lift, own.verdict.kind]
 
     def _ground(self) -> list[str]:
         """What it rests on, and what was not tried."""
@@ -145,7 +144,7 @@ class Recommendation(Shown):
         ]  # fmt: skip
         lines: list[str | Grid] = [
             "What would leave a site, by parts of the mixture that is written: those of clients that should join, or "
-            "may gain though it is unclear. Bytes are of a client, both ways.",
+            "may gain though there is not enough data to tell. Bytes are of a client, both ways.",
             Grid(["part", "for", "exchanges", "bytes each", "told before"], rows),
         ]
         lines += [self.leaving[name].sentence for name in self.wanted]

@@ -6,18 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedlit.statistics import Interval
+from fedlit.statistics import ALONE, FEW, JOIN, MATTERS, SAME, TITLES, Interval, verdict
 from fedlit.tasks import Score
 
-__all__ = ["FEW", "HARM", "JOIN", "LEVEL", "LITTLE", "NOTHING", "UNCLEAR", "UNKNOWN", "Common", "Verdict", "verdict_of"]
+__all__ = ["LITTLE_IN_COMMON", "Common", "Verdict", "verdict_of"]
 
-JOIN, LEVEL, NOTHING, HARM, UNCLEAR, UNKNOWN = "join", "level", "nothing to gain", "do not join", "unclear", "not known"
-
-FEW = 0.25
+LITTLE_IN_COMMON = 0.25
 """With fewer of its columns in common than this part, a client has little to learn of the others."""
-
-LITTLE = 0.002
-"""A lift is little below this: of scores in percent 0.2 points, of others this part of what the client has alone."""
 
 _NAMED = 4  # columns that are named one by one
 
@@ -43,7 +38,7 @@ class Common:
     @property
     def few(self) -> bool:
         """Whether it is too little to expect a gain: few columns, or no class."""
-        return len(self.columns) < FEW * self.of_columns or (self.of_classes > 0 and not self.classes)
+        return len(self.columns) < LITTLE_IN_COMMON * self.of_columns or (self.of_classes > 0 and not self.classes)
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,8 @@ class Verdict:
     """A client's answer.
 
     Attributes:
-        kind: ``join``, ``level``, ``nothing to gain``, ``do not join``, ``unclear`` or ``not known``.
-        sentence: that word, and why; without the client's name and a full stop.
+        kind: of :data:`fedlit.statistics.TITLES`.
+        sentence: its words, and why; without the client's name and a full stop.
     """
 
     kind: str
@@ -60,58 +55,54 @@ class Verdict:
 
 
 def verdict_of(
-    score: Score, lift: float, interval: Interval, alone: float, common: Common, parts: Sequence[str] = ()
+    score: Score,
+    lift: float,
+    interval: Interval,
+    alone: float,
+    common: Common,
+    parts: Sequence[str] = (),
+    matters: float = MATTERS,
 ) -> Verdict:
-    """What to tell a client.
-
-    The first that holds: *not known* without a lift; *level* where no federated part is in the mixture; *join* and *do
-    not join* where the interval excludes 0; *nothing to gain* where little is in common; *not known* without an
-    interval; *level* where the whole interval is within what counts as little; else *unclear*.
+    """What to tell a client, by :func:`fedlit.statistics.verdict`.
 
     Args:
         score: by which the client judges.
-        lift: mean over seeds, or on all rows: by how much the mixture is better than the best alone, positive where it
-            is, in the unit of the score (0.01 is a point where it is in percent). NaN where it is not defined.
+        lift: by how much the mixture is better than the best alone, positive where it is, in the unit of the score
+            (0.01 is a point where it is in percent). NaN where it is not defined.
         interval: 95 %, of the lift; NaN where there is none.
         alone: the score of the best alone.
         common: what it shares with others.
         parts: the federated parts of the mixture, as people read them.
+        matters: the smallest lift that matters (see :meth:`fedlit.tasks.Score.least_lift`).
 
     Example:
         >>> auroc, common = Score("auroc", "AUROC"), Common(["age", "sex"], 14, 2, 2, 303)
         >>> verdict_of(auroc, 0.015, (0.009, 0.021), 0.9, common, ["the forest"]).sentence
-        'join, with the forest: +1.50 points of AUROC (95 % interval +0.90 to +2.10)'
-        >>> verdict_of(auroc, 0.0, (math.nan, math.nan), 0.9, common, ["the forest"]).sentence
-        'nothing to gain: only age and sex are shared (2 of 14 columns); +0.00 points of AUROC'
+        'Join with the forest: +1.50 points of AUROC (95 % interval +0.90 to +2.10)'
+        >>> verdict_of(auroc, 0.0, (-0.004, 0.004), 0.9, common, ["the forest"]).kind
+        'no difference'
     """
     unit = "points of" if score.percent else "in"
     way = "" if score.higher_is_better else ", + for lower and better"
     told = f"{score.text(lift, signed=True)} {unit} {score.label}{way}"
-    low, high = interval
-    known = math.isfinite(low + high)
-    if known:
+    if math.isfinite(sum(interval)):
         ends = (score.text(own, signed=True) for own in interval)
         told += f" (95 % interval {' to '.join(ends)})"
-    little = LITTLE if score.percent else LITTLE * abs(alone)
+    shared = f"; {_shared(common)}" if common.few else ""
     if not math.isfinite(lift):
-        return Verdict(UNKNOWN, f"{UNKNOWN}: {score.label} is not defined on these rows; give rows of each class")
+        return Verdict(FEW, f"{TITLES[FEW]}: {score.label} is not defined on these rows; give rows of each class")
     if not parts:
-        why = "no federated part was better on its validation rows, it stays with its own models"
-        if common.few:
-            return Verdict(NOTHING, f"{NOTHING}: {_shared(common)}; {why}")
-        return Verdict(LEVEL, f"{LEVEL}: {why}: nothing lost, nothing gained")
-    if known and low > 0:
-        more = ", which is little" if lift < little else ""
-        return Verdict(JOIN, f"{JOIN}, with {_listed(parts)}: {told}{more}")
-    if known and high < 0:
-        return Verdict(HARM, f"{HARM}: {told}; its own models are better")
-    if common.few:
-        return Verdict(NOTHING, f"{NOTHING}: {_shared(common)}; {told}")
-    if not known:
-        return Verdict(UNKNOWN, f"{UNKNOWN}: {told}, and one result has no interval; take more seeds")
-    if max(-low, high) <= little:
-        return Verdict(LEVEL, f"{LEVEL}: nothing lost, nothing gained: {told}")
-    return Verdict(UNCLEAR, f"{UNCLEAR}: {told}; with {common.rows:,} rows it cannot be told from no lift")
+        why = "no federated part was better on its held-out rows, so it stays with its own models"
+        return Verdict(SAME, f"{TITLES[SAME]}: {why}{shared}")
+    kind = verdict(lift, interval, score.least_lift(matters, alone))
+    title = f"{TITLES[kind]} with {_listed(parts)}" if kind == JOIN else TITLES[kind]
+    why = {
+        JOIN: "",
+        ALONE: "; its own models are better",
+        SAME: shared,
+        FEW: f"; with {common.rows:,} rows it cannot be told from no lift{shared}",
+    }[kind]
+    return Verdict(kind, f"{title}: {told}{why}")
 
 
 def _shared(common: Common) -> str:
@@ -119,7 +110,7 @@ def _shared(common: Common) -> str:
     count, columns = len(common.columns), f"{len(common.columns)} of {common.of_columns} columns"
     if not count:
         return "no column is shared"
-    if count >= FEW * common.of_columns:
+    if count >= LITTLE_IN_COMMON * common.of_columns:
         return "no class is shared"
     if count > _NAMED:
         return f"only {columns} are shared"

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from fedlit import statistics as verdicts
 from fedlit.files import write_frames, write_text
 from fedlit.seeding import derive_seed
 from fedlit.show.canvas import canvas, save_figure
@@ -34,6 +35,7 @@ from fedlit.tasks import Score
 __all__ = ["Across", "rank_table"]
 
 RESAMPLES, FEWEST = 2000, 3
+_CLEAR = (verdicts.JOIN, verdicts.ALONE)
 _MB = 1e6
 
 
@@ -107,7 +109,7 @@ class Across(Shown):
 
     @cached_property
     def ranked(self) -> pd.DataFrame:
-        """Those that every client has (see :func:`rank_table`), with whom they helped and harmed."""
+        """Those that every client has (see :func:`rank_table`), with how many clients should join, or stay alone."""
         values = self.values.dropna(axis=1)
         ranks = rank_table(values, higher_is_better=self.score.higher_is_better)
         counts = pd.DataFrame(self._counts(), index=list(self.labels))
@@ -119,10 +121,10 @@ class Across(Shown):
         return [name for name in self.labels if name not in self.ranked.index]
 
     def _counts(self) -> dict[str, list[int]]:
-        """Of each method, how many clients it clearly helped and harmed, by what it is set against."""
+        """Of each method, how many clients should join and how many stay alone, by what it is set against."""
         counts: dict[str, list[int]] = {}
         for key, of in (("local", None), ("alone", BEST_ALONE)):
-            for verdict in ("helped", "harmed"):
+            for verdict in _CLEAR:
                 counts[f"{verdict}_{key}"] = [
                     sum(
                         len(self._verdicts(own, name, of or own.study.reference, verdict))
@@ -165,15 +167,14 @@ class Across(Shown):
     def _table(self, scenario: str) -> Table:
         metrics, unit = self._first.scores, self.found[scenario]
         own = self.frame[self.frame["scenario"] == scenario]
-        best = {score.name: score.best(dict(zip(own["method"], own[score.name], strict=True))) for score in metrics}
         head = [score.label for score in metrics]
-        head += ["over Local", "helped, harmed", "over best alone", "helped, harmed", "rounds", "MB", "seconds"]
+        head += ["over Local", "join, stay alone", "over best alone", "join, stay alone", "rounds", "MB", "seconds"]
         rows = []
         for row in own.to_dict("records"):
-            cells = [Cell(score.text(row[score.name]), marked=best[score.name] == row["method"]) for score in metrics]
+            cells = [Cell(score.text(row[score.name])) for score in metrics]
             for key, reference in (("local", unit.study.reference), ("alone", BEST_ALONE)):
                 known = not math.isnan(row[f"lift_{key}"])
-                who = [len(self._verdicts(unit, row["method"], reference, verdict)) for verdict in ("helped", "harmed")]
+                who = [len(self._verdicts(unit, row["method"], reference, verdict)) for verdict in _CLEAR]
                 cells.append(Cell(self.score.text(row[f"lift_{key}"], signed=True) if known else NOTHING))
                 cells.append(Cell(f"{who[0]}, {who[1]}" if known else NOTHING))
             reached = row["reached"]
@@ -187,14 +188,14 @@ class Across(Shown):
     # ------------------------------------------------------------------ shown
 
     def _summary(self) -> Table:
-        head = ["mean rank", "helped, harmed: over Local", "over best alone"]
+        head = ["mean rank", "join, stay alone: over Local", "over best alone"]
         rows = [
             (
                 self.labels[str(name)],
                 [
                     Cell(f"{row['rank']:.1f}", f"[{row['low']:.1f}, {row['high']:.1f}]"),
                     *(
-                        Cell(f"{row[f'helped_{key}']:.0f}, {row[f'harmed_{key}']:.0f}")
+                        Cell(f"{row[f'{verdicts.JOIN}_{key}']:.0f}, {row[f'{verdicts.ALONE}_{key}']:.0f}")
                         for key in ("local", "alone")
                     ),
                 ],

@@ -33,6 +33,7 @@ KEYS: dict[str, Any] = {
     "checkpoint": Literal["last", "best"],
     "metrics": list[str] | None,
     "bootstrap": int,
+    "matters": float,
     "keep_checkpoints": bool,
     "leave_one_out": bool,
     "explain": bool,

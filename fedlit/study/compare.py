@@ -12,7 +12,8 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
-from fedlit.study.answer import answer_cards, answer_lines
+from fedlit.statistics import ALONE, JOIN
+from fedlit.study.answer import answer_cards, answer_lines, summary
 from fedlit.study.collect import Collected, collect
 from fedlit.study.findings import Findings
 from fedlit.study.job import check_format
@@ -64,20 +65,21 @@ class Comparison(Shown, Findings):
                 "",
             ]
         answers: list[str | Grid] = []
-        for card in answer_cards(self):
+        cards = answer_cards(self)
+        for card in cards:
             title, text = answer_lines(card)
             answers += [f"{card.client}: {title}.", f"  {text}."]
         notes: list[str | Grid] = [f"Note: {note}." for note in self.notes]
         parts = [*parts, "Should this client join?", "", *answers] if answers else parts[:-1]
+        parts = [f"{verdict}.", "", *parts] if (verdict := summary(cards)) else parts
         return [*parts, "", *notes] if notes else parts
 
     def _legends(self) -> list[str]:
         """Below the first table, and the first of lifts, what their signs mean; only signs that occur."""
-        spread = "± standard deviation over seeds; " if len(self.seeds) > 1 else ""
-        own = [f"({spread}* the best of its column)"]
+        own = ["(± standard deviation over seeds)" if len(self.seeds) > 1 else ""]
         lift = self.lift[self.lift["metric"] == self.scores[0].name]
         if lift["low"].notna().any():
-            clear = "; * it excludes zero" if lift["verdict"].isin(["helped", "harmed"]).any() else ""
+            clear = f"; * {JOIN}, or {ALONE}" if lift["verdict"].isin([JOIN, ALONE]).any() else ""
             own.append(f"(in brackets the 95 % interval{clear})")
         return own
 

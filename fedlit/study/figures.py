@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from fedlit import statistics as verdicts
 from fedlit.show.canvas import canvas, svg_text
 from fedlit.show.palette import ALONE, BEST, INK, LINE, LOCAL, METHODS, PAPER, SOFT, THEME
 from fedlit.study.lift import client_label
@@ -136,7 +137,7 @@ def lift_figure(
                 mean, low, high = (drawn(score, float(cell[name])) for name in ("mean", "low", "high"))
                 if not _bar(axes, row + shift, mean, low, high, look.colour):
                     continue
-                clear = cell["verdict"] in ("helped", "harmed")
+                clear = cell["verdict"] in (verdicts.JOIN, verdicts.ALONE)
                 axes.plot(mean, row + shift, marker, color=look.colour, mfc=look.colour if clear else PAPER, ms=size)
         _rows(axes, labels)
         axes.set_xlim(*limits)

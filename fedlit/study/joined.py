@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.run.config import shown
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
-from fedlit.statistics import verdict
+from fedlit.statistics import MIN_SEEDS, TITLES
 from fedlit.study.answer import answer_card
 from fedlit.study.collect import Collected
 from fedlit.study.lift import Answer, Scores, answers, flat, judged
@@ -84,24 +84,22 @@ def gains(
     """
     scores, (client,) = Scores(collected), collected.clients
     answer = answers(study, scores)[0]
-    if answer.lift.n == 1:  # one seed has no interval of training; that of the test rows is told for what it is
-        lift = replace(answer.lift, interval=answer.lift.rows)
-        answer = replace(answer, lift=lift, verdict=verdict(lift.interval))
     rows = []
     for metric in study.metrics or ():
         for method in (JOINED, LOCAL, *(study.baselines or ()), BEST_ALONE):
             own, (gain, _) = scores.estimate(method, client, metric), scores.lift(JOINED, method, client, metric)
             if not own.n:
                 continue
-            one = gain.n == 1
-            low, high = (math.nan,) * 2 if method == JOINED else gain.rows if one else gain.interval
+            itself, one = method == JOINED, gain.n == 1
+            low, high = (math.nan,) * 2 if itself else gain.rows if one else gain.interval
+            least = scores.least(method, client, metric, study.matters)
             rows.append(
                 {
                     "metric": metric, "model": method, "label": _label(study, answer, method),
                     **{key: value for key, value in flat(own).items() if key in ("n", "mean", "sd")},
-                    "gain": math.nan if method == JOINED else gain.mean, "gain_low": low, "gain_high": high,
+                    "gain": math.nan if itself else gain.mean, "gain_low": low, "gain_high": high,
                     "interval_of": "test rows" if one else "test rows and seeds" if collected.fixed else "seeds",
-                    "verdict": "" if method == JOINED else verdict((low, high)) if one else judged(gain),
+                    "verdict": "" if itself else judged(gain, least),
                 }
             )  # fmt: skip
     return pd.DataFrame(rows), answer, _sentences(study, answer, seeds, tested, collected.fixed, federated)
@@ -121,9 +119,7 @@ def _sentences(
     low, high = answer.lift.interval
     between = f", 95 % interval {score.text(low, signed=True)} to {score.text(high, signed=True)}"
     between = between if math.isfinite(low + high) else ""
-    why = {"helped": "the interval excludes zero", "harmed": "the interval excludes zero",
-           "unclear": "the interval holds zero", "nothing": card.why}  # fmt: skip
-    lines = [f"Should {client} join? {card.title} ({answer.verdict}): {why.get(card.kind) or card.why or 'not known'}."]
+    lines = [f"Should {client} join? {TITLES[card.kind]}{': ' * bool(card.why)}{card.why}."]
     if not answer.lift.n:
         return [
             *lines,
@@ -140,10 +136,10 @@ def _sentences(
             f"This is of {answer.lift.n} of {len(seeds)} seeds: in the others {score.label} is undefined on {client}'s "
             "validation or test rows (they may have one class alone), so that nothing can be chosen or compared."
         )
-    if len(seeds) == 1:
+    if len(seeds) < MIN_SEEDS:
         lines.append(
-            "This is one seed: the interval says what other test rows could give, not what another training could; "
-            + ("train the federation anew with other seeds" if federated else "give --seeds 0 1 2 for that")
+            "For a verdict "
+            + ("train the federation anew with other seeds" if federated else "give --seeds 0 1 2, or more")
             + "."
         )
     elif not fixed:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.statistics import Estimate, estimate
+from fedlit.statistics import FEW, Estimate, estimate
 from fedlit.study.collect import Collected, Left
 from fedlit.study.lift import MEAN, Scores, flat, judged
 from fedlit.study.study import BEST_FEDERATED, Study
@@ -63,10 +63,10 @@ def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
     if study.leave_one_out:
         for metric in study.all_metrics:
             for client in scores.collected.clients_of(metric):
-                for method, felt, own in _felt(study, scores, metric, client):
+                for method, felt, own, least in _felt(study, scores, metric, client):
                     if own.n:
                         row = {"metric": metric, "method": method, "joins": client, "client": felt}
-                        rows.append({**row, **flat(own), "verdict": judged(own)})
+                        rows.append({**row, **flat(own), "verdict": judged(own, least)})
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
@@ -91,26 +91,30 @@ def joinings(study: Study, found: pd.DataFrame) -> list[Joining]:
                 metric,
                 itself=math.nan if itself is None else float(itself["mean"]),
                 others=math.nan if others is None else float(others["mean"]),
-                verdict="unknown" if itself is None else str(itself["verdict"]),
-                verdict_of_others="unknown" if others is None else str(others["verdict"]),
+                verdict=FEW if itself is None else str(itself["verdict"]),
+                verdict_of_others=FEW if others is None else str(others["verdict"]),
             )
         )
     return joins
 
 
-def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tuple[str, str, Estimate]]:
-    """(method, who, how much better off): the client itself, then the mean over the others, then each of them."""
+def _felt(study: Study, scores: Scores, metric: str, client: str) -> Iterator[tuple[str, str, Estimate, float]]:
+    """(method, who, how much better off, the least that matters): the client itself, then the mean over the others,
+    then each of them.
+    """
     collected = scores.collected
     others = [name for name in collected.clients_of(metric) if name != client]
     two, known = len(collected.clients) == 2, client in collected.without
     beside = Scores(_beside(collected, collected.without.get(client), others))
     for method in (BEST_FEDERATED, *study.candidates):
         alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
-        yield method, client, scores.lift(method, alone, client, metric)[0]
+        least = scores.least(alone, client, metric, study.matters)
+        yield method, client, scores.lift(method, alone, client, metric)[0], least
         for name in (MEAN, *others) if others and (two or known) else ():
             # of two clients, the one that is left goes alone
-            own, _ = beside.lift(method, alone if two else f"{method}{_WITHOUT}", name, metric)
-            yield method, OTHERS if name == MEAN else name, own
+            without = alone if two else f"{method}{_WITHOUT}"
+            least = beside.least(without, name, metric, study.matters)
+            yield method, OTHERS if name == MEAN else name, beside.lift(method, without, name, metric)[0], least
 
 
 def _beside(collected: Collected, left: Left | None, others: list[str]) -> Collected:
@@ -138,8 +142,8 @@ def joining_line(joining: Joining) -> str:
     """Whether a client should join, for itself and for the others.
 
     Example:
-        >>> joining_line(Joining("west", "auroc", 0.012, -0.001, "helped", "unclear"))
-        'Should west join? For west itself: +1.20 percentage points (helped). For the others: -0.10 (unclear)'
+        >>> joining_line(Joining("west", "auroc", 0.012, -0.001, "join", "no difference"))
+        'Should west join? For west itself: +1.20 percentage points (join). For the others: -0.10 (no difference)'
     """
     score, name = COMPARED[joining.metric], joining.client
     unit = "percentage points" if score.percent else f"in {score.label}"

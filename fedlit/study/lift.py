@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.statistics import Estimate, estimate, holm, verdict, wilcoxon
+from fedlit.statistics import FEW, MIN_SEEDS, SAME, TITLES, Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
 from fedlit.tasks import COMPARED
@@ -106,6 +105,10 @@ class Scores:
         resamples = self.resamples(method, client, metric, list(own.index))
         return estimate(own.to_numpy(), ratio=self.ratio(client), resamples=resamples)
 
+    def least(self, reference: str, client: str, metric: str, matters: float) -> float:
+        """The smallest lift over a reference that matters (see :meth:`fedlit.tasks.Score.least_lift`)."""
+        return COMPARED[metric].least_lift(matters, float(self.values(reference, client, metric).mean()))
+
     def lift(self, method: str, reference: str, client: str, metric: str) -> tuple[Estimate, NDArray[np.float64]]:
         """Of the differences by seed (how much better the method is than the reference), and these."""
         score = COMPARED[metric]
@@ -154,7 +157,14 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
                         continue
                     key = {"metric": metric, "reference": reference, "method": method, "client": client}
                     p = wilcoxon(differences)
-                    family.append({**key, **flat(own), "p": p, "verdict": judged(own)})
+                    family.append(
+                        {
+                            **key,
+                            **flat(own),
+                            "p": p,
+                            "verdict": judged(own, scores.least(reference, client, metric, study.matters)),
+                        }
+                    )
             # mean and worst of the same clients, and the best of the same methods, are no further questions
             repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
             counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
@@ -177,12 +187,9 @@ class Answer:
         usual_alone: the go-alone model that was chosen most often.
         lift: of the first over the second.
         verdict: of the lift.
-        better_alone: a go-alone model whose mean test score is better than the federated one's, though choosing on
-            validation does not find it reliably; None if there is none.
+        hindsight: the go-alone model that is best in hindsight, its test score, and the lift of the federated method
+            over it; None where there is one model alone.
         varied: whether seeds chose different federated methods, and different go-alone models.
-        least: test score of the worst of all models, federated and alone; None where one is not finite.
-        strict: the go-alone model that is best in hindsight, its test score, and the lift of the federated method over
-            it; None where there is one model alone.
     """
 
     client: str
@@ -192,10 +199,8 @@ class Answer:
     usual_alone: str | None
     lift: Estimate
     verdict: str
-    better_alone: tuple[str, float] | None = None
+    hindsight: tuple[str, float, Estimate] | None = None
     varied: tuple[bool, bool] = (False, False)
-    least: float | None = None
-    strict: tuple[str, float, Estimate] | None = None
 
 
 def answers(study: Study, scores: Scores) -> list[Answer]:
@@ -209,10 +214,8 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
         metric, chosen = study.choice_of(client), scores.collected.chosen
         lift, _ = scores.lift(BEST_FEDERATED, study.best_alone, client, metric)
         mine = scores.estimate(BEST_FEDERATED, client, metric)
-        single = {name: scores.estimate(name, client, metric).mean for name in study.alone}
-        best = COMPARED[metric].best(single)
         theirs = scores.estimate(study.best_alone, client, metric)
-        hidden = best is not None and COMPARED[metric].gain(single[best], mine.mean) > 0 and not lift.mean < 0
+        least = scores.least(study.best_alone, client, metric, study.matters)
         found.append(
             Answer(
                 client,
@@ -221,17 +224,15 @@ def answers(study: Study, scores: Scores) -> list[Answer]:
                 theirs,
                 _usual(chosen, BEST_ALONE, client),
                 lift,
-                judged(lift),
-                (best, single[best]) if best is not None and hidden else None,
+                judged(lift, least),
+                _in_hindsight(scores, client, metric),
                 (_varied(chosen, BEST_FEDERATED, client), _varied(chosen, BEST_ALONE, client)),
-                _least(study, scores, client, metric),
-                _strict(scores, client, metric),
             )
         )
     return found
 
 
-def _strict(scores: Scores, client: str, metric: str) -> tuple[str, float, Estimate] | None:
+def _in_hindsight(scores: Scores, client: str, metric: str) -> tuple[str, float, Estimate] | None:
     name = _usual(scores.collected.chosen, HINDSIGHT, client)
     if name is None:
         return None
@@ -239,20 +240,16 @@ def _strict(scores: Scores, client: str, metric: str) -> tuple[str, float, Estim
     return name, scores.estimate(HINDSIGHT, client, metric).mean, lift
 
 
-def _least(study: Study, scores: Scores, client: str, metric: str) -> float | None:
-    """The mean test score of the worst model; None where one lost its numbers, or there is none."""
-    values = {
-        name: scores.values(name, client, metric) for name in (*study.methods, *(study.baselines or ()), *study.blends)
-    }
-    means = {name: float(own.mean(skipna=False)) for name, own in values.items() if len(own)}
-    worst = COMPARED[metric].worst(means)
-    return means[worst] if worst is not None and all(map(math.isfinite, means.values())) else None
+def judged(lift: Estimate, least: float) -> str:
+    """The verdict on a lift over seeds: none below three seeds; no difference where no seed shows any.
 
-
-def judged(lift: Estimate) -> str:
-    """See :func:`fedlit.statistics.verdict`; ``equal`` where no seed shows the least difference: that is known."""
-    found = verdict(lift.interval)
-    return "equal" if found == "unknown" and lift.n > 1 and lift.mean == 0.0 == lift.sd else found
+    Args:
+        lift: over seeds.
+        least: that matters, in the same unit.
+    """
+    if lift.n < MIN_SEEDS:
+        return FEW
+    return SAME if lift.mean == 0.0 == lift.sd else verdict(lift.mean, lift.interval, least)
 
 
 def _usual(chosen: pd.DataFrame, best: str, client: str) -> str | None:
@@ -278,8 +275,7 @@ def flat(own: Estimate) -> dict[str, float]:
 
 
 def count_verdicts(lift: pd.DataFrame, metric: str, reference: str) -> pd.DataFrame:
-    """How many clients each method helped, left unclear, harmed, left equal, and left unknown; index: method."""
+    """How many clients have which verdict; index: method, columns: those of :data:`fedlit.statistics.TITLES`."""
     own = lift[(lift["metric"] == metric) & (lift["reference"] == reference) & ~lift["client"].isin([MEAN, WORST])]
-    columns = ["helped", "unclear", "harmed", "equal", "unknown"]
     table = own.groupby("method", sort=False)["verdict"].value_counts().unstack(fill_value=0)
-    return table.reindex(columns=columns, fill_value=0).reindex(own["method"].unique())
+    return table.reindex(columns=list(TITLES), fill_value=0).reindex(own["method"].unique())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlit.study.answer import answer_cards, answer_lines
+from fedlit.study.answer import answer_cards, answer_lines, summary
 from fedlit.study.findings import Findings
 from fedlit.study.seeds import seed_words
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
@@ -20,10 +20,11 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
     parts = [f"# {study.name}", study.about]
     unit = in_percent(found.scores)
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores {unit and f'{unit}, '}on test rows.")
-    answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in answer_cards(found))
+    cards = answer_cards(found)
+    answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in cards)
     parts += [f"{line}." for line in context(found)]
     parts.append("\n".join(f"- Note: {note}." for note in found.notes))
-    parts += ["## Should this client join?", answers] if answers else []
+    parts += ["## Should this client join?", f"{summary(cards)}.", answers] if answers else []
     for score in found.scores:
         parts += [f"## {heading(score)}", score_table(study, found.estimates, score, found.clients).markdown()]
     parts.append("\n".join(f"- {note}" for note in paper_notes(study)))

@@ -20,8 +20,9 @@ from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
 from fedlit.show.palette import THEME
+from fedlit.statistics import ALONE, JOIN
 from fedlit.study import figures
-from fedlit.study.answer import answer_cards
+from fedlit.study.answer import answer_cards, summary
 from fedlit.study.explanations import about_explanations, explanations
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, each_variant, title_of, variant_name
@@ -50,7 +51,7 @@ def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
     environment = Environment(
         loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"whole": _whole, "breakable": _breakable}
+    environment.filters |= {"whole": _whole, "breakable": _breakable, "bar": _bar}
     found = replace(found, study=found.finished)
     write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), path)
 
@@ -69,6 +70,28 @@ def _whole(text: str) -> str:
 def _breakable(name: str) -> Markup:
     """A name that may be broken behind its underscores, and nowhere else."""
     return Markup(str(escape(name)).replace("_", "_<wbr>"))
+
+
+def _bar(own: tuple[float, float, float, float]) -> Markup:
+    """A lift and its interval as a bar around zero, with what does not matter in grey; nothing where there is none.
+
+    Args:
+        own: lower end, mean and upper end of the lift, and the least that matters.
+    """
+    low, mean, high, least = own
+    if not np.isfinite(low + high + mean):
+        return Markup("")
+    reach = 1.1 * max(-low, high, 2 * least, 1e-9)
+    at = [f"{50 + 50 * value / reach:.2f}" for value in (-least, least, low, mean, high)]
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{told}">'
+        '<rect x="{at[0]}" width="{wide:.2f}" height="10"/><path d="M50 0V10"/>'
+        '<path class="lift" d="M{at[2]} 5H{at[4]}M{at[2]} 2V8M{at[4]} 2V8"/>'
+        '<path class="mean" d="M{at[3]} 1V9"/></svg>'
+    ).format(
+        told=f"lift {mean:+.3g}, 95 % interval {low:+.3g} to {high:+.3g}; less than {least:.3g} does not matter",
+        at=at, wide=100 * least / reach,
+    )  # fmt: skip
 
 
 def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
@@ -90,7 +113,8 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "context": context(found),
         "notes": found.notes,
         "answers": cards,
-        "verdicts": [kind for kind in ("helped", "harmed") if kind in kinds],
+        "summary": summary(cards),
+        "verdicts": [kind for kind in (JOIN, ALONE) if kind in kinds],
         "metrics": [_metric(found, score) for score in found.scores],
         "choose": " or ".join(score.label for score in found.choices),
         "legend": [(study.labels[method], drawn_as[method]) for method in drawn_methods],

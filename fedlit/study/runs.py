@@ -200,11 +200,23 @@ def _scored(
     details = {
         "seconds": training_seconds(curves),
         "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
+        "leaves": {
+            "patterns": list(exchange.federated),
+            "numbers": {name: _federated(run, name) for name in run.loop.federation.clients},
+            "before": [f"{told['what']} for {told['key']}" for told in run.data.told_before],
+            "rounds": exchange.rounds,
+        },
         **({"guarded": exchange.found} if exchange.found else {}),
         "resumed": resumed,
         "train_rows": train_rows,
     }
     return pd.concat(predictions, ignore_index=True), pd.DataFrame(scores), details
+
+
+def _federated(run: Run, client: str) -> int:
+    """How many numbers a client sends in a round."""
+    state = run.loop.federation[client].federated
+    return sum(state[name].numel() for name in run.exchange.sharing.names[client])
 
 
 def best_arguments(checkpoint: str, choose: str | Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ from fedlit.data.folds import check_folds
 from fedlit.errors import ConfigError
 from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
+from fedlit.statistics import MATTERS
 from fedlit.study.alone import LABELS, check_alone, check_models, default_models, without_parts
 from fedlit.study.method import (
     NAME,
@@ -65,6 +66,8 @@ class Study:
         metrics: what tables show, the main one first. Left out: what is usual for the clients' tasks.
         bootstrap: resamples of the test rows, for intervals where all seeds have the same; 0 for none (where
             seeds draw splits anew, they are not used).
+        matters: the smallest lift that matters: percentage points, or, of a score that is not in percent, percent of
+            what is to be bettered. A smaller one is no verdict.
         keep_checkpoints: whether runs keep theirs.
         leave_one_out: whether every federation is also trained without each of its clients in turn, with the same
             seeds and settings: what the others gain or lose by that client. Training takes as many times longer as
@@ -95,6 +98,7 @@ class Study:
     checkpoint: Literal["last", "best"] = "last"
     metrics: list[str] | None = None
     bootstrap: int = 300
+    matters: float = MATTERS
     keep_checkpoints: bool = False
     leave_one_out: bool = False
     explain: bool = True
@@ -147,6 +151,8 @@ class Study:
         for key, what in (("bootstrap", "resamples"), ("small", "validation rows")):
             if (found := getattr(self, key)) < 0:
                 raise ConfigError(f"{key}: expected a number of {what}, 0 for none, found {found}")
+        if not 0 <= self.matters < 100:
+            raise ConfigError(f"matters: expected a number from 0 to below 100, found {self.matters}")
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
         for name in self.scenarios:

@@ -12,18 +12,17 @@ import numpy as np
 import pandas as pd
 
 from fedlit.show.table import NOTHING, Cell, Table
+from fedlit.statistics import ALONE, JOIN
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.job import each_variant, title_of
 from fedlit.study.leave_one_out import OTHERS
 from fedlit.study.lift import client_label, count_verdicts
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.units import drawn, lift_unit, printed
 from fedlit.tasks import Score
 
-__all__ = ["best_means", "chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table", "tuned_lines"]
-
-_BEST = (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
+__all__ = ["chosen_table", "cluster_table", "joining_tables", "lift_table", "score_table", "tuned_lines"]
 
 
 def _interval(score: Score, own: Mapping[str, Any], signed: bool = False) -> str:
@@ -45,23 +44,10 @@ def _cells(frame: pd.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
     return {(own["method"], own["client"]): own for own in records}
 
 
-def best_means(estimates: pd.DataFrame, score: Score) -> dict[str, str]:
-    """Client → the best mean, as it is printed."""
-    own = estimates[(estimates["metric"] == score.name) & ~estimates["method"].isin(_BEST)]
-    found = {}
-    for client, of_client in own.groupby("client"):
-        means = dict(zip(of_client["method"], of_client["mean"], strict=True))
-        best = score.best(means)
-        if best is not None:
-            found[str(client)] = score.text(means[best])
-    return found
-
-
 def score_table(
     study: Study, estimates: pd.DataFrame, score: Score, clients: Sequence[str], *, short: bool = False
 ) -> Table:
-    """Methods by clients: mean ± sd over seeds (95 % interval), the best of a client marked, and the paper's number
-    with ours minus the paper's.
+    """Methods by clients: mean ± sd over seeds (95 % interval), and the paper's number with ours minus the paper's.
 
     Args:
         study: whose labels and paper.
@@ -70,7 +56,6 @@ def score_table(
         clients: the columns.
         short: mean ± sd only.
     """
-    best = best_means(estimates, score)
     most = estimates["n"].max()
     found = _cells(estimates[estimates["metric"] == score.name])
     rows = []
@@ -87,8 +72,7 @@ def score_table(
                 spread = f"{spread} {_interval(score, own)}".strip()
             paper = "" if short else _beside_paper(study, method, client, score, own["mean"])
             spread += f" n = {own['n']}" if own["n"] < most else ""
-            marked = method not in _BEST and score.text(own["mean"]) == best.get(client)
-            cells.append(Cell(score.text(own["mean"]), spread, paper, marked))
+            cells.append(Cell(score.text(own["mean"]), spread, paper))
         if any(cell != Cell() for cell in cells):
             rows.append((label, cells))
     return Table([client_label(client) for client in clients], rows)
@@ -102,9 +86,7 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
 
 
 def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> Table:
-    """Federated methods by clients: lift over the reference (95 % interval), p; how many clients
-    it helped, left unclear, harmed.
-    """
+    """Federated methods by clients: lift over the reference (95 % interval), p; how many clients have which verdict."""
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
     found, counts, most = _cells(own), count_verdicts(lift, score.name, reference), own["n"].max()
     rows = []
@@ -118,15 +100,11 @@ def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, c
             p = _p(cell["p_holm"]) if math.isfinite(cell["p_holm"]) else ""
             fewer = f"n = {cell['n']}" if cell["n"] < most else ""
             spread = ", ".join(part for part in (_interval(score, cell, signed=True), p, fewer) if part)
-            clear = cell["verdict"] in ("helped", "harmed")
+            clear = cell["verdict"] in (JOIN, ALONE)
             cells.append(Cell(score.text(cell["mean"], signed=True), spread, marked=clear, kind=cell["verdict"]))
-        count = counts.loc[method]
-        others = ", ".join(f"{count[kind]} {kind}" for kind in ("equal", "unknown") if count[kind])
-        cells.append(
-            Cell(f"{count['helped']} / {count['unclear']} / {count['harmed']}" + (f" ({others})" if others else ""))
-        )
+        cells.append(Cell(" / ".join(str(own) for own in counts.loc[method])))
         rows.append((study.labels[method], cells))
-    return Table([*map(client_label, clients), "helped / unclear / harmed"], rows)
+    return Table([*map(client_label, clients), " / ".join(counts.columns)], rows)
 
 
 def joining_tables(found: Findings) -> list[tuple[str, Table]]:
@@ -152,7 +130,7 @@ def joining_tables(found: Findings) -> list[tuple[str, Table]]:
 def _gain(score: Score, own: Mapping[Any, Any] | None) -> Cell:
     if own is None:
         return Cell()
-    clear = own["verdict"] in ("helped", "harmed")
+    clear = own["verdict"] in (JOIN, ALONE)
     spread = _interval(score, {str(key): value for key, value in own.items()}, signed=True)
     return Cell(score.text(own["mean"], signed=True), spread, marked=clear, kind=own["verdict"])
 

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from fedlit.tasks import Score
 
 __all__ = [
-    "at_best", "choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "near_best", "points",
-    "printed",
+    "choice_words", "drawn", "heading", "in_percent", "in_unit", "lift_unit", "points", "printed",
 ]  # fmt: skip
-
-_NEAR = 0.005
 
 
 def drawn(score: Score, value: Any) -> Any:
     """A value, or several, on the scale on which people read it."""
     return 100 * value if score.percent else value
-
-
-def at_best(score: Score, value: float) -> bool:
-    """Whether a value is, as figures print it, the best that the score can have; never where the score has no end.
-
-    Example:
-        >>> auroc, rmse = Score("auroc", "AUROC", high=1.0), Score("rmse", "RMSE", False, percent=False, low=0.0)
-        >>> at_best(auroc, 0.9996), at_best(auroc, 0.999), at_best(rmse, 0.0), at_best(rmse, 0.1)
-        (True, False, True, False)
-    """
-    best = score.high if score.higher_is_better else score.low
-    digits = ".1f" if score.percent else ".4g"
-    return math.isfinite(best + value) and f"{drawn(score, value):{digits}}" == f"{drawn(score, best):{digits}}"
-
-
-def near_best(score: Score, value: float) -> bool:
-    """Whether a value is within half a percentage point of the best that the score can have; of a score that is not in
-    percent :func:`at_best`.
-
-    Example:
-        >>> near_best(Score("auroc", "AUROC", high=1.0), 0.995), near_best(Score("auroc", "AUROC", high=1.0), 0.994)
-        (True, False)
-    """
-    best = score.high if score.higher_is_better else score.low
-    return score.gain(best, value) <= _NEAR + 1e-9 if score.percent else at_best(score, value)
 
 
 def printed(score: Score, value: float, signed: bool = False) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 
 from fedlit.exchange import named
 from fedlit.show.text import shorten
+from fedlit.statistics import MIN_SEEDS
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
@@ -67,17 +68,17 @@ def words(found: Findings) -> dict[str, str]:
     percent = in_percent(found.scores)
     unit = percent and f", {percent}"
     return {
-        "mean ± sd": f"mean and standard deviation over seeds{unit}; the best mean of a client is marked",
+        "mean ± sd": f"mean and standard deviation over seeds{unit}",
         "interval": _interval_words(len(found.seeds), collected.fixed, bool(collected.bootstrap)),
         study.labels[study.reference]: "each client's network trained on its own rows, without exchange",
         **_choices(found),
         "lift": _lift_words(found),
-        "helped, harmed": "the interval of the lift excludes zero. Harmed in comparison with the same network trained "
-        "alone is negative transfer: the others' influence does damage. Harmed in comparison with the best alone "
-        "model: this client does better by staying out. Each interval stands for itself: where nothing differs, about "
+        "join, stay alone": "the 95 % interval of the lift excludes zero, and the lift is one that matters: "
+        f"{_least(found)} or more. To stay alone in comparison with the same network trained alone is negative "
+        "transfer: the others' influence does damage. Each interval stands for itself: where nothing differs, about "
         "one in twenty still excludes zero",
-        "unclear": "the interval holds zero: this study cannot tell the lift from none, which is not proof of none",
-        **_seldom(found),
+        "no difference": "no difference that matters: the interval holds none, or excludes zero for a smaller one",
+        "not enough data": f"fewer than {MIN_SEEDS} seeds, or an interval that holds both zero and a lift that matters",
         "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
         "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
         f"{dependent}",
@@ -97,17 +98,13 @@ def words(found: Findings) -> dict[str, str]:
     }
 
 
-def _seldom(found: Findings) -> dict[str, str]:
-    """What only some studies have."""
-    meaning = {}
-    if (found.lift["verdict"] == "equal").any() or any(own.verdict == "equal" for own in found.answers):
-        meaning["equal"] = "not the least difference in any seed; it may still come from few test rows"
-    if any(answer.better_alone is not None for answer in found.answers):
-        meaning["always X, alone, would have been …"] = (
-            "with hindsight: the mean test score of one go-alone model that is better than the best federated method. "
-            "Choosing on validation rows does not find it reliably, so it is no part of the verdict"
-        )
-    return meaning
+def _least(found: Findings) -> str:
+    """The smallest lift that matters, in words."""
+    matters, kinds = found.study.matters, {score.percent for score in found.scores}
+    words = [f"{matters:g} percentage points"] * (True in kinds) + [f"{matters:g} % of what is bettered"] * (
+        False in kinds
+    )
+    return " or ".join(words)
 
 
 def _lift_words(found: Findings) -> str:

@@ -61,6 +61,20 @@ class Score:
         """How much better the first is than the second: positive where it is better."""
         return first - second if self.higher_is_better else second - first
 
+    def least_lift(self, matters: float, value: float) -> float:
+        """The smallest lift that matters, in the unit of the score.
+
+        Args:
+            matters: percentage points of a score in percent; of another percent of ``value``.
+            value: the score that is to be bettered.
+
+        Example:
+            >>> auroc, mae = Score("auroc", "AUROC"), Score("mae", "MAE", higher_is_better=False, percent=False)
+            >>> auroc.least_lift(0.5, 0.9), mae.least_lift(0.5, 40.0)
+            (0.005, 0.2)
+        """
+        return matters / 100 * (1.0 if self.percent else abs(value))
+
     def _order(self, value: float) -> float:
         return value if self.higher_is_better else -value
 

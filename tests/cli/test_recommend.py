@@ -75,7 +75,7 @@ def found(place: Path) -> Recommendation:
 
 def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation) -> None:
     small, odd = found.clients["small"], found.clients["odd"]
-    assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("join, with ")
+    assert small.join and small.interval[0] > 0 and small.verdict.sentence.startswith("Join with ")
     assert not odd.join and found.wanted
     assert found.seconds < BUDGET
     text = found.text(80)
@@ -156,7 +156,7 @@ def test_what_rows_chose_is_not_taken_for_a_gain(tmp_path: Path) -> None:
     clear = advise("a", held(1, 1.5), ["trees", "linear"], settings, common, labels)
     assert clear.join and "forest" in clear.parts and clear.best in ("trees", "linear", BLEND)
     alone = advise("a", held(1, 1.5), ["trees", "linear", "forest", "logistic"], settings, common, {}, nobody=True)
-    assert alone.verdict.sentence == "nothing to gain: there is no other client to share with" and alone.lift == 0
+    assert alone.verdict.kind == "no difference" and alone.lift == 0
 
 
 def test_a_budget_that_is_too_small_is_refused_and_a_small_one_leaves_out_what_takes_most() -> None:
@@ -180,7 +180,7 @@ def test_one_client_and_what_is_no_table_of_ones_own(
     (tmp_path / "mine.yaml").write_text(CONFIG.replace("large: large.csv, odd: odd.csv, ", ""))
     assert main(["recommend", "--config", "mine", "--budget", "120", "--folds", "2"]) == 0
     told = capsys.readouterr().out
-    assert "small: nothing to gain: there is no other client to share with." in told
+    assert "small: No difference that matters: there is no other client to share with." in told
     assert "Nothing would leave a site" in told
     for arguments, expected in (
         (["--config", "quickstart_best"], "found a mixture"),

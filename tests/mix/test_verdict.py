@@ -7,6 +7,7 @@ import math
 import pytest
 
 from fedlit.mix.verdict import Common, verdict_of
+from fedlit.statistics import TITLES
 from fedlit.tasks import SCORES
 
 MUCH = Common([f"column {number}" for number in range(12)], 14, 2, 2, 303)
@@ -16,98 +17,39 @@ PARTS = ["the forest", "the network"]
 
 
 @pytest.mark.parametrize(
-    ("lift", "interval", "common", "parts", "said"),
+    ("lift", "interval", "common", "parts", "kind"),
     [
-        (
-            0.015,
-            (0.009, 0.021),
-            MUCH,
-            PARTS,
-            "join, with the forest and the network: +1.50 points of AUROC (95 % interval +0.90 to +2.10)",
-        ),
-        (
-            0.001,
-            (0.0005, 0.0015),
-            AGE_AND_SEX,
-            PARTS[:1],
-            "join, with the forest: +0.10 points of AUROC (95 % interval +0.05 to +0.15), which is little",
-        ),
-        (
-            -0.01,
-            (-0.02, -0.001),
-            AGE_AND_SEX,
-            PARTS,
-            "do not join: -1.00 points of AUROC (95 % interval -2.00 to -0.10); its own models are better",
-        ),
-        (
-            0.0,
-            (-0.004, 0.004),
-            AGE_AND_SEX,
-            PARTS,
-            "nothing to gain: only age and sex are shared (2 of 14 columns); "
-            "+0.00 points of AUROC (95 % interval -0.40 to +0.40)",
-        ),
-        (
-            0.0,
-            NONE,
-            Common(["age"], 14, 2, 2, 303),
-            (),
-            "nothing to gain: only age is shared (1 of 14 columns); no federated "
-            "part was better on its validation rows, it stays with its own models",
-        ),
-        (0.0, NONE, Common([], 14, 2, 2, 303), PARTS, "nothing to gain: no column is shared; +0.00 points of AUROC"),
-        (
-            0.0,
-            NONE,
-            Common(MUCH.columns, 14, 0, 3, 303),
-            PARTS,
-            "nothing to gain: no class is shared; +0.00 points of AUROC",
-        ),
-        (
-            0.0,
-            NONE,
-            Common(MUCH.columns, 100, 2, 2, 303),
-            PARTS,
-            "nothing to gain: only 12 of 100 columns are shared; +0.00 points of AUROC",
-        ),
-        (
-            0.0,
-            (-0.002, 0.002),
-            MUCH,
-            PARTS,
-            "level: nothing lost, nothing gained: +0.00 points of AUROC (95 % interval -0.20 to +0.20)",
-        ),
-        (
-            0.0,
-            NONE,
-            MUCH,
-            (),
-            "level: no federated part was better on its validation rows, "
-            "it stays with its own models: nothing lost, nothing gained",
-        ),
-        (
-            0.034,
-            (-0.026, 0.094),
-            MUCH,
-            PARTS,
-            "unclear: +3.40 points of AUROC (95 % interval -2.60 to "
-            "+9.40); with 303 rows it cannot be told from no lift",
-        ),
-        (0.034, NONE, MUCH, PARTS, "not known: +3.40 points of AUROC, and one result has no interval; take more seeds"),
-        (math.nan, NONE, MUCH, PARTS, "not known: AUROC is not defined on these rows; give rows of each class"),
+        (0.015, (0.009, 0.021), MUCH, PARTS, "join"),
+        (0.001, (0.0005, 0.0015), AGE_AND_SEX, PARTS[:1], "no difference"),
+        (-0.01, (-0.02, -0.001), AGE_AND_SEX, PARTS, "stay alone"),
+        (-0.001, (-0.002, -0.0001), MUCH, PARTS, "no difference"),
+        (0.0, (-0.004, 0.004), AGE_AND_SEX, PARTS, "no difference"),
+        (0.0, NONE, MUCH, (), "no difference"),
+        (0.034, (-0.026, 0.094), MUCH, PARTS, "not enough data"),
+        (0.001, (-0.006, 0.006), MUCH, PARTS, "not enough data"),
+        (0.034, NONE, MUCH, PARTS, "not enough data"),
+        (math.nan, NONE, MUCH, PARTS, "not enough data"),
     ],
 )
-def test_what_a_client_is_told(lift: float, interval: tuple, common: Common, parts: list, said: str) -> None:
+def test_what_a_client_is_told(lift: float, interval: tuple, common: Common, parts: list, kind: str) -> None:
     found = verdict_of(SCORES["auroc"], lift, interval, 0.9, common, parts)
-    assert found.sentence == said and said.startswith(found.kind)
+    assert found.kind == kind and found.sentence.startswith(TITLES[kind])
+    assert ("the forest" in found.sentence) == (kind == "join")
 
 
-def test_of_other_scores_little_is_a_part_of_what_there_is_alone() -> None:
-    rmse = SCORES["rmse"]
-    assert verdict_of(rmse, 0.1, (-0.9, 1.0), 500.0, MUCH, PARTS).sentence == (
-        "level: nothing lost, nothing gained: +0.1 in RMSE, + for lower and better (95 % interval -0.9 to +1)"
-    )
-    assert verdict_of(rmse, 0.1, (-0.9, 1.0), 400.0, MUCH, PARTS).kind == "unclear"
+def test_little_in_common_is_said_where_nothing_is_gained() -> None:
+    auroc, level = SCORES["auroc"], (-0.004, 0.004)
+    assert "age and sex are shared (2 of 14" in verdict_of(auroc, 0.0, level, 0.9, AGE_AND_SEX, PARTS).sentence
+    assert "no column" in verdict_of(auroc, 0.0, NONE, 0.9, Common([], 14, 2, 2, 303), PARTS).sentence
+    assert "no class" in verdict_of(auroc, 0.0, NONE, 0.9, Common(MUCH.columns, 14, 0, 3, 303), PARTS).sentence
+    assert "shared" not in verdict_of(auroc, 0.0, level, 0.9, MUCH, PARTS).sentence
+
+
+def test_what_matters_can_be_said_and_is_a_part_of_other_scores() -> None:
+    rmse, auroc = SCORES["rmse"], SCORES["auroc"]
+    assert verdict_of(rmse, 0.1, (-2.4, 2.5), 500.0, MUCH, PARTS).kind == "no difference"
+    assert verdict_of(rmse, 0.1, (-2.4, 2.5), 400.0, MUCH, PARTS).kind == "not enough data"
+    assert verdict_of(auroc, 0.001, (0.0005, 0.0015), 0.9, MUCH, PARTS, matters=0.1).kind == "join"
 
 
 def test_a_number_has_no_classes_to_share() -> None:

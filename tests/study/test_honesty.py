@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,45 +10,60 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedlit.statistics import Estimate
-from fedlit.study.answer import answer_card, answer_kind, answer_lines
+from fedlit.errors import ConfigError
+from fedlit.run import load
+from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, Estimate, estimate
+from fedlit.study.answer import answer_card, answer_cards, summary
 from fedlit.study.compare import Comparison
-from fedlit.study.lift import Answer
+from fedlit.study.lift import Answer, judged
 from fedlit.study.method import Method
 from fedlit.study.plan import training_notes
 from fedlit.study.study import Study
 from fedlit.study.words import one_class_notes
+from fedlit.tasks import SCORES
 
-NONE = (float("nan"), float("nan"))
+
+def lift_of(*values: float) -> Estimate:
+    return estimate(values, ratio=0.0)
 
 
 @pytest.mark.parametrize(
-    ("least", "verdict", "metric", "kind", "why"),
+    ("values", "matters", "kind"),
     [
-        (0.9951, "unclear", "auroc", "nothing", "Nothing to gain: every model reaches 99.51 or better (is a column"),
-        (0.995, "unknown", "auroc", "nothing", "Nothing to gain: every model reaches 99.50 or better (is a column"),
-        (0.9949, "unclear", "auroc", "unclear", "No clear difference: 2 seeds can show only large differences"),
-        (0.996, "helped", "auroc", "helped", "Federation pays: every model reaches 99.60 or better (is a column"),
-        (0.996, "harmed", "auroc", "harmed", "Better alone: every model reaches 99.60 or better (is a column"),
-        (None, "unclear", "auroc", "unclear", "No clear difference: 2 seeds can show only large differences"),
-        (0.999, "unclear", "rmse", "unclear", "No clear difference"),  # no percentage points from anything
+        ((-0.0010, -0.0010), 0.5, FEW),  # two seeds are never enough
+        ((0.03, 0.03), 0.5, FEW),
+        ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, JOIN),  # three points on five seeds
+        ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, ALONE),
+        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, SAME),  # sure, and too small to matter
+        ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, JOIN),
+        ((0.0, 0.0, 0.0), 0.5, SAME),
+        ((0.05, -0.03, 0.02), 0.5, FEW),
     ],
 )
-def test_where_every_model_is_at_the_ceiling_nothing_is_to_gain(
-    least: float | None, verdict: str, metric: str, kind: str, why: str
+def test_a_verdict_needs_three_seeds_and_a_lift_that_matters(
+    values: tuple[float, ...], matters: float, kind: str
 ) -> None:
-    study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose=metric)
-    mine, theirs, lift = (Estimate(2, value, 0.0, NONE, NONE) for value in (0.998, 0.997, 0.001))
-    answer = Answer("ward", mine, None, theirs, None, lift, verdict, least=least)
-    assert answer_kind(study, answer) == kind
-    assert answer_lines(answer_card(study, answer))[0].startswith(why)
+    study = Study({"local": Method("quickstart.yaml")}, seeds=[1, 2], choose="auroc", matters=matters)
+    lift = lift_of(*values)
+    assert judged(lift, SCORES["auroc"].least_lift(matters, 0.9)) == kind
+    alone, federated = lift_of(*(0.9 for _ in values)), lift_of(*(0.9 + own for own in values))
+    card = answer_card(study, Answer("ward", federated, None, alone, None, lift, kind))
+    assert card.kind == kind and card.title == TITLES[kind]
+    assert ("needs 3" in card.why) == (len(values) < 3)
+    assert summary([card]).startswith("Of 1 client, 1 ") and "ward" in summary([card])
 
 
-def test_the_least_is_that_of_all_models(compared: Comparison) -> None:
-    estimates = compared.estimates.set_index(["metric", "client", "method"])["mean"]
-    for answer in compared.answers:
-        own = estimates["auroc", answer.client].drop(["best_alone", "best_alone_in_hindsight", "best_federated"])
-        assert len(own) == 4 and answer.least == pytest.approx(own.min(), abs=1e-15)
+def test_the_smallest_lift_that_matters_must_be_one() -> None:
+    for wrong in (-0.1, 100.0, float("nan")):
+        with pytest.raises(ConfigError, match="matters"):
+            Study({"local": Method("quickstart.yaml")}, seeds=[1], matters=wrong)
+
+
+def test_a_card_says_what_would_leave_the_site(compared: Comparison) -> None:
+    for card in answer_cards(compared):
+        (numbers,) = re.findall(r"\(([\d,]+) numbers\)", card.leaves)
+        plan = load("quickstart.yaml").describe()
+        assert int(numbers.replace(",", "")) == plan.clients[card.client]["federated"] and "core" in card.leaves
 
 
 def study(**more: Any) -> Study:
