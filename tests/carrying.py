@@ -58,10 +58,10 @@ def rounds(folder: Path, line: Line) -> None:
     for number in range(done, ROUNDS):
         asked = {site: f"{number} {site} ".encode() + os.urandom(7_000_000 if number == 1 else 40) for site in sites}
         for site, question in asked.items():
-            line.ask(site, question)
+            line.reply(site, question)
         missing = set(sites)
         while missing:
-            for site, answer in line.answers(1.0):
+            for site, answer in line.requests(1.0):
                 # a site's name, then its question backwards
                 if answer == site.encode() + asked[site][::-1]:
                     missing.discard(site)

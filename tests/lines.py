@@ -40,7 +40,7 @@ class MemoryLine:
     def sites(self) -> frozenset[str]:
         return frozenset(self.here)
 
-    def ask(self, site: str, content: bytes) -> None:
+    def reply(self, site: str, content: bytes) -> None:
         self.messages.append(("to", site, content))
         self.last[site] = content
         while not self.questions[site].empty():
@@ -48,7 +48,7 @@ class MemoryLine:
         for own in self.meddle("to", site, content):
             self.questions[site].put(own)
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes]]:
+    def requests(self, timeout: float) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []
         if self.over:
             raise RunError("all sites have ended")
@@ -65,7 +65,7 @@ class SiteEnd:
     """A site's end of a :class:`MemoryLine`."""
 
     def __init__(self, line: MemoryLine, site: str) -> None:
-        self.line, self.site = line, site
+        self.line, self.site, self.heard = line, site, False
         if site in line.last and line.questions[site].empty():  # a question that nobody answered is asked again
             line.questions[site].put(line.last[site])
 
@@ -77,9 +77,13 @@ class SiteEnd:
                 raise TimeoutError from None
         if found is None:
             raise Killed
+        self.heard = True
         return found
 
     def answer(self, content: bytes) -> bool:
+        if not self.heard:
+            return False
+        self.heard = False
         self.line.messages.append(("from", self.site, content))
         for own in self.line.meddle("from", self.site, content):
             self.line.answered.put((self.site, own))

@@ -31,10 +31,10 @@ class _Line:
     def sites(self) -> frozenset[str]:
         return frozenset(SITES)
 
-    def ask(self, site: str, content: bytes) -> None:
+    def reply(self, site: str, content: bytes) -> None:
         self.said[site] = unpack(content)
 
-    def answers(self, timeout: float) -> list[Any]:
+    def requests(self, timeout: float) -> list[Any]:
         return []
 
 

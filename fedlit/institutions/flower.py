@@ -281,7 +281,8 @@ class Speaker:
 
 class FlowerLine:
     """See :class:`~fedlit.institutions.hub.Line`. A site is called what its key was registered as, whatever its
-    messages say.
+    messages say. Flower's messages go to nodes, which answer them: a reply is a message to the site's node, and
+    the answer to that is the site's next request.
 
     Args:
         grid: Flower's, of a run that has begun.
@@ -301,14 +302,14 @@ class FlowerLine:
         """See :class:`~fedlit.institutions.hub.Line`."""
         return frozenset(self._nodes())
 
-    def ask(self, site: str, content: bytes) -> None:
+    def reply(self, site: str, content: bytes) -> None:
         """See :class:`~fedlit.institutions.hub.Line`."""
         self._asked[site] = content
         self._sent.pop(site, None)
         self._due[site] = 0.0
         self._push(self._nodes())
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+    def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
         """See :class:`~fedlit.institutions.hub.Line`."""
         end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
         while True:

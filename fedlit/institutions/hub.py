@@ -19,7 +19,7 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.wire import question_to
 from fedlit.institutions.agreed import bytes_of_forms, check_update, wrong_settings
 from fedlit.institutions.journal import Journal
-from fedlit.institutions.messages import MOST, pack, read, round_key, round_of, share_key, topic_of
+from fedlit.institutions.messages import MOST, pack, question_of, read, round_of, topic_of
 from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
@@ -50,7 +50,7 @@ class Patience:
 
 @dataclass
 class _Asking:
-    """The questions of a rule within a round, to one site."""
+    """The questions of a rule to one site within a round, and the answers that came."""
 
     questions: list[dict[str, Any]] = field(default_factory=list)
     at: int = 0
@@ -58,35 +58,37 @@ class _Asking:
 
 
 class Line(Protocol):
-    """Questions to sites, and their answers. A question that is lost is asked again by the line itself; an answer may
-    come twice, and one to a question whose place another took may come late.
-    """
+    """The way to the sites. A request may come twice, or late. The line itself sends a reply that is lost again."""
 
     def sites(self) -> frozenset[str]:
         """The sites that are there now, by the name that their key was registered with."""
 
-    def ask(self, site: str, content: bytes) -> None:
-        """Put a question to a site. One is outstanding at most: a new one takes the place of the old.
+    def reply(self, site: str, content: bytes) -> None:
+        """Send something to a site, which answers with its request. A new reply takes the place of one that is under
+        way.
 
         Args:
             site: whether it is there or not.
-            content: the question.
+            content: the reply.
         """
 
-    def answers(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
-        """The answers that came.
+    def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
+        """The requests that came.
 
         Args:
             timeout: seconds to wait for the first.
 
         Returns:
-            (site, answer) in the order in which they came; in place of an answer that is longer than allowed, or none
+            (site, request) in the order in which they came; in place of a request that is longer than allowed, or none
             of fedlit, what is wrong with it.
         """
 
 
 class SitesHub:
-    """Applies the rule to what sites say, and answers each under the key that it said something under.
+    """Applies the rule to what sites send, and replies to each request under its key.
+
+    A request for the open round waits until the round is closed, or until the rule asks something. A request for what
+    is closed gets the reply that the journal has.
 
     Args:
         hub: holds the rule.
@@ -120,6 +122,7 @@ class SitesHub:
         self.patience, self._report, self.privacy, self.rounds = patience, report, privacy or Privacy(), rounds
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
+        self._open: dict[str, str] = {}  # site → key of its request that has no reply yet
         self.away: set[str] = set()
         self.done: set[str] = set(journal.done)
         self.refused: dict[str, str] = {}
@@ -147,16 +150,16 @@ class SitesHub:
         """
         try:
             for site in self.sites:
-                self._send(site, {"to": ""})
+                self._send(site, {})
             while not self._over():
-                for site, content in self.line.answers(POLL):
+                for site, content in self.line.requests(POLL):
                     self._take(site, content)
                 self._advance()
                 self._repeat()
                 self._report(self)
             for site in self.sites:
-                self._send(site, {"to": "done", "reply": {}})
-            self.line.answers(POLL)
+                self._send(site, {"reply": {}}, "done")
+            self.line.requests(POLL)
         except FedlitError as error:
             self._fail(str(error))
             raise
@@ -165,15 +168,16 @@ class SitesHub:
             raise RunError(f"the coordinator failed: {type(error).__name__}: {error}") from error
 
     def _repeat(self) -> None:
+        """Tell sites that have been silent for long that they are waited for."""
         now = time.monotonic()
         for site in self.sites:
-            if site not in self.waiting and site not in self.done and now - self._sent[site] > self.patience.repeat:
-                self._send(site, {"to": ""})
+            if site not in self._open and site not in self.done and now - self._sent[site] > self.patience.repeat:
+                self._send(site, {})
 
     def _fail(self, reason: str) -> None:
         for site in self.sites:
             self._send(site, {"failed": reason})
-        self.line.answers(POLL)
+        self.line.requests(POLL)
 
     def _over(self) -> bool:
         here = self.line.sites()
@@ -182,11 +186,12 @@ class SitesHub:
         ended = bool(self.done) or 0 < self.rounds <= self.journal.number
         return not left or (ended and late and not self.waiting and not any(site in here for site in left))
 
-    def _send(self, site: str, message: Mapping[str, Any]) -> None:
-        content = pack(message)
+    def _send(self, site: str, message: Mapping[str, Any], key: str = "") -> None:
+        """Reply to the request of this key; to none, to be told again what the site wants."""
+        content = pack({**message, "to": key})
         self._sent[site] = time.monotonic()
         self.bytes += len(content)
-        self.line.ask(site, content)
+        self.line.reply(site, content)
 
     # ------------------------------------------------------------------ what sites say
 
@@ -203,15 +208,12 @@ class SitesHub:
         except Exception as error:  # whatever a message that nobody would send makes of code that believes it
             self._refuse(site, f"expected a message of a site, found one that cannot be one ({type(error).__name__})")
             return
-        if "answers" in message:
-            self._answered(site, message)
-            return
         self.away.discard(site)
         self.refused.pop(site, None)
         if "scores" in message:
             self.scores[site] = message["scores"]
-        key, open_key = message["key"], round_key(self.journal.number)
-        number = round_of(key)
+        key = message["key"]
+        number, asked = round_of(key), question_of(key)
         if number is not None and isinstance(message.get("saved"), int):
             self.journal.saved(site, message["saved"])
         if key == "done":
@@ -219,19 +221,21 @@ class SitesHub:
             self.journal.ended(site)
             self.waiting.pop(site, None)
             self._since = time.monotonic()
-            self._send(site, {"to": key, "reply": {}})
+            self._send(site, {"reply": {}}, key)
         elif key.startswith("at:"):
             self._stand(site, key)
         elif (topic := topic_of(key)) is not None and topic in self.journal.told:
             self._again(site, topic, message)
         elif number is not None and number < self.journal.number:
             self._late(site, key, number)
-        elif number is not None and self._asking is not None and key == open_key:
-            self._asked_again(site)
+        elif number is not None and self._asking is not None:
+            self._go_on(site, key, message)
+        elif asked is not None:  # a coordinator that was started again has forgotten what it asked
+            self._send(site, {"again": True}, key)
         else:
             if not self.waiting:
                 self._since = time.monotonic()
-            self.waiting[site] = message
+            self.waiting[site], self._open[site] = message, key
 
     def _checked(self, site: str, content: bytes) -> dict[str, Any]:
         message = read(content, self.most)
@@ -259,7 +263,7 @@ class SitesHub:
             )
         if key == "done" and not self.journal.took:
             raise RunError("it says that training is over before the first round; is trainer.max_epochs 0 there?")
-        if number is not None and "answers" not in message:
+        if number is not None and question_of(key) is None:
             manifest = self.journal.told.get("manifest", {}).get(site, {})
             check_update(message, site, self.hub.sharing, manifest, masked=self.privacy.masked is not None)
         return message
@@ -271,6 +275,7 @@ class SitesHub:
             _log.warning("%s; refused", reason)
         self.refused[site] = reason
         self.waiting.pop(site, None)
+        self._open.pop(site, None)
         self._send(site, {"failed": reason})
 
     def _again(self, site: str, topic: str, message: Mapping[str, Any]) -> None:
@@ -284,7 +289,7 @@ class SitesHub:
                 "give it the same table and settings, or let all begin anew",
             )
             return
-        self._send(site, {"to": share_key(topic), "reply": {"facts": _merged(told)}})
+        self._send(site, {"reply": {"facts": _merged(told)}}, message["key"])
 
     def _stand(self, site: str, key: str) -> None:
         """Which round a site may take part in that begins, or begins again."""
@@ -309,7 +314,7 @@ class SitesHub:
                 self._refuse(site, str(error))
                 return
             _log.info("%s begins again at round %d, of which it has missed %d", site, after + 1, after - number)
-        self._send(site, {"to": key, "reply": reply})
+        self._send(site, {"reply": reply}, key)
 
     def _late(self, site: str, key: str, number: int) -> None:
         """A round that is closed: what the site was told then, or, if it was not there, what is newest."""
@@ -328,7 +333,7 @@ class SitesHub:
         except FedlitError as error:
             self._refuse(site, str(error))
             return
-        self._send(site, {"to": key, "reply": {**reply, "next": after}})
+        self._send(site, {"reply": {**reply, "next": after}}, key)
 
     # ------------------------------------------------------------------ what is done when all have said it
 
@@ -410,7 +415,7 @@ class SitesHub:
         self.journal.tell(topic, said)
         self._bound()
         told = {"facts": _merged(said)}
-        self._reply_all(share_key(topic), dict.fromkeys(self.sites, told))
+        self._reply_all(dict.fromkeys(self.sites, told))
 
     def _bound(self) -> None:
         """How many bytes a message may have, once it is known what travels."""
@@ -443,7 +448,7 @@ class SitesHub:
             )
         self._begun, self._counted = time.monotonic(), self.bytes
         after = {site: {**replies[site], "next": self.journal.after(number, site)} for site in took}
-        self._reply_all(round_key(number), after)
+        self._reply_all(after)
 
     def _aggregate(self, number: int, present: Mapping[str, Mapping[str, Any]]) -> tuple[Outcome, list[str]]:
         """What comes of a round, and who took part."""
@@ -467,10 +472,10 @@ class SitesHub:
         verdict = outcome.verdict.to_dict([site])
         return {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
 
-    def _reply_all(self, key: str, replies: Mapping[str, Mapping[str, Any]]) -> None:
+    def _reply_all(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
         self.waiting, self._since = {}, time.monotonic()
         for site, reply in replies.items():
-            self._send(site, {"to": key, "reply": reply})
+            self._send(site, {"reply": reply}, self._open.pop(site, ""))
 
     # ------------------------------------------------------------------ what a rule asks within a round
 
@@ -491,9 +496,9 @@ class SitesHub:
             self._put(site)
         since, said = time.monotonic(), False
         while left := [site for site, n in numbers.items() if n not in self._asking[site].answers]:
-            for site, content in self.line.answers(POLL):
+            for site, content in self.line.requests(POLL):
                 self._take(site, content)
-            self._ask_on(left)
+            self._repeat()
             if not said and time.monotonic() - since > self.patience.seconds:
                 said = True
                 _log.warning(
@@ -504,39 +509,28 @@ class SitesHub:
             self._report(self)
         return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
 
-    def _ask_on(self, sites: Sequence[str]) -> None:
-        for site in sites:
-            if time.monotonic() - self._sent[site] > self.patience.repeat:
-                self._put(site)
-
     def _put(self, site: str) -> None:
+        """Ask a site the next question, if there is one and the site waits for it."""
         assert self._asking is not None
         own = self._asking[site]
-        if own.at < len(own.questions):
-            self._send(site, {"to": round_key(self.journal.number), "n": own.at, **own.questions[own.at]})
+        if own.at < len(own.questions) and site in self._open:
+            self._send(site, {"n": own.at, **own.questions[own.at]}, self._open.pop(site))
 
-    def _answered(self, site: str, message: Mapping[str, Any]) -> None:
-        own = self._asking.get(site) if self._asking is not None else None
-        if (
-            own is None
-            or message["key"] != round_key(self.journal.number)
-            or message.get("n") != own.at
-            or own.at >= len(own.questions)
-        ):
-            return  # it answers again what it has answered before
-        answer, asked = message["answers"], own.questions[own.at]
-        if not _is_answer(answer, masked="masked" in asked):
-            self._refuse(site, f"expected a tensor or named tensors as answer, found {type(answer).__name__}")
-            return
-        own.answers[own.at] = answer
-        own.at += 1
-        self._put(site)
-
-    def _asked_again(self, site: str) -> None:
-        """A site that was started again within a round is asked all again: what it answered before may count on it."""
+    def _go_on(self, site: str, key: str, message: Mapping[str, Any]) -> None:
+        """Take the answer to a question. A site that was started again within a round has answered none yet, and is
+        asked all again: what it answered before may count on it.
+        """
         assert self._asking is not None
+        own, asked = self._asking.get(site, _Asking()), question_of(key)
+        if asked is not None and asked + 1 < own.at:
+            return  # it came twice
+        if asked is not None and asked < len(own.questions):
+            if not _is_answer(message.get("answers"), masked="masked" in own.questions[asked]):
+                self._refuse(site, "expected a tensor or named tensors as answer, found something else")
+                return
+            own.answers[asked] = message["answers"]
+        own.at, self._open[site] = 0 if asked is None else asked + 1, key
         if site in self._asking:
-            self._asking[site].at = 0
             self._put(site)
 
 

@@ -1,8 +1,9 @@
 """What coordinator and sites say to each other, as bytes that are checked before they are believed.
 
-A site *says* something under a key: ``share:<topic>`` before training, ``at:<round>`` when it begins or begins again,
-``round:<number>``, ``done``. The coordinator's *question* carries the reply to what the site said last, and is answered
-by what the site says next. So every question can be asked again, and everything said can be said again, without harm.
+A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when it begins
+or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the rule in
+that round. The coordinator's *reply* says to which key it belongs (``to``). It is what the site asked for, or the next
+question of the rule. A request can be repeated without harm: it gets the same reply. So whoever was killed goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ __all__ = [
     "WIRE",
     "forms_of",
     "pack",
+    "question_key",
+    "question_of",
     "read",
     "round_key",
     "round_of",
@@ -33,7 +36,7 @@ __all__ = [
 MOST = 64 * 2**20
 """Bytes of a message before it is known what travels."""
 
-WIRE = 1
+WIRE = 2
 """The version of the wire format: it rises with each change after which two sides would misunderstand each other."""
 
 HEAD = 16 * 2**20
@@ -78,10 +81,29 @@ def round_key(number: int) -> str:
 
 
 def round_of(key: str) -> int | None:
-    """The number of a round's key; None of another key."""
-    kind, _, rest = key.partition(":")
-    digits = rest.removeprefix("-")
-    return int(rest) if kind == "round" and digits.isascii() and digits.isdigit() and len(digits) < 10 else None
+    """The number of a round's key, with or without a question behind it; None of another key."""
+    kind, _, rest = key.partition("/")[0].partition(":")
+    return int(rest) if kind == "round" and _is_number(rest.removeprefix("-")) else None
+
+
+def question_key(key: str, number: int) -> str:
+    """Under which the answer to a question within a round is said.
+
+    Example:
+        >>> question_of(question_key(round_key(3), 0)), question_of(round_key(3))
+        (0, None)
+    """
+    return f"{key}/{number}"
+
+
+def question_of(key: str) -> int | None:
+    """The number of the question that a request answers; None where it answers none."""
+    _, _, rest = key.partition("/")
+    return int(rest) if _is_number(rest) else None
+
+
+def _is_number(digits: str) -> bool:
+    return digits.isascii() and digits.isdigit() and len(digits) < 10
 
 
 def topic_of(key: str) -> str | None:

@@ -24,7 +24,16 @@ from fedlit.exchange.transport import Answer
 from fedlit.exchange.wire import question_from, update_to
 from fedlit.institutions.agreed import check_state
 from fedlit.institutions.consent import Consent
-from fedlit.institutions.messages import MOST, forms_of, pack, read, round_key, round_of, share_key
+from fedlit.institutions.messages import (
+    MOST,
+    forms_of,
+    pack,
+    question_key,
+    read,
+    round_key,
+    round_of,
+    share_key,
+)
 from fedlit.privacy.site import Shield
 from fedlit.sharing import State, sharing_of
 
@@ -43,7 +52,7 @@ class Answering(Protocol):
     """The site's end of the way to the coordinator."""
 
     def hear(self, seconds: float | None = None) -> bytes:
-        """Wait for a question.
+        """Wait for what the coordinator says.
 
         Args:
             seconds: at most; for ever if None.
@@ -53,7 +62,7 @@ class Answering(Protocol):
         """
 
     def answer(self, content: bytes) -> bool:
-        """Answer it; whether somebody still waited."""
+        """Say something to whoever waits for it; False where nobody does."""
 
 
 class Traffic:
@@ -80,7 +89,7 @@ class Traffic:
 
 
 class SiteTransport:
-    """Says what the plan lists, hears what the coordinator made of it. All can be said and heard again.
+    """Sends what the plan lists, and receives what the coordinator made of it, by requests that can be repeated.
 
     Args:
         site: its name, and its client's.
@@ -111,7 +120,6 @@ class SiteTransport:
         self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
         self.shield: Shield | None = None
         self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
-        self._waited_for = False
         self._next: int | None = None
         self._newest: State = {}
         self._forms: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -130,47 +138,48 @@ class SiteTransport:
         answer: Answer | None = None,
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Say something until the coordinator has replied to it."""
-        said = pack({**message, "key": key, "site": self.site, "saved": self.saved})
-        noted, answers = False, dict[int, bytes]()
-        while True:
-            if self._waited_for:  # whoever asked last hears this
-                if not noted:
-                    self.traffic.note(key, said, _names(message))
-                    noted = True
-                self.line.answer(said)
-                self._waited_for = False
-            question = self._hear(seconds if noted else None)
-            if "failed" in question:
-                raise RunError(f"the coordinator says: {str(question['failed'])[:2000]}")
-            if question.get("to") != key:
+        """Request something, and answer what the rule asks meanwhile, until the coordinator has replied."""
+        answers = dict[int, tuple[Any, Any]]()
+        asked = {**message, "saved": self.saved}
+        heard = self._request(key, asked, _names(message), seconds)
+        while not isinstance(heard.get("reply"), dict):
+            number = heard.get("n")
+            if heard.get("again"):  # a coordinator that was started again has forgotten what it asked
+                heard = self._request(key, asked, _names(message))
                 continue
-            if isinstance(question.get("reply"), dict):
-                reply: dict[str, Any] = question["reply"]
-                return reply
-            if {"ask", "masked"} & set(question) and answer is not None:
-                if type(question.get("n")) is not int:
-                    raise RunError("expected a numbered question of the coordinator, found another; refused")
+            if answer is None or type(number) is not int or not {"ask", "masked"} & set(heard):
+                raise RunError("expected a reply or a numbered question of the coordinator, found another; refused")
+            if number not in answers:  # once, and with the same bytes again where that was lost
                 with told_as(_odd):
-                    self._answer(key, question, answers, answer)
+                    answers[number] = self._found(int(round_of(key) or 0), heard, answer)
+            found, names = answers[number]
+            heard = self._request(question_key(key, number), {"answers": found}, {"question": number, **names})
+        reply: dict[str, Any] = heard["reply"]
+        return reply
 
-    def _hear(self, seconds: float | None) -> dict[str, Any]:
-        content = self.line.hear(seconds)
-        self._waited_for = True
-        question = read(content, self._most)
-        if not ({"to", "failed"} & set(question)):
-            raise RunError("expected a question of a coordinator, found something else; do both run one version?")
-        return question
+    def _request(
+        self, key: str, message: Mapping[str, Any], names: Any, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Repeat a request until a reply to it comes.
 
-    def _answer(self, key: str, question: Mapping[str, Any], answers: dict[int, bytes], answer: Answer) -> None:
-        """Answer what a rule asks within a round: once, and with the same bytes again where that was lost."""
-        number = question["n"]
-        if number not in answers:
-            found, names = self._found(int(round_of(key) or 0), question, answer)
-            answers[number] = pack({"key": key, "site": self.site, "n": number, "answers": found})
-            self.traffic.note(key, answers[number], {"question": number, **names})
-        self.line.answer(answers[number])
-        self._waited_for = False
+        Args:
+            key: of the request.
+            message: what it says.
+            names: what is noted of it.
+            seconds: to wait for the reply; for ever if None.
+        """
+        said = pack({**message, "key": key, "site": self.site})
+        self.traffic.note(key, said, names)
+        sent = self.line.answer(said)
+        while True:
+            heard = read(self.line.hear(seconds if sent else None), self._most)
+            if "failed" in heard:
+                raise RunError(f"the coordinator says: {str(heard['failed'])[:2000]}")
+            if "to" not in heard:
+                raise RunError("expected a reply of a coordinator, found something else; do both run one version?")
+            if heard["to"] == key:
+                return heard
+            sent = self.line.answer(said)
 
     def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
         """An answer, and what is noted of it."""

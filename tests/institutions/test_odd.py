@@ -75,11 +75,16 @@ class Coordinator:
     def __init__(self, *questions: Any) -> None:
         self.questions = [own if isinstance(own, bytes) else pack(own) for own in questions]
         self.heard: list[dict[str, Any]] = []
+        self.waits = False
 
     def hear(self, seconds: float | None = None) -> bytes:
+        self.waits = True
         return self.questions.pop(0)
 
     def answer(self, content: bytes) -> bool:
+        if not self.waits:
+            return False
+        self.waits = False
         self.heard.append(unpack(content))
         return True
 
@@ -138,10 +143,10 @@ class Line:
     def sites(self) -> frozenset[str]:
         return frozenset(SITES)
 
-    def ask(self, site: str, content: bytes) -> None:
+    def reply(self, site: str, content: bytes) -> None:
         self.said[site] = unpack(content)
 
-    def answers(self, timeout: float) -> list[Any]:
+    def requests(self, timeout: float) -> list[Any]:
         return []
 
 

@@ -113,15 +113,15 @@ def test_a_killed_site_goes_on_with_the_same_bits(tmp_path: Path, whole: Run, ep
 def test_a_killed_coordinator_goes_on_with_the_same_bits(tmp_path: Path, whole: Run) -> None:
     """Killed before each tenth message that it sends."""
     line, count = MemoryLine(list(SITES)), Counter[str]()
-    ask = line.ask
+    reply = line.reply
 
     def counted(site: str, content: bytes) -> None:
         count["sent"] += 1
         if count["sent"] % 10 == 0 and "failed" not in unpack(content):
             raise Killed
-        ask(site, content)
+        reply(site, content)
 
-    line.ask = counted  # type: ignore[method-assign]
+    line.reply = counted  # type: ignore[method-assign]
     _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, coordinators=20)
     assert not errors
     assert count["sent"] > 30
@@ -204,17 +204,17 @@ def test_a_removed_site_is_not_waited_for(tmp_path: Path) -> None:
             said.add(site)
         return [content]
 
-    answers = line.answers
+    requests = line.requests
 
     def heard(timeout: float) -> list[tuple[str, bytes]]:
-        found = answers(timeout)
+        found = requests(timeout)
         if "wine" in said and "removed" not in said:
             said.add("removed")
             line.questions["wine"].put(None)
             raise Killed
         return found
 
-    line.meddle, line.answers = meddle, heard  # type: ignore[method-assign]
+    line.meddle, line.requests = meddle, heard  # type: ignore[method-assign]
     left = ["breast_cancer", "digits"]
     result, sites, errors = federate(
         tmp_path, written(tmp_path), SOURCES, line=line, coordinators=2, remaining=left, repeat=1.0

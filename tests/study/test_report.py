@@ -108,7 +108,7 @@ def test_it_holds_what_a_person_looks_for(compared: Comparison) -> None:
     assert "Shared <core>" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
     # per metric: two clients and the mean, two forest plots (the method, and the best), two learning curves
     # and what predictions rest on: columns of one client (the other has too few rows), calibration of both
-    assert text.count("<figure>") == 3 * (3 + 2 + 2) + 1 + 2 == text.count("<svg") - text.count("svg class=\"bar\"")
+    assert text.count("<figure>") == 3 * (3 + 2 + 2) + 1 + 2 == text.count("<svg") - text.count('svg class="bar"')
     value = compared.estimates.set_index(["metric", "method", "client"]).loc[("auroc", "gl", "wine"), "mean"]
     assert f"{100 * value:.2f}" in text
 
