@@ -363,3 +363,26 @@ def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_p
     assert len({number for number, _ in entries}) == len(entries)  # once a round
     states = [sites[name].run.loop.federation[name].federated for name in SITES]
     assert all(torch.equal(states[0][key], own[key]) for own in states for key in states[0])
+
+
+def test_a_coordinator_that_is_killed_among_the_questions_of_a_rule_asks_them_again(tmp_path: Path) -> None:
+    """IFCA asks each client in each round; killed in each round before the last site is asked."""
+    changes = {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"clusters": 2}}}}
+    whole = one_process(tmp_path, **changes)
+    line, count = MemoryLine(list(SITES)), Counter[str]()
+    reply = line.reply
+
+    def counted(site: str, content: bytes) -> None:
+        message = unpack(content)
+        if "n" in message and site == SITES[-1]:
+            count["last"] += 1
+            if count["last"] % 2:
+                raise Killed
+        count["again"] += "again" in message
+        reply(site, content)
+
+    line.reply = counted  # type: ignore[method-assign]
+    _, sites, errors = federate(tmp_path, written(tmp_path, **changes), SOURCES, line=line, coordinators=40)
+    assert not errors, errors
+    assert count["last"] >= 8 and count["again"] > 0
+    assert differing(whole, sites) == []
