@@ -100,10 +100,14 @@ def summary(cards: Sequence[Card]) -> str:
     by_kind: dict[str, list[str]] = {kind: [] for kind in TITLES}
     for card in cards:
         by_kind[card.kind].append(card.client)
-    words = {JOIN: "should join", ALONE: "should stay alone", SAME: "would see no difference that matters",
-             FEW: "have not enough data for a verdict"}  # fmt: skip
-    told = [f"{len(own)} {words[kind]} ({shorten(own, 4)})" for kind, own in by_kind.items() if own]
-    return f"Of {len(cards)} client{'s' * (len(cards) > 1)}, {', '.join(told)}"
+    words = {
+        JOIN: "{} should join",
+        ALONE: "{} should stay alone",
+        SAME: "{} would see no difference that matters",
+        FEW: "for {} there is not enough data",
+    }
+    told = [f"{words[kind].format(len(own))} ({shorten(own, 4)})" for kind, own in by_kind.items() if own]
+    return f"Of {len(cards)} client{'s' * (len(cards) > 1)}, {'; '.join(told)}"
 
 
 def answer_lines(card: Card) -> tuple[str, str]:
