@@ -12,25 +12,9 @@ from typing import IO, Any, cast
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
 
-__all__ = ["check_archive", "read_archive", "write_archive"]
+__all__ = ["check_archive", "write_archive"]
 
 _checked: set[tuple[str, int, int, int]] = set()
-
-
-def read_archive(path: Path) -> Any:
-    """What :func:`write_archive` wrote; nothing of it runs.
-
-    Raises:
-        ConfigError: it is damaged; says where.
-        FileNotFoundError: there is none.
-    """
-    import torch
-
-    check_archive(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the archive's own bytes, which have no checksum
-        raise ConfigError(f"{path}: expected a file that fedlit wrote, found a damaged one; use another one") from error
 
 
 def check_archive(path: Path) -> None:
