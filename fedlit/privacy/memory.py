@@ -37,14 +37,15 @@ class Memory:
 
     Raises:
         ConfigError: the file is damaged.
-        RunError: the file is gone, but others of this folder, which are made after it, are still there.
+        RunError: the file is gone, but others of this folder, which are made after it, are there.
     """
 
     def __init__(self, folder: Path, federation: str) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.federation = federation
         path = folder / "memory.db"
-        if not path.exists() and any((folder / later).exists() for later in ("mask.key", RECEIVED)):
+        # memory.pt is of earlier versions, whose noise must not be forgotten
+        if not path.exists() and any((folder / other).exists() for other in ("mask.key", "memory.pt", RECEIVED)):
             raise RunError(
                 f"{path}: expected the file that says what this site has sent, found that it is gone; {_MEND}"
             )
