@@ -37,7 +37,7 @@ class Memory:
 
     Raises:
         ConfigError: the file is damaged.
-        RunError: the file is gone, but others of this folder, which are made after it, are there.
+        RunError: the file is gone, but the one that says what was received, which is made after it, is there.
     """
 
     def __init__(self, folder: Path, federation: str) -> None:
@@ -45,7 +45,7 @@ class Memory:
         self.federation = federation
         path = folder / "memory.db"
         # memory.pt is of earlier versions, whose noise must not be forgotten
-        if not path.exists() and any((folder / other).exists() for other in ("mask.key", "memory.pt", RECEIVED)):
+        if not path.exists() and any((folder / other).exists() for other in ("memory.pt", RECEIVED)):
             raise RunError(
                 f"{path}: expected the file that says what this site has sent, found that it is gone; {_MEND}"
             )
