@@ -6,31 +6,14 @@ An archive is a zip whose records each have a checksum (CRC-32), which torch wri
 from __future__ import annotations
 
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
 from fedlit.errors import ConfigError
 from fedlit.files import write_whole
 
-__all__ = ["check_archive", "read_archive", "write_archive"]
-
-_checked: set[tuple[str, int, int, int]] = set()
-
-
-def read_archive(path: Path) -> Any:
-    """What :func:`write_archive` wrote; nothing of it runs.
-
-    Raises:
-        ConfigError: it is damaged; says where.
-        FileNotFoundError: there is none.
-    """
-    import torch
-
-    check_archive(path)
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the archive's own bytes, which have no checksum
-        raise ConfigError(f"{path}: expected a file that fedlit wrote, found a damaged one; use another one") from error
+__all__ = ["check_archive", "write_archive"]
 
 
 def check_archive(path: Path) -> None:
@@ -41,16 +24,13 @@ def check_archive(path: Path) -> None:
         ConfigError: it is damaged; says where.
         FileNotFoundError: there is none.
     """
-    found = path.stat()
-    known = str(path), found.st_ino, found.st_size, found.st_mtime_ns
-    if known in _checked:
-        return
-    if damage := _damage(path):
+    file = path.stat()
+    if damage := _damage(path, file.st_ino, file.st_size, file.st_mtime_ns):
         raise ConfigError(f"{path}: expected a file that fedlit wrote, found {damage}; use another one")
-    _checked.add(known)
 
 
-def _damage(path: Path) -> str:
+@cache
+def _damage(path: Path, *_: int) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()

@@ -87,11 +87,7 @@ class Named:
 
     def found(self) -> dict[str, dict[str, int]]:
         """Client → how often it was left out, clipped, watched or not finite; clients without any are left out."""
-        return {
-            name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if counts[key] or key == "exchanges"}
-            for name, counts in sorted(self._counts.items())
-            if any(counts[key] for key in (*DONE, "not_finite"))
-        }
+        return found_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs."""
@@ -124,9 +120,11 @@ def _times(size: float) -> str:
 
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """What an exchange's state in a checkpoint tells of clients; nothing where there was none."""
-    named = Named()
-    named.load_state_dict(state.get("named", {}))
-    return named.found()
+    return {
+        name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if key in counts}
+        for name, counts in sorted(state.get("named", {}).items())
+        if counts.keys() != {"exchanges"}
+    }
 
 
 def too_often(found: Found) -> list[str]:

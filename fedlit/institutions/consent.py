@@ -14,6 +14,7 @@ from typing import Any
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.wire import question_to
+from fedlit.files import write_text
 from fedlit.institutions.agreed import bytes_of_forms
 from fedlit.show.text import shorten
 
@@ -273,10 +274,7 @@ def _which(federation: Mapping[str, Any]) -> list[str]:
 def keep(path: Path, terms: Terms) -> None:
     """Remember that terms were accepted, and when."""
     known = [*_kept(path), {"hash": terms.hash, "at": time.strftime("%Y-%m-%d %H:%M:%S%z"), "terms": terms.to_dict()}]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    partial.replace(path)
+    write_text(json.dumps(known, indent=1), path)
 
 
 def _kept(path: Path) -> list[dict[str, Any]]:

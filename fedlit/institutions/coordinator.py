@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -20,6 +19,7 @@ from fedlit.exchange.named import words
 from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.server import Server
+from fedlit.files import write_text
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.hub import Line, Patience, SitesHub
@@ -238,7 +238,4 @@ def _report(progress: _Progress, hub: SitesHub, state: str = "running") -> None:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_ = path.with_name(f".{path.name}.partial")
-    partial_.write_text(json.dumps(content, indent=1, default=str), encoding="utf-8")
-    os.replace(partial_, path)
+    write_text(json.dumps(content, indent=1, default=str), path)

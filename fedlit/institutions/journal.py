@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedlit.archives import read_archive, write_archive
 from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
+from fedlit.store import Store
 
 __all__ = ["Journal"]
 
-FORMAT = 3
-_log = logging.getLogger(__name__)
+FORMAT = 4
+KEPT = ("number", "memory", "told", "took", "done")
+HEAD = "/"
+"""The name of what is no reply; no site is called so."""
 
 
 class Journal:
-    """Replies on disk, by key and site. They are written before they are sent, so that a site that begins again from
-    a checkpoint gets the same ones, whoever was killed.
+    """Replies on disk, by round and site. They are written before they are sent, so that a site that begins again from
+    a checkpoint gets the same ones, whoever was killed. A round is written in one transaction.
 
     Args:
-        folder: where it lies.
+        folder: its ``journal.db`` is the file.
         sites: of the federation, sorted. Some of those that it began with may be missing: they were removed.
         start: the first round: :data:`~fedlit.exchange.outcome.BEGIN` where the rule has something to say before
             training, else 0.
@@ -44,29 +45,20 @@ class Journal:
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
         self.done: list[str] = []
-        self._saved = dict.fromkeys(self.sites, BEGIN)
-        self._head, self._copy = folder / "journal.pt", folder / "journal.copy.pt"
-        if self._head.is_file() or self._copy.is_file():
-            self._load()
+        begin = f"put it back from a backup, or move the folder {folder} away and let all sites begin anew"
+        self._store = Store(folder / "journal.db", begin)
+        if known := self._store.get(HEAD):
+            self._load(known)
 
-    def _load(self) -> None:
-        begin = f"put both back from a backup, or move the folder {self.folder} away and let all sites begin anew"
-        try:
-            known = read_archive(self._head)
-        except (ConfigError, FileNotFoundError) as error:
-            try:
-                known = read_archive(self._copy)
-            except (ConfigError, FileNotFoundError) as other:
-                raise ConfigError(f"{error}; {other}; {begin}") from error
-            _log.warning("%s; its copy %s is used", error, self._copy.name)
+    def _load(self, known: Mapping[str, Any]) -> None:
         gone = set(known["sites"]) - set(self.sites)
         if known["format"] != FORMAT or not self.sites or set(self.sites) - set(known["sites"]):
             raise ConfigError(
-                f"{self._head}: expected a federation of {', '.join(self.sites)}, found one of "
+                f"{self._store.path}: expected a federation of {', '.join(self.sites)}, found one of "
                 f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or fewer, or move the "
                 f"folder {self.folder} away to begin anew"
             )
-        for key in ("number", "memory", "told", "took", "done"):
+        for key in KEPT:
             setattr(self, key, known[key])
         if gone:
             self._revoke(gone)
@@ -88,10 +80,9 @@ class Journal:
         memory = {part: own for part, own in self.memory.items() if part != "guard"}
         self.close([], dict.fromkeys(self.sites, nothing), memory)
 
-    def _write(self) -> None:
-        own = {key: getattr(self, key) for key in ("sites", "number", "memory", "told", "took", "done")}
-        for path in (self._copy, self._head):
-            write_archive({"format": FORMAT, **own}, path)
+    def _write(self, replies: Mapping[tuple[str, int], Any] | None = None, drop: Iterable[Any] = ()) -> None:
+        journal = {key: getattr(self, key) for key in (*KEPT, "sites")} | {"format": FORMAT}
+        self._store.put({**(replies or {}), (HEAD, 0): journal}, drop)
 
     @property
     def begun(self) -> bool:
@@ -109,9 +100,6 @@ class Journal:
             self.done.append(site)
             self._write()
 
-    def _reply(self, number: int, site: str) -> Path:
-        return self.folder / "rounds" / str(number) / f"{site}.pt"
-
     def close(self, took: Sequence[str], replies: Mapping[str, Any], memory: Mapping[str, Any]) -> None:
         """Close the open round.
 
@@ -121,26 +109,17 @@ class Journal:
             memory: what the rule and the guard remember behind it.
         """
         number = self.number
-        for site, reply in replies.items():
-            write_archive(reply, self._reply(number, site))
         self.took[number] = sorted(took)
         self.number, self.memory = max(number + 1, 0), dict(memory)
-        self._write()
-        for site in self.sites:
-            if site not in took and site not in self.took.get(number - 1, [site]):
-                self._drop(number - 1, site)  # one who stays away needs the newest alone
-
-    def _drop(self, number: int, site: str) -> None:
-        path = self._reply(number, site)
-        path.unlink(missing_ok=True)
-        if path.parent.is_dir() and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        stayed_away = set(self.sites) - set(took) - set(self.took.get(number - 1, self.sites))
+        self._write(
+            {(site, number): reply for site, reply in replies.items()},
+            drop=[(site, number - 1, number) for site in stayed_away],  # one who stays away needs the newest alone
+        )
 
     def saved(self, site: str, number: int) -> None:
         """A site will not go back behind a round: replies to it before that can go."""
-        for old in range(self._saved[site], min(number, self.number - 1)):
-            self._drop(old, site)
-        self._saved[site] = max(self._saved[site], min(number, self.number - 1))
+        self._store.put({}, drop=[(site, BEGIN, max(BEGIN, min(number, self.number - 1)))])
 
     def after(self, number: int, site: str) -> int:
         """The next round behind a closed one in which a site takes part, or did before it was started again."""
@@ -155,11 +134,10 @@ class Journal:
         Raises:
             ConfigError: it is no longer there.
         """
-        path = self._reply(number, site)
-        if not path.is_file():
+        reply: dict[str, Any] | None = self._store.get(site, number)
+        if reply is None:
             raise ConfigError(
                 f"expected what {site} was told in round {number + 1}, found that it is gone: the site said that it "
                 "had a later checkpoint. Let the site continue from its newest checkpoint"
             )
-        reply: dict[str, Any] = read_archive(path)
         return reply

@@ -8,20 +8,25 @@ from typing import Any
 
 from torch import Tensor
 
-from fedlit.archives import read_archive, write_archive
 from fedlit.errors import RunError
+from fedlit.exchange.outcome import BEGIN
 from fedlit.exchange.rule import DOWN
 from fedlit.sharing import State
+from fedlit.store import Store
 
 __all__ = ["Memory", "Received"]
+
+
+RECEIVED = "received.db"
+_MEND = "restore it from a copy, or ask the coordinator for a new federation"
 
 
 class Memory:
     """Protects each answer once: whatever was masked or noised for a (federation, round, question) is sent again byte
     for byte, or not at all.
 
-    An answer is on disk before its entry is, and its entry before it is sent. A crash in between leaves an answer that
-    nobody has seen; it is made anew. A damaged file is refused: an older one would forget an answer.
+    An answer and its entry are written in one transaction before the answer is sent. A site that is killed before that
+    makes the answer anew; nobody has seen it. A damaged file is refused: an older one would forget an answer.
 
     Args:
         folder: the site's own; the same for all federations that the site ever joins.
@@ -32,21 +37,20 @@ class Memory:
 
     Raises:
         ConfigError: the file is damaged.
-        RunError: the file is gone, but answers are still there.
+        RunError: the file is gone, but the one that says what was received, which is made after it, is there.
     """
 
     def __init__(self, folder: Path, federation: str) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.folder, self.federation = folder, federation
-        self._path = folder / "memory.pt"
-        self.entries: list[dict[str, Any]] = []
-        if self._path.exists():
-            self.entries = read_archive(self._path)
-        elif any(folder.glob("answer-*")):
+        self.federation = federation
+        path = folder / "memory.db"
+        # memory.pt is of earlier versions, whose noise must not be forgotten
+        if not path.exists() and any((folder / other).exists() for other in ("memory.pt", RECEIVED)):
             raise RunError(
-                f"{self._path}: expected the file that says what this site has sent, found that it is gone; restore it "
-                "from a copy, or ask the coordinator for a new federation"
+                f"{path}: expected the file that says what this site has sent, found that it is gone; {_MEND}"
             )
+        self._store = Store(path, _MEND)
+        self.entries: list[dict[str, Any]] = self._store.get("entries") or []
 
     def once(
         self,
@@ -74,28 +78,25 @@ class Memory:
         for entry in self.entries:
             if any(entry[part] != key[part] for part in ("federation", "kind", "round", "question")):
                 continue
-            path = self.folder / entry["file"]
-            if entry["over"] != over or not path.exists():
-                found = "a request for another sum" if path.exists() else f"that {path.name} was let go"
+            answer: dict[str, Tensor] | None = self._store.get(entry["answer"])
+            if entry["over"] != over or answer is None:
+                found = "that it was let go" if answer is None else "a request for another sum"
                 raise RunError(
                     f"round {number + 1}: expected to be asked again for the same answer, which is {kind} only once, "
                     f"found {found}; nothing was sent. Two sums over different sites, or two noisy answers, would tell "
                     "more than one"
                 )
-            kept: dict[str, Tensor] = read_archive(path)
-            return kept
-        answer = dict(make())
-        file = f"answer-{len(self.entries)}.pt"
-        write_archive(answer, self.folder / file)
-        self.entries.append({**key, "file": file, **noted})
-        write_archive(self.entries, self._path)
+            return answer
+        answer, name = dict(make()), f"answer/{len(self.entries)}"
+        entries = [*self.entries, {**key, "answer": name, **noted}]
+        self._store.put({("entries", 0): entries, (name, 0): answer})
+        self.entries = entries
         return answer
 
     def forget(self, number: int) -> None:
         """Delete answers before an exchange: the site has a checkpoint and will not go back. Their entries stay."""
-        for entry in self.entries:
-            if entry["federation"] == self.federation and entry["round"] < number:
-                (self.folder / entry["file"]).unlink(missing_ok=True)
+        old = [own for own in self.entries if own["federation"] == self.federation and own["round"] < number]
+        self._store.put({}, drop=[(entry["answer"], 0, 1) for entry in old])
 
 
 class Received:
@@ -109,20 +110,9 @@ class Received:
 
     def __init__(self, folder: Path, federation: str, start: State) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.folder, self.federation = folder, federation
+        self.federation = federation
+        self._store = Store(folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation")
         self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"received-{number}.pt"
-
-    def _known(self) -> list[int]:
-        return sorted(int(path.stem.removeprefix("received-")) for path in self.folder.glob("received-*.pt"))
-
-    def _read(self, number: int) -> dict[str, Tensor] | None:
-        if not self._path(number).exists():
-            return None
-        known: dict[str, Any] = read_archive(self._path(number))
-        return known["state"] if known["federation"] == self.federation else None
 
     def told(self, number: int) -> dict[str, Tensor]:
         """What the coordinator had sent before an exchange; nothing before the first.
@@ -130,11 +120,11 @@ class Received:
         Raises:
             RunError: it is no longer known.
         """
-        known = self._read(number - 1)
+        known: dict[str, Tensor] | None = self._store.get(self.federation, number - 1)
         if known is None and number > 0:
             raise RunError(
-                f"exchange {number + 1}: expected {self._path(number - 1)}, what this site received in the exchange "
-                "before, found that it is gone; go on from a later checkpoint"
+                f"exchange {number + 1}: expected {self._store.path} to have what this site received in the "
+                "exchange before, found that it is gone; go on from a later checkpoint"
             )
         return known or {}
 
@@ -145,12 +135,10 @@ class Received:
     def put(self, number: int, received: State) -> None:
         """Note what came of an exchange, before the client makes anything of it."""
         own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
-        earlier = (self._read(known) for known in reversed(self._known()) if known < number)
-        before = next((known for known in earlier if known is not None), {})  # a site that was away has missed some
-        write_archive({"federation": self.federation, "state": {**before, **own}}, self._path(number))
+        earlier = [known for known in self._store.numbers(self.federation) if known < number]
+        before = self._store.get(self.federation, earlier[-1]) if earlier else {}  # a site may have missed some
+        self._store.put({(self.federation, number): {**before, **own}})
 
     def forget(self, number: int) -> None:
         """Delete what came before an exchange: the site will not go back."""
-        for known in self._known():
-            if known < number - 1:
-                self._path(known).unlink()
+        self._store.put({}, drop=[(self.federation, BEGIN, number - 1)])

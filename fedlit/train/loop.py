@@ -384,13 +384,14 @@ class FederatedLoop(LightningModule):
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
         encoders = self.federation.data.encoder_states()
         specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
-        personal = self.federation.personal.state_dict()
+        personal = self.federation.personal
         checkpoint["fedlit"] = {
             "clients": states,
             "stacks": stacks,
             "encoders": encoders,
             "specs": specs,
-            "personal": personal,
+            "personal": personal.state_dict(),
+            "records": personal.records,
             "agreement": self.federation.data.agreement_state(),
             "optimizers": optimizers_of(self.federation),
             **self.manifest.to_dict(),
@@ -405,7 +406,7 @@ class FederatedLoop(LightningModule):
             self.engine_name, self.threads = saved.engine, saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
             self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
-            self.federation.personal.load_state_dict(checkpoint["fedlit"].get("personal", {}))
+            self.federation.personal.load_state_dict(checkpoint["fedlit"]["personal"], checkpoint["fedlit"]["records"])
         self.kernels = saved.kernels
         self._use_kernels()
         self.federation.step = checkpoint["global_step"]

@@ -33,7 +33,7 @@ __all__ = [
     "read_checkpoint",
 ]
 
-FORMAT = 6
+FORMAT = 7
 """Of checkpoints; others are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change
@@ -167,34 +167,34 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     """
     try:
         header = load(path)
-        found = "no run of fedlit" if "fedlit" not in header else ""
+        ours = _is_ours(header)
     except FedlitError:
         raise
-    except Exception as error:  # torch raises many kinds for a damaged file
-        found = f"a file that cannot be read ({type(error).__name__})"
-    if found:
-        raise ConfigError(f"{path}: expected a file that fedlit wrote, found {found}; use another one")
+    except Exception:  # torch raises many kinds for a file of others, and so does one of another form
+        ours = False
+    if not ours:
+        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found another file; use another one")
     if resumable and "optimizer_states" not in header:  # it may be empty: not all clients take steps
         raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
-    if not _is_ours(header):
-        raise ConfigError(f"{path}: expected a file that fedlit wrote, found one of another form; use another one")
     return header
 
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
-    """Whether it has the form that fedlit writes, whoever wrote it."""
-    saved, tensors = header["fedlit"], header.get("state_dict")
+    """Whether it has the form that fedlit writes, whoever wrote it.
+
+    Raises:
+        Exception: of any kind, where it has not.
+    """
+    saved, tensors = header["fedlit"], header["state_dict"]
+    by_client = [saved[key] for key in ("clients", "encoders", "specs")]
     return (
-        isinstance(saved, Mapping)
-        and {own.name for own in fields(Manifest)} <= saved.keys()
-        and all(
+        all(
             isinstance(own, Mapping)
-            for key in ("clients", "encoders", "specs")
-            for own in ([saved[key], *saved[key].values()] if isinstance(saved.get(key), Mapping) else [saved.get(key)])
+            for own in (saved, *by_client, *(own for each in by_client for own in each.values()))
         )
-        and isinstance(tensors, Mapping)
+        and {own.name for own in fields(Manifest)} <= saved.keys()
         and all(isinstance(own, Tensor) for own in tensors.values())
-        and all(isinstance(header.get(key), int) for key in ("epoch", "global_step"))
+        and all(isinstance(header[key], int) for key in ("epoch", "global_step"))
     )
 
 

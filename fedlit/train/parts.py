@@ -15,7 +15,8 @@ from fedlit.exchange.transport import Group
 __all__ = ["load", "merge", "save", "select"]
 
 _LISTS = ("optimizer_states", "lr_schedulers")
-_BY_NAME = ("clients", "encoders", "specs", "optimizers")  # beside tensors, in what fedlit adds to a checkpoint
+_BY_NAME = ("clients", "encoders", "specs", "optimizers", "records")
+"""What is by client in what fedlit adds to a checkpoint, beside tensors."""
 
 
 def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -33,9 +34,6 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     saved = dict(every[0])
     for key in _BY_NAME:
         saved[key] = {name: own for one in every for name, own in one[key].items()}
-    if saved["personal"]:
-        own = {name: value for one in every for name, value in one["personal"]["clients"].items()}
-        saved["personal"] = {**saved["personal"], "clients": own}
     stacks = [one["stacks"] for one in every]
     if all(stacks):
         saved["stacks"] = {key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")}
@@ -54,9 +52,6 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
             part[key] = [own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients]
     for key in _BY_NAME:
         saved[key] = {name: own for name, own in saved[key].items() if name in clients}
-    if saved["personal"]:
-        own = {name: value for name, value in saved["personal"]["clients"].items() if name in clients}
-        saved["personal"] = {**saved["personal"], "clients": own}
     if stacks := saved["stacks"]:
         saved["stacks"] = {
             "clients": [name for name in stacks["clients"] if name in clients],

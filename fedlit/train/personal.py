@@ -32,6 +32,9 @@ __all__ = ["Personal"]
 
 _log = logging.getLogger(__name__)
 
+_STATE = ("after", "ended", "tuning", "done", "_epochs")
+"""What a checkpoint has of it, beside what it has of each client."""
+
 
 @dataclass
 class _Record:
@@ -281,21 +284,18 @@ class Personal:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; empty where there is nothing to remember."""
-        if not self.wanted:
-            return {}
-        record = {name: dict(vars(value)) for name, value in self._records.items()}
-        kept = {} if self.done else record
-        plain = {name: getattr(self, name) for name in ("after", "ended", "tuning", "done")}
-        return {**plain, "epochs": self._epochs, "clients": kept}
+        return {name: getattr(self, name) for name in _STATE} if self.wanted else {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        if not state:
-            return
-        for name in ("after", "ended", "tuning", "done"):
-            setattr(self, name, state[name])
-        self._epochs = state["epochs"]
-        self._records = {name: _Record(**record) for name, record in state["clients"].items()}
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """For a checkpoint: client → what is remembered of it; empty once each has its best epoch."""
+        return {} if self.done else {name: dict(vars(own)) for name, own in self._records.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore what ``state_dict`` and ``records`` returned."""
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._records = {name: _Record(**record) for name, record in records.items()}
 
 
 def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:

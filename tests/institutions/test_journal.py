@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.coordinator import minimum_of
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import MOST, pack, read, round_of
+from fedlit.store import Store
 
 SITES = ["east", "north", "south"]
 
@@ -47,8 +52,7 @@ def test_replies_go_once_nobody_can_need_them(tmp_path: Path) -> None:
         closed(journal, SITES)
     for site in SITES:
         journal.saved(site, 4)
-    left = sorted(int(path.parent.name) for path in tmp_path.glob("rounds/*/east.pt"))
-    assert left == [4, 5]
+    assert Store(tmp_path / "journal.db", "").numbers("east") == [4, 5]
     journal.saved("east", 10**6)  # says more than can be: the newest stays
     assert journal.read(5, "east")["received"]["w"] == 5.0
 
@@ -75,24 +79,52 @@ def test_a_damaged_journal_or_reply_is_refused_by_name(tmp_path: Path) -> None:
     journal = Journal(tmp_path, SITES, 0)
     journal.tell("columns", {site: {site: {}} for site in SITES})
     closed(journal, SITES)
-    for path, look in (
-        (tmp_path / "journal.pt", lambda: vars(Journal(tmp_path, SITES, 0))),
-        (tmp_path / "rounds" / "0" / "east.pt", lambda: Journal(tmp_path, SITES, 0).read(0, "east")),
-    ):
-        whole, before = path.read_bytes(), str(look())
-        for place in range(40, len(whole), 89):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-            try:
-                found = look()
-            except ConfigError as error:
-                assert path.name == "east.pt" and path.name in str(error)
-            else:  # the journal's copy, or a byte that means nothing
-                assert str(found) == before
-        path.write_bytes(whole)
-    for path in (tmp_path / "journal.pt", tmp_path / "journal.copy.pt"):
-        path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ConfigError, match=r"journal\.pt.*journal\.copy\.pt"):
-        Journal(tmp_path, SITES, 0)
+    path = tmp_path / "journal.db"
+    whole = path.read_bytes()
+
+    def look() -> str:
+        known = Journal(tmp_path, SITES, 0)
+        return str((known.number, known.told, known.took, known.memory, known.read(0, "east")))
+
+    before = look()
+    for place in range(0, len(whole), 89):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with suppress(ConfigError):
+            assert look() == before  # a byte that means nothing
+    for content in (b"", whole[:-30], whole[: len(whole) // 2], b"x" * len(whole)):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"journal\.db.*put it back"):
+            Journal(tmp_path, SITES, 0)
+
+
+ROUNDS = """
+import sys, torch
+from pathlib import Path
+from fedlit.institutions.journal import Journal
+sites = ["east", "north", "south"]
+journal = Journal(Path(sys.argv[1]), sites, 0)
+while True:
+    number = float(journal.number)
+    state = {"w": torch.full((20_000,), number)}
+    journal.close(sites, {site: {"received": state} for site in sites}, {"momentum": state["w"]})
+    print(int(number), flush=True)
+"""
+
+
+def test_a_killed_coordinator_finds_all_of_a_round_or_nothing(tmp_path: Path) -> None:
+    for tries in range(6):
+        process = subprocess.Popen([sys.executable, "-c", ROUNDS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        said = int(process.stdout.readline())
+        time.sleep(0.013 * tries)
+        process.kill()
+        said = max([said, *map(int, process.stdout.read().split("\n")[:-1])])
+        process.wait()
+        journal = Journal(tmp_path, SITES, 0)
+        assert journal.number in (said + 1, said + 2)  # what was said to be closed is
+        last = journal.number - 1
+        states = [journal.memory["momentum"], *(journal.read(last, site)["received"]["w"] for site in SITES)]
+        assert all(bool((state == last).all()) for state in states)
 
 
 @pytest.mark.parametrize(

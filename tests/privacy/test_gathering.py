@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,6 @@ from fedlit.exchange.questions import Own
 from fedlit.exchange.rule import Round, Rule, Update
 from fedlit.exchange.rules import CFL, IFCA, FedAvgM, GrowForest, Newton
 from fedlit.exchange.wire import pack, question_to, unpack
-from fedlit.privacy import memory as memory_module
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.coordinator import SUM, Gathering
 from fedlit.privacy.layout import layout_of
@@ -170,7 +171,7 @@ def test_a_damaged_or_lost_memory_is_refused(tmp_path: Path) -> None:
     level = Privacy(client_level=ClientLevel(clip=1.0, noise=2.0))
     shield = shields(tmp_path, fedlit.Mean(), level, sharing=_wide())["ash"]
     shield.send(0, states(sharing=_wide())["ash"])
-    path = tmp_path / "ash" / "memory.pt"
+    path = tmp_path / "ash" / "memory.db"
     whole = path.read_bytes()
     for place in range(60, len(whole), 97):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 8]) + whole[place + 1 :])
@@ -184,27 +185,24 @@ def test_a_damaged_or_lost_memory_is_refused(tmp_path: Path) -> None:
         Memory(tmp_path / "ash", ID)
 
 
-def test_an_answer_that_was_not_written_whole_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the answer and its entry: nobody has seen it."""
-    memory, written = Memory(tmp_path, ID), memory_module.write_archive
-
-    def killed(content: Any, path: Path) -> None:
-        if path.name == "memory.pt":
-            raise KeyboardInterrupt
-        written(content, path)
-
-    monkeypatch.setattr(memory_module, "write_archive", killed)
-    with pytest.raises(KeyboardInterrupt):
-        memory.once("noised", 0, None, lambda: {"w": torch.zeros(1)})
-    monkeypatch.undo()
-    (tmp_path / "memory.pt").touch(exist_ok=True)
-    (tmp_path / "memory.pt").unlink()
-    (tmp_path / "answer-0.pt").unlink()
-    again = Memory(tmp_path, ID)
-    assert torch.equal(again.once("noised", 0, None, lambda: {"w": torch.ones(1)})["w"], torch.ones(1))
+def test_an_answer_that_could_not_be_written_is_made_anew(tmp_path: Path) -> None:
+    """Killed, or out of space, before the answer and its entry are on disk: nobody has seen it."""
+    memory = Memory(tmp_path, ID)
+    whole = (tmp_path / "memory.db").read_bytes()
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as database:
+        database.execute("BEGIN EXCLUSIVE")  # a disk that does not take it
+        with pytest.raises(OSError, match=r"memory\.db"):
+            memory.once("noised", 0, None, lambda: {"w": torch.zeros(1)})
+    assert (tmp_path / "memory.db").read_bytes() == whole
+    for again in (memory, Memory(tmp_path, ID)):  # the second time it is there
+        assert torch.equal(again.once("noised", 0, None, lambda: {"w": torch.rand(1) + 1})["w"], _first(again))
     again.forget(1)
     with pytest.raises(RunError, match="was let go; nothing was sent"):
         Memory(tmp_path, ID).once("noised", 0, None, lambda: {"w": torch.ones(1)})
+
+
+def _first(memory: Memory) -> Tensor:
+    return memory.once("noised", 0, None, dict)["w"]
 
 
 def _wide() -> Sharing:
@@ -266,7 +264,7 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
     assert {name: float(own.sum()) for name, own in again.told(8).items()} == {"w": 3, "b": 1}
     again.forget(2)
     assert again.before(2)["b"] == 1
-    with pytest.raises(RunError, match=r"exchange 2: expected .*received-0\.pt"):
+    with pytest.raises(RunError, match=r"exchange 2: expected .*received\.db"):
         again.before(1)
 
 

@@ -148,12 +148,11 @@ def test_a_checkpoint_is_cut_by_client_and_put_together_again() -> None:
     one = {"global_step": 3, "state_dict": {"clients.a.w": torch.ones(2), "clients.b.w": torch.zeros(1)}}
     one |= {"optimizer_states": [{"a": 1}, {"b": 2}, {"b": 3}], "lr_schedulers": []}
     one["loops"] = {"fit_loop": {"state_dict": {"combined_loader": ["of a", "of b"]}}}
-    by_name = {key: {"a": {}, "b": {}} for key in ("clients", "encoders", "specs")}
-    personal = {"ended": 2, "clients": {"a": 1, "b": 2}}
+    by_name = {key: {"a": {}, "b": {}} for key in ("clients", "encoders", "specs", "records")}
     classes = {"a": ["A"], "b": ["A", "B"]}
     optimizers = {name: {"optimizer_states": own, "lr_schedulers": []} for name, own in classes.items()}
     stacks = {"clients": ["a", "b"], "stacks": [["a"], ["b"]]}
-    one["fedlit"] = {**by_name, "optimizers": optimizers, "personal": personal, "stacks": stacks}
+    one["fedlit"] = {**by_name, "optimizers": optimizers, "personal": {"ended": 2}, "stacks": stacks}
     parts = [select(one, {name}) for name in ("a", "b")]
     assert [own["optimizer_states"] for own in parts] == [[{"a": 1}], [{"b": 2}, {"b": 3}]]
     assert [list(own["state_dict"]) for own in parts] == [["clients.a.w"], ["clients.b.w"]]

@@ -51,7 +51,7 @@ def test_a_manifest_is_read_back_and_one_of_another_format_refused() -> None:
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.ckpt"
     path.write_bytes(b"PK")
-    with pytest.raises(ConfigError, match=r"cut.ckpt: expected a file that fedlit wrote, found a file that cannot"):
+    with pytest.raises(ConfigError, match=r"cut\.ckpt"):
         read_checkpoint(path, resumable=False)
 
 

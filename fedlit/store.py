@@ -1,0 +1,103 @@
+"""Values on disk by name and number, in one SQLite file. Changes are made together or not at all; damage is noticed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from fedlit.errors import ConfigError
+from fedlit.files import write_whole
+
+__all__ = ["Store"]
+
+_FAILED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_TOOBIG")
+
+
+class Store:
+    """Keeps tensors and plain data. A change is on disk when :meth:`put` returns; a process that is killed before that
+    leaves the file as it was.
+
+    SQLite checks the structure of the file when it is opened, and each value has a checksum (CRC-32). Values are
+    archives of torch, of at most 10⁹ bytes each, that are read without running anything of them.
+
+    Args:
+        path: the file; it is made if there is none.
+        mend: what a person should do if the file is damaged.
+
+    Raises:
+        ConfigError: the file is damaged.
+        OSError: it cannot be read or written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     store = Store(Path(folder, "a.db"), "restore it")
+        ...     store.put({("loss", 1): {"mean": 0.5}, ("loss", 2): {"mean": 0.25}})
+        ...     store.put({("last", 0): 2}, drop=[("loss", 0, 2)])
+        ...     store.get("loss", 2), store.get("loss", 1), store.numbers("loss")
+        ({'mean': 0.25}, None, [2])
+    """
+
+    def __init__(self, path: Path, mend: str) -> None:
+        self.path, self.mend = path, mend
+        if not path.exists():
+            with closing(sqlite3.connect(":memory:")) as empty:
+                empty.execute("CREATE TABLE kept (name, number, value, crc, PRIMARY KEY (name, number))")
+                write_whole({path: lambda file: file.write(empty.serialize())})
+        with self._open() as database:
+            (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+            database.execute("SELECT name, number, value, crc FROM kept LIMIT 0")  # nothing is forgotten silently
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        try:
+            with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=rw", uri=True)) as database, database:
+                database.execute("PRAGMA synchronous = EXTRA")
+                yield database
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorname", "").startswith(_FAILED):
+                raise OSError(errno.EIO, str(error), str(self.path)) from error
+            raise ConfigError(
+                f"{self.path}: expected a file that fedlit wrote, found a damaged one ({error}); {self.mend}"
+            ) from error
+
+    def get(self, name: str, number: int = 0) -> Any:
+        """The value of a name and number; None if there is none."""
+        import torch
+
+        with self._open() as database:
+            query = "SELECT value, crc FROM kept WHERE name = ? AND number = ?"
+            value, crc = database.execute(query, [name, number]).fetchone() or (None, None)
+            if value is not None and crc32(value) != crc:
+                raise sqlite3.DatabaseError(f"the checksum of {name} {number} differs")
+        return None if value is None else torch.load(io.BytesIO(value), map_location="cpu", weights_only=True)
+
+    def put(self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()) -> None:
+        """Write values and delete others, all in one transaction.
+
+        Args:
+            values: (name, number) → tensors and plain data.
+            drop: (name, first, end) of what is deleted: numbers from ``first`` to before ``end``.
+        """
+        import torch
+
+        with self._open() as database:
+            database.executemany("DELETE FROM kept WHERE name = ? AND number >= ? AND number < ?", drop)
+            for key, value in values.items():
+                torch.save(value, file := io.BytesIO())
+                content = file.getvalue()
+                database.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", [*key, content, crc32(content)])
+
+    def numbers(self, name: str) -> list[int]:
+        """What there is of a name, sorted."""
+        with self._open() as database:
+            return [own for (own,) in database.execute("SELECT number FROM kept WHERE name = ? ORDER BY 1", [name])]
