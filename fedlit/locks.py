@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from fedlit.errors import ConfigError, RunError
 from fedlit.files import advice, reason
 
-__all__ = ["Lock", "alone"]
+__all__ = ["Lock", "exclusive"]
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 """By this Linux tells one start of a system from another; containers see that of their machine."""
@@ -128,7 +128,7 @@ class Lock:
 
 
 @contextmanager
-def alone(path: Path, expected: str, do: str) -> Iterator[Lock]:
+def exclusive(path: Path, expected: str, do: str) -> Iterator[Lock]:
     """Hold a :class:`Lock` inside the block."""
     lock = Lock(path, expected, do)
     lock.acquire()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedlit.errors import RunError
-from fedlit.institutions.hub import Line
+from fedlit.institutions.sites_server import Line
 
 ROUNDS = 16
 

@@ -14,7 +14,7 @@ from fedlit.exchange.rules import Mean
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.agreed import wrong_settings
-from fedlit.institutions.hub import Patience, SitesHub
+from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.journal import Journal
 
 __all__ = ["lies"]
@@ -41,7 +41,7 @@ class _Line:
 def _told(folder: Path, *messages: tuple[str, dict[str, Any]]) -> dict[str, str]:
     """Site → why it was refused, after sites have said these."""
     line = _Line()
-    hub = SitesHub(Server(Mean(), 0), line, Journal(folder, SITES, 0), OWN, Patience(60, 2))
+    hub = SitesServer(Server(Mean(), 0), line, Journal(folder, SITES, 0), OWN, Patience(60, 2))
     for site, message in messages:
         hub._take(site, pack({"site": site, "saved": -1, **message}))
         hub._advance()

@@ -93,7 +93,7 @@ class Attack:
 
     @property
     def description(self) -> str:
-        """What such a client does, for a reader."""
+        """Describe what such a client does."""
         values = {**vars(self), "by": self.amount, "percent": 100 * self.amount}
         return KINDS[self.kind].description.format(**values)
 

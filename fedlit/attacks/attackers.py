@@ -22,7 +22,7 @@ _KEPT = "attack"
 
 
 class Attackers:
-    """Who attacks, and what they send.
+    """The attacking clients, and what they send.
 
     What an attacker keeps from round to round is in its client's ``state``, and so in the checkpoint.
 
@@ -74,7 +74,7 @@ class Attackers:
 
     @property
     def told(self) -> list[str]:
-        """Who attacks, in words: one line; none without attacks."""
+        """Describe in one line who attacks; empty without attacks."""
         by_attack: dict[str, list[str]] = {}
         for name, attack in self.by_client.items():
             by_attack.setdefault(f"{attack.kind} ({attack.description})", []).append(name)
@@ -95,7 +95,7 @@ class Attackers:
             client.state[_KEPT] = {name: value.detach().clone() for name, value in client.federated.items()}
 
     def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
-        """What clients send, attackers among them.
+        """Return what clients send, attackers among them.
 
         Args:
             members: the federation.

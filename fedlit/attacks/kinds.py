@@ -20,7 +20,7 @@ AttackKind = Literal[
 
 @dataclass(frozen=True)
 class Moment:
-    """What an attacker knows when it sends.
+    """What an attacker knows at the time it sends.
 
     Attributes:
         honest: what it would send without the attack.
@@ -39,17 +39,17 @@ class Moment:
     seed: int
 
     def moved(self, factor: float) -> dict[str, Tensor]:
-        """Its parameters after a step that is ``factor`` times as long."""
+        """Return the client's parameters after a step that is ``factor`` times as long."""
         return {name: torch.lerp(self.kept[name], self.honest[name], factor) for name in self.parameters}
 
     def noisy(self, state: State) -> dict[str, Tensor]:
-        """Its parameters in ``state`` with Gaussian noise, which is the same on any device."""
+        """Return the client's parameters with Gaussian noise, which is the same on any device."""
         generator = torch.Generator().manual_seed(self.seed)
         noise = {name: torch.randn(state[name].shape, generator=generator) for name in self.parameters}
         return {name: state[name] + self.by * value.to(state[name]) for name, value in noise.items()}
 
     def replayed(self) -> dict[str, Tensor]:
-        """What it kept, buffers included."""
+        """Return the state that the attacker kept, buffers included."""
         return {name: self.kept[name] for name in self.honest if name in self.kept}
 
     def of_others(self) -> dict[str, Tensor]:
@@ -76,7 +76,7 @@ def _free_rider(moment: Moment) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known of a kind of attack.
+    """The properties of a kind of attack.
 
     Attributes:
         description: what such a client does, for a reader; ``{by}`` is how much.

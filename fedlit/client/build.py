@@ -47,7 +47,7 @@ ClientFactory = Callable[[ClientSpec], FederatedClient]
 
 @dataclass
 class ClientOverride:
-    """What is different for the clients whose name matches a pattern.
+    """Settings for the clients whose name matches a pattern.
 
     Attributes:
         client: another client class.
@@ -117,7 +117,7 @@ def build_clients(
 
 
 def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
-    """One client, untrained; ``purpose`` seeds what its constructor may draw."""
+    """Build one client, untrained; ``purpose`` seeds what its constructor may draw."""
     blamed = told_as(
         lambda error: ConfigError(
             f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "
@@ -152,13 +152,13 @@ def _check_signatures(client: str, kind: type) -> None:
 
 
 def _place(error: Exception) -> str:
-    """Where it was raised, below what torch does."""
+    """Return where an error was raised, below torch's own frames."""
     frames = [own for own in traceback.extract_tb(error.__traceback__) if "torch" not in Path(own.filename).parts]
     return f"in {frames[-1].name}, {Path(frames[-1].filename).name}, line {frames[-1].lineno}"
 
 
 def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
-    """What is different for a client; the first pattern that matches its name counts."""
+    """Return the settings for a client; the first pattern that matches its name counts."""
     return next(
         (override for pattern, override in (overrides or {}).items() if fnmatch.fnmatchcase(name, pattern)),
         ClientOverride(),

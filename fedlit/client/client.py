@@ -180,11 +180,11 @@ class FederatedClient(LightningModule):
         return self.spec.task.loss(logits, y, self.class_weight)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """What the client minimises on one batch of its own: a scalar."""
+        """Return what the client minimises on one batch of its own, a scalar."""
         return self.objective(batch.x, batch.y)
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """What the client minimises on rows: their loss.
+        """Return what the client minimises on rows: their loss.
 
         Shape:
             - x: (n, d) float32
@@ -432,5 +432,5 @@ def call_hook(client: LightningModule, hook: str, *args: Any) -> None:
 
 
 def overrides(client: LightningModule, hook: str) -> bool:
-    """Whether the client's class has a hook of its own."""
+    """Return whether a client's class overrides a hook."""
     return getattr(type(client), hook) is not getattr(LightningModule, hook)

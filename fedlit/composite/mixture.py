@@ -25,7 +25,7 @@ from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.files import write_frames, write_text
-from fedlit.locks import alone
+from fedlit.locks import exclusive
 from fedlit.run.config import find_config
 from fedlit.run.folders import new_folder
 from fedlit.run.plan import Plan
@@ -118,7 +118,7 @@ class Mixture(Shown):
         begun = self.folder is not None
         folder = self.folder = self.folder or new_folder(self.root, self.settings.name)
         expected, do = f"{folder}: expected no other process that writes there", "wait for it, or end it"
-        with alone(folder / ".lock", expected, do):
+        with exclusive(folder / ".lock", expected, do):
             return self._fit(folder, begun, tell)
 
     def _fit(self, folder: Path, begun: bool, tell: Callable[[str], None]) -> MixtureResults:

@@ -37,7 +37,7 @@ _STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_
 
 
 def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
-    """What clients have in common that may share a stack; None for a client that may not.
+    """Return the key of clients that may share a stack; None for a client that may not.
 
     A client qualifies if it is a plain :class:`FederatedClient`, or of a class that says ``stackable = True`` itself
     (its ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules), with one optimizer that

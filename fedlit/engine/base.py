@@ -34,7 +34,7 @@ Scope = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class ClientStep:
-    """One client's share of an aligned step.
+    """The part of one client in an aligned step.
 
     Attributes:
         client: whose step it is.
@@ -108,7 +108,7 @@ def settle(*jobs: Evaluation) -> None:
 
 
 class PlainEngine(Engine):
-    """One client after another, in the order of their names.
+    """Steps one client after another, in the order of their names.
 
     Args:
         intra_op: threads inside one operation.

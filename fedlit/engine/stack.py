@@ -120,7 +120,7 @@ class Stack:
     # ------------------------------------------------------------------ a step
 
     def step(self, rows: Batch, accumulate: int = 1, update: bool = True, seeds: Sequence[int] = ()) -> None:
-        """One step of every client.
+        """Take one step of every client.
 
         Args:
             rows: the clients' batches, of equal length, one after another.
@@ -224,7 +224,7 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """What each client's ``evaluate`` gives for its batch, all of one length."""
+        """Return the result of each client's ``evaluate`` for its batch; all have one length."""
         x = torch.stack([batch.x for batch in batches])
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:

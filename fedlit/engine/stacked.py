@@ -89,7 +89,7 @@ class StackedEngine(Engine):
             self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
 
     def _divide(self, steps: Mapping[str, ClientStep]) -> Iterator[list[str]]:
-        """Who shares a stack."""
+        """Divide clients into stacks."""
         alike: dict[tuple[Hashable, bool], list[str]] = {}
         for name, one in steps.items():
             key = stack_key(one.client, one.batch)
@@ -114,7 +114,7 @@ class StackedEngine(Engine):
 
     @property
     def shared(self) -> dict[str, list[Any]]:
-        """Who takes part, and who shares a stack, for a checkpoint."""
+        """Return who takes part and who shares a stack, for a checkpoint."""
         return {"clients": list(self._names), "stacks": [names for names, _ in self._stacks.values()]}
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:

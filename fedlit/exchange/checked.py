@@ -94,7 +94,7 @@ def _problem(round: Round, received: Any, forms: Mapping[str, Any], *, begin: bo
 
 
 def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tensor]) -> str:
-    """Where a value is not finite. Clients share tensors: each is looked at once."""
+    """Return where a value is not finite. Clients share tensors, so each tensor is looked at once."""
     # the largest magnitude is finite exactly if all values are
     numbers = [value for value in distinct if value.is_floating_point() and value.numel()]
     largest = torch._foreach_norm(numbers, float("inf")) if numbers else ()

@@ -149,7 +149,7 @@ class Exchange(Callback):
 
     @property
     def on(self) -> bool:
-        """Whether there are exchanges at all."""
+        """Whether anything is exchanged."""
         return bool(self.federated) or self.rule.facts.by_questions
 
     @property
@@ -165,7 +165,7 @@ class Exchange(Callback):
         return self.named.found()
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
-        """Whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
+        """Return whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
         return self.on and due(self.every, step, last, epoch)
 
     def plan(self, members: Members) -> Sharing:
@@ -354,7 +354,7 @@ class Exchange(Callback):
         self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
-        """What a client sends (see :func:`fedlit.exchange.sending.collect`)."""
+        """Collect what a client sends (see :func:`fedlit.exchange.sending.collect`)."""
         name = client.spec.name
         seed, optimizer = derive_seed(members.seed, "send", name, self.rounds), self.optimizer_state == "average"
         return collect(client, self.sharing, self.published[name], seed, optimizer=optimizer, begin=begin)
@@ -375,7 +375,7 @@ class Exchange(Callback):
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """Return the state that a resumed run needs."""
         counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds")}
         guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
         rule = {"rule": self.rule.state_dict(), "rule_is": settings_of(self.rule)}
@@ -392,6 +392,6 @@ class Exchange(Callback):
 
 
 def _is_of(key: str, members: Members) -> bool:
-    """Whether a record is of a client here, or of the federation."""
+    """Return whether a record belongs to a client here, or to the federation."""
     client = key.removesuffix("/drift") if key.endswith("/drift") else key.rpartition("/exchange/")[0]
     return not client or client in members.clients

@@ -116,7 +116,7 @@ def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:
 def find_far(
     norms: Tensor, parameters: Tensor, numbers: Tensor, past: Sequence[tuple[Tensor, Tensor]], steps: Tensor
 ) -> Far:
-    """Whose update is far from the others', or from what its own history lets expect.
+    """Find clients whose update is far from the others', or from their own earlier updates.
 
     Parameters are compared by what they changed by. A client that takes more steps than the median one may move as much
     further. Statistics of normalisations and an optimizer's moments are squares of what parameters are made of, so the

@@ -77,7 +77,7 @@ class FederatedFunction:
         return sum(found)
 
     def to(self, device: torch.device) -> FederatedFunction:
-        """The same function on a device."""
+        """Return the same function on a device."""
         self._chain.to(device)
         return self
 
@@ -101,7 +101,7 @@ class FederatedFunction:
 
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
-    """From which part of the chain to which one there are federated parameters."""
+    """Return the first and the last part of the chain that have federated parameters."""
     held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
     odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
     if not held or odd:
@@ -114,7 +114,7 @@ def _span(federated: Sequence[str]) -> tuple[int, int]:
 
 
 def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
-    """What enters the federated part of a client when ``x`` enters its encoder."""
+    """Return the input of a client's federated part for an input ``x`` of its encoder."""
     for name in CHAIN[: _span(federated)[0]]:
         x = getattr(client, name)(x)
     return x

@@ -24,7 +24,7 @@ DONE = ("left_out", "clipped", "watched")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guard found in a round.
+    """The findings of a guard in a round.
 
     Attributes:
         left_out: client → how many times as large as usual its update is, of those that were left out.
@@ -41,7 +41,7 @@ class Verdict:
     grown: Sequence[str] = ()
 
     def to_dict(self, clients: Collection[str]) -> dict[str, Any]:
-        """What concerns some clients, as keyword arguments of this class and as plain data."""
+        """Return the findings about some clients, as keyword arguments of this class and as plain data."""
         return {
             key: {name: found[name] for name in found if name in clients}
             if isinstance(found, Mapping)
@@ -120,7 +120,7 @@ class Guard:
     def act(
         self, updates: Mapping[str, Update], found: Far, table: Sequence[Mapping[str, Any]]
     ) -> tuple[dict[str, Update], Verdict]:
-        """What the rule may see, and what is said of clients.
+        """Return the updates that the rule may see, and the findings about clients.
 
         Args:
             updates: without those that are not finite.
@@ -144,7 +144,7 @@ class Guard:
         return kept, replace(verdict, left_out=out, clipped=smaller, watched=named)
 
     def _start(self, update: Update, client: str) -> State:
-        """What a client's parameters were measured against."""
+        """Return the values that a client's parameters are compared with."""
         given = self.given.get(client, {})
         return {name: given[name] for name in update.parameters if name in given and name not in self._unknown}
 
@@ -165,13 +165,13 @@ class Guard:
             self.given[client] = {**self.given.get(client, {}), **state_of_client}
 
     def _remember(self, found: Far) -> None:
-        """What a client did when it was not far is its history."""
+        """Add the updates of clients that were not far to their histories."""
         hidden = found.far | found.level.isnan()
         new = [torch.where(hidden, torch.nan, value) for value in (found.level, found.change)]
         self._past = [*self._past, (new[0], new[1])][-REMEMBERED:]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """Return the state that a resumed run needs."""
         return {"given": dict(self.given), "past": list(self._past)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

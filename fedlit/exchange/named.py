@@ -90,7 +90,7 @@ class Named:
         return found_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """Return the state that a resumed run needs."""
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -119,7 +119,7 @@ def _times(size: float) -> str:
 
 
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """What an exchange's state in a checkpoint tells of clients; nothing where there was none."""
+    """Return what a checkpoint says about clients that were left out; empty without an exchange."""
     return {
         name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite") if key in counts}
         for name, counts in sorted(state.get("named", {}).items())
@@ -153,7 +153,7 @@ def check_left_out(found: Found) -> None:
 
 
 def words(found: Found) -> list[str]:
-    """One line for each client that something was done about, worst first.
+    """Return one line for each client that was left out, clipped or watched, the worst first.
 
     Example:
         >>> words({"north": {"exchanges": 4, "left_out": 3, "watched": 1}})

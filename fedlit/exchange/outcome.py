@@ -62,7 +62,7 @@ class Outcome:
 
 
 def is_minimum(found: Any) -> bool:
-    """Whether this is one of the values of :data:`Minimum`.
+    """Return whether a value is one of :data:`Minimum`.
 
     Example:
         >>> [is_minimum(found) for found in (None, 2, 0.5, 0, 1.5, True, "50%")]

@@ -16,7 +16,7 @@ first_to_end: list[Callable[[], bool]] = []
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands in a job.
+    """The place of a process in a job.
 
     Attributes:
         rank: its number, from 0.

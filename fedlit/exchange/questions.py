@@ -24,7 +24,7 @@ ROWS = 4096
 
 
 def bytes_of(state: State) -> int:
-    """What a state weighs on its way.
+    """Return the bytes of a state in a message.
 
     Example:
         >>> bytes_of({"w": torch.zeros(2, 3)})
@@ -67,7 +67,7 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 
 
 def within(question: Question, values: Mapping[str, Mapping[str, float]]) -> bool:
-    """Whether a question has the values that its rule says (see ``Facts.questions``)."""
+    """Return whether a question has the values that its rule declares (see ``Facts.questions``)."""
     wanted = values.get(question.topic, {}) if isinstance(question, Own) else {}
     tensors = question.tensors if isinstance(question, Own) else {}
     return all(name in tensors and float(tensors[name]) == float(value) for name, value in wanted.items())
@@ -94,7 +94,7 @@ class Blueprint:
     reset: bool = False
 
     def part(self, names: Collection[str]) -> Blueprint:
-        """The same of some of its tensors."""
+        """Return the same question about some of its tensors."""
         kept, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
         return replace(self, names=kept, parameters=parameters)
 

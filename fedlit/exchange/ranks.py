@@ -152,7 +152,7 @@ class Ranks(Group):
         return [message["value"] for message in told]
 
     def _tell(self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu") -> dict[str, Any]:
-        """What rank 0 tells all."""
+        """Broadcast a message of rank 0 to all ranks."""
         content = b"" if message is None else pack(message)
         with self._at(topic):
             size = torch.tensor([len(content)])

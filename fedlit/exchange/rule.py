@@ -27,7 +27,7 @@ Need = Literal["rows", "steps", "states", "answers", "model"]
 
 @dataclass(frozen=True)
 class Update:
-    """What one client sends.
+    """The message of one client in a round.
 
     Attributes:
         state: its federated tensors by name (live: a rule must not change them in place).
@@ -69,7 +69,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a rule, as data, for those who plan, carry or protect a round.
+    """The properties of a rule, as data for those who plan, carry or protect a round.
 
     Attributes:
         by_mean: it looks at nothing of the updates but their mean over the clients that have a tensor (by rows, if it

@@ -17,7 +17,7 @@ Every = Literal["step", "epoch"] | dict[str, int]
 
 
 def wrong_every(every: Every) -> str:
-    """What is wrong with a schedule; empty if nothing."""
+    """Return what is wrong with a schedule; empty if nothing is."""
     if every in ("step", "epoch") or (
         isinstance(every, dict) and len(every) == 1 and set(every) <= {"steps", "epochs"} and min(every.values()) >= 1
     ):
@@ -30,7 +30,7 @@ def wrong_every(every: Every) -> str:
 
 
 def due(every: Every, step: int, last: bool, epoch: int) -> bool:
-    """Whether an exchange follows an aligned step.
+    """Return whether an exchange follows an aligned step.
 
     Args:
         every: the schedule.
@@ -58,7 +58,7 @@ def cohort_size(participation: float, clients: int) -> int:
 
 
 def cohort(participation: float, clients: Iterable[str], seed: int, round: int) -> frozenset[str] | None:
-    """Who takes part in a round, drawn from (seed, round); None where all do."""
+    """Draw the clients of a round from (seed, round); None if all take part."""
     if participation == 1:
         return None
     names = sorted(clients)

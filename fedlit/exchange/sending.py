@@ -36,7 +36,7 @@ def federated_tensors(client: FederatedClient, sharing: Sharing, *, optimizer: b
 
 
 def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
-    """What a client publishes, as it is before training.
+    """Return what a client publishes, as it is before training.
 
     Raises:
         ConfigError: tensors that are not of floating point.
@@ -55,7 +55,7 @@ def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
 def collect(
     client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, optimizer: bool, begin: bool
 ) -> Update:
-    """What a client sends, checked against the plan.
+    """Collect what a client sends, and check it against the plan.
 
     Args:
         client: it.

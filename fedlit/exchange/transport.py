@@ -40,7 +40,7 @@ class Transport(Protocol):
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        """One round.
+        """Run one round.
 
         Args:
             server: what applies the rule, where it is applied in this process.

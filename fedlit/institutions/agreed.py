@@ -58,7 +58,7 @@ def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
 
 
 def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
-    """In which keys two sets of settings differ, with both values; empty where in none.
+    """Return the keys in which two sets of settings differ, with both values; empty where they do not.
 
     Example:
         >>> wrong_settings({"seed": 1, "exchange.rate": 1.0}, {"seed": 1, "exchange.rate": 0.5})
@@ -71,7 +71,7 @@ def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
 
 
 def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
-    """What tensors of these dtypes and shapes weigh."""
+    """Return how many bytes tensors of these dtypes and shapes have."""
     return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in forms.values())
 
 

@@ -201,7 +201,7 @@ def fingerprint(path: Path) -> str:
 
 
 def check_certificate(path: Path, renew: str) -> str:
-    """Whether a certificate is valid now.
+    """Return whether a certificate is valid now.
 
     Args:
         path: of the certificate.

@@ -25,7 +25,7 @@ _GRACE = 5.0
 
 
 class Parent:
-    """What the parent says, and whether it is there.
+    """The parent process: what it says, and whether it still runs.
 
     Attributes:
         lines: that the parent has said.

@@ -37,7 +37,7 @@ _TOPICS = {
 
 @dataclass(frozen=True)
 class Terms:
-    """All that would leave a site.
+    """Everything that would leave a site.
 
     Attributes:
         site: its name.
@@ -80,13 +80,13 @@ class Terms:
     federation: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the terms as plain data for JSON."""
         found: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=str))
         return found
 
     @property
     def hash(self) -> str:
-        """Of all of it: who accepts says this.
+        """The SHA-256 of all terms. Whoever accepts them repeats it.
 
         Example:
             >>> len(Terms("north", {}, {}, {}).hash)
@@ -96,13 +96,13 @@ class Terms:
 
     @property
     def bytes_a_round(self) -> int:
-        """Of the tensors that leave in each round."""
+        """The bytes of the tensors that leave in each round."""
         if self.masked:
             return 8 * sum(prod(form[1]) for form in self.tensors.values())
         return bytes_of_forms(self.tensors) + bytes_of_forms(self.published)
 
     def lines(self) -> list[str]:
-        """For the person who decides."""
+        """Return the terms as lines for the person who decides."""
         numbers = sum(prod(form[1]) for form in self.tensors.values())
         told = [line for topic, facts in self.facts.items() for line in _told(topic, facts)]
         lines = [
@@ -230,7 +230,7 @@ _MISSING = "nothing at all was agreed to"
 
 
 def _within(told: Any, agreed: Any) -> bool:
-    """Whether what is told is part of what was agreed to."""
+    """Return whether a message is part of what was agreed to."""
     if isinstance(told, dict) and isinstance(agreed, dict):
         return all(key in agreed and _within(own, agreed[key]) for key, own in told.items())
     return bool(told == agreed)
@@ -241,7 +241,7 @@ def _alike(found: tuple[str, Sequence[int]], planned: tuple[str, Sequence[int]])
 
 
 def accepted(path: Path, terms: Terms) -> bool:
-    """Whether these very terms were accepted before.
+    """Return whether exactly these terms were accepted before.
 
     Args:
         path: of the file in the site's folder.

@@ -22,7 +22,7 @@ from fedlit.exchange.server import Server
 from fedlit.files import write_text
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import federation_of, plain_federation
-from fedlit.institutions.hub import Line, Patience, SitesHub
+from fedlit.institutions.sites_server import Line, Patience, SitesServer
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.log import with_time
 from fedlit.institutions.settings import read_coordinator
@@ -100,7 +100,7 @@ def coordinate(
     """
     run, sites = run_of(federation), sorted(sites)
     rule, training = run.exchange.rule, run.loop.federation.training
-    hub = Server(
+    server = Server(
         rule,
         run.seed,
         run.exchange.minimum,
@@ -135,7 +135,7 @@ def coordinate(
         raise ConfigError(f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}")
     limit = Patience(patience, least, repeat)
     progress, planned = _Progress(state, _epochs(run)), _planned(run)
-    own = SitesHub(hub, line, journal, settings, limit, partial(_report, progress), privacy, planned)
+    own = SitesServer(server, line, journal, settings, limit, partial(_report, progress), privacy, planned)
     own.run()
     if journal.number < planned:
         found = max(journal.number, 0)
@@ -214,24 +214,24 @@ class _Progress:
         self.begun, self.written = time.time(), 0.0
 
 
-def _report(progress: _Progress, hub: SitesHub, state: str = "running") -> None:
-    """For ``fedlit coordinate watch``."""
+def _report(progress: _Progress, server: SitesServer, state: str = "running") -> None:
+    """Write the file that ``fedlit coordinate watch`` reads."""
     now = time.time()
     if now - progress.written < 1 and state == "running":
         return
     progress.written = now
-    here = hub.line.sites()
+    here = server.line.sites()
     content = {
         "state": state,
-        "round": max(hub.journal.number, 0),
+        "round": max(server.journal.number, 0),
         "rounds": progress.epochs,
-        "in": sorted(set(hub.sites) & here - hub.away),
-        "away": sorted(set(hub.sites) - (here - hub.away)),
-        "answered": sorted(hub.waiting),
-        "refused": hub.refused,
+        "in": sorted(set(server.sites) & here - server.away),
+        "away": sorted(set(server.sites) - (here - server.away)),
+        "answered": sorted(server.waiting),
+        "refused": server.refused,
         "seconds": round(now - progress.begun, 1),
-        "bytes": hub.bytes,
-        "scores": hub.scores,
+        "bytes": server.bytes,
+        "scores": server.scores,
         "updated": now,
     }
     _write(progress.path, content)

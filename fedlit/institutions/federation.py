@@ -25,7 +25,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Federation:
-    """What ``federation.yaml`` says beside a configuration.
+    """The keys of ``federation.yaml`` that are not those of a configuration.
 
     Attributes:
         id: the federation's identity, 32 hexadecimal digits, drawn once; empty where the file has none.
@@ -45,7 +45,7 @@ class Federation:
 
 
 def federation_of(path: Path) -> Federation:
-    """What a federation's configuration says under ``federation`` and ``privacy``.
+    """Read the groups ``federation`` and ``privacy`` of a federation's configuration.
 
     Args:
         path: of ``federation.yaml``.

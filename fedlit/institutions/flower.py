@@ -134,7 +134,7 @@ class Speaker:
             raise Refusal("limit", f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
 
     def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
-        """One request; what goes wrong is told by its cause.
+        """Send one request; an error says its cause.
 
         Raises:
             Lost: it may work later.
@@ -280,9 +280,9 @@ class Speaker:
 
 
 class FlowerLine:
-    """See :class:`~fedlit.institutions.hub.Line`. A site is called what its key was registered as, whatever its
-    messages say. Flower's messages go to nodes, which answer them: a reply is a message to the site's node, and
-    the answer to that is the site's next request.
+    """See :class:`~fedlit.institutions.sites_server.Line`. A site is called what its key was registered as, whatever
+    its messages say. Flower's messages go to nodes, which answer them: a reply is a message to the site's node, and the
+    answer to that is the site's next request.
 
     Args:
         grid: Flower's, of a run that has begun.
@@ -299,18 +299,18 @@ class FlowerLine:
         return {node.name: (node.node_id, node.last_activated_at) for node in self._grid.get_nodes() if node.name}
 
     def sites(self) -> frozenset[str]:
-        """See :class:`~fedlit.institutions.hub.Line`."""
+        """See :class:`~fedlit.institutions.sites_server.Line`."""
         return frozenset(self._nodes())
 
     def reply(self, site: str, content: bytes) -> None:
-        """See :class:`~fedlit.institutions.hub.Line`."""
+        """See :class:`~fedlit.institutions.sites_server.Line`."""
         self._asked[site] = content
         self._sent.pop(site, None)
         self._due[site] = 0.0
         self._push(self._nodes())
 
     def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
-        """See :class:`~fedlit.institutions.hub.Line`."""
+        """See :class:`~fedlit.institutions.sites_server.Line`."""
         end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
         while True:
             if time.monotonic() - looked > _SLOW:

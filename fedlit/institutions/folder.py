@@ -222,7 +222,7 @@ def renew(settings: CoordinatorSettings) -> str:
 
 
 def check(settings: CoordinatorSettings) -> list[str]:
-    """Whether a coordinator can start.
+    """Refuse a folder with which a coordinator cannot start.
 
     Returns:
         Warnings.

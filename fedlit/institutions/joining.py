@@ -17,7 +17,7 @@ from fedlit.institutions.extra import QUIET
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, accept, is_accepted, join, write_terms
 from fedlit.institutions.socket_line import SocketLine
-from fedlit.locks import alone
+from fedlit.locks import exclusive
 from fedlit.show.shown import print_notice, say
 from fedlit.train.results import Results
 
@@ -164,7 +164,7 @@ def take_part(
         FedlitError: nobody agreed, the coordinator refused, or training had to stop.
     """
     expected = f"{settings.folder}: expected no other site to take part from this folder"
-    with alone(settings.folder / "lock", expected, "end it first"):
+    with exclusive(settings.folder / "lock", expected, "end it first"):
         return _take_part(settings, hashes, show, quiet=quiet)
 
 

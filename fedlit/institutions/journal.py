@@ -86,7 +86,7 @@ class Journal:
 
     @property
     def begun(self) -> bool:
-        """Whether a coordinator was here before."""
+        """Whether the journal holds anything, that is, whether a coordinator ran before."""
         return bool(self.told)
 
     def tell(self, topic: str, said: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ class _Said(logging.Handler):
 
 
 def with_time(level: int = logging.WARNING) -> None:
-    """From now on, whatever this process says or logs has the time before it.
+    """Put the time before everything that this process prints or logs from now on.
 
     Args:
         level: of messages of fedlit that are logged.

@@ -40,7 +40,7 @@ _Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings")
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """What a coordinator's folder says.
+    """The settings of a coordinator, ``coordinator.yaml``.
 
     Attributes:
         folder: the folder itself.
@@ -84,7 +84,7 @@ class CoordinatorSettings:
 
     @property
     def state(self) -> Path:
-        """What a coordinator that is started again goes on from."""
+        """The folder from which a restarted coordinator goes on."""
         return self.folder / "state"
 
     @property
@@ -95,7 +95,7 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What a site's configuration says. Paths are relative to its folder.
+    """The settings of a site, ``site.yaml``. Paths are relative to its folder.
 
     Attributes:
         file: the configuration itself.
@@ -141,7 +141,7 @@ class SiteSettings:
 
     @property
     def folder(self) -> Path:
-        """Where the site's runs lie, what it accepted, what it sent."""
+        """The folder of the site's runs, of what it accepted and of what it sent."""
         return self.file.parent
 
 

@@ -29,7 +29,7 @@ __all__ = ["protected", "shielded"]
 
 
 def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds: int) -> tuple[str, ...]:
-    """What is done to updates, in words for the terms; ε before anything is spent among them."""
+    """Describe for the terms how updates are protected, with ε before anything is spent."""
     if not privacy.on:
         return ()
     values = sum(prod(sharing.forms[name][1]) for name in sharing.names[site])
@@ -37,7 +37,7 @@ def protected(privacy: Privacy, rule: Rule, sharing: Sharing, site: str, rounds:
 
 
 def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
-    """What stands between a site's client and the coordinator.
+    """Make the shield between a site's client and the coordinator.
 
     Args:
         federation: its identity, its sites, and the privacy that is asked for.

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
-from fedlit.institutions.alone import Alone
+from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
 from fedlit.institutions.federation import federation_of, plain_federation
@@ -84,7 +84,7 @@ class Site:
             return parse(Asked("fit", source, args, [shared], own.site, False, (shared, own.file.absolute())))[0]
 
     def terms(self) -> Terms:
-        """What would leave; reads the table and builds the network, tells nobody."""
+        """Return what would leave the site. Reads the table and builds the network, but tells nobody."""
         run, alone = self._make(), self._alone()
         alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
         run.transport = alone
@@ -121,7 +121,7 @@ class Site:
     def _alone(self) -> Alone:
         masked, run = self.privacy.masked, self.run
         twins = masked.least - 1 if masked is not None else 1
-        return Alone(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
+        return DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins)
 
     def finished(self) -> Path | None:
         """The checkpoint of a training that is over, if it is."""
@@ -169,7 +169,7 @@ def _rounds(run: Run) -> int:
 
 
 def _refuse(run: Run) -> None:
-    """What cannot be between institutions."""
+    """Refuse settings that are impossible between institutions."""
     if run.data.pool:
         raise ConfigError("data.pool: expected false between institutions, found true: rows stay where they are")
     if not run.exchange.on:
@@ -286,13 +286,13 @@ def check(site: Site) -> Terms:
 
 
 def write_terms(site: Site, terms: Terms) -> None:
-    """All of the terms, with every value, into the site's folder."""
+    """Write all terms, with every value, into the site's folder."""
     path = site.settings.folder / "terms.json"
     path.write_text(json.dumps(terms.to_dict(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def is_accepted(site: Site, terms: Terms) -> bool:
-    """Whether these very terms were accepted before."""
+    """Return whether exactly these terms were accepted before."""
     return accepted(site.settings.folder / "accepted.json", terms)
 
 

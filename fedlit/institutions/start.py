@@ -20,7 +20,7 @@ from fedlit.institutions.child import command
 from fedlit.institutions.extra import QUIET, needs_flower
 from fedlit.institutions.folder import check, invite
 from fedlit.institutions.settings import CoordinatorSettings, read_coordinator
-from fedlit.locks import alone
+from fedlit.locks import exclusive
 from fedlit.run.config import shown
 from fedlit.show.shown import say
 
@@ -100,7 +100,7 @@ class _Coordinator:
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
 
     def run(self) -> int:
-        """Until the ServerApp has ended by itself: its exit status."""
+        """Wait until the ServerApp has ended by itself, and return its exit status."""
         while not self._stop.is_set():
             try:
                 code = self._once()
@@ -256,7 +256,7 @@ def start(folder: Path, serve: str = SERVE, stop: threading.Event | None = None)
         )
     stop = stop or threading.Event()
     expected = f"{shown(settings.folder)}: expected no other coordinator to run here"
-    with alone(settings.state / "lock", expected, "end it first"), _signals(stop) as came:
+    with exclusive(settings.state / "lock", expected, "end it first"), _signals(stop) as came:
         coordinator = _Coordinator(settings, serve, stop)
         say(f"Waits for {', '.join(settings.sites)} at {settings.address}:{settings.port}")
         try:

@@ -126,7 +126,7 @@ class SiteTransport:
         self._most = MOST
 
     def __deepcopy__(self, memo: Any) -> SiteTransport:
-        """There is one way to the coordinator, whoever copies what knows it."""
+        """Return the transport itself: there is one connection to the coordinator."""
         return self
 
     # ------------------------------------------------------------------ saying and hearing
@@ -182,7 +182,7 @@ class SiteTransport:
             sent = self.line.answer(said)
 
     def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
-        """An answer, and what is noted of it."""
+        """Compute an answer, and what is noted of it."""
         if "masked" in question:
             if self.shield is None:
                 raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
@@ -205,7 +205,7 @@ class SiteTransport:
         return answer(self.site, asked)
 
     def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, Any]]:
-        """What is sent in place of updates, and whether the site calls its own fit."""
+        """Return the protected updates, and whether the site calls its own update fit."""
         if self.shield is None:
             return dict(updates), {}
         if self.saved > 0:
@@ -224,7 +224,7 @@ class SiteTransport:
     # ------------------------------------------------------------------ a transport
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Tell facts that were agreed to; what a method does without stays here."""
+        """Send facts that were agreed to; facts that the coordinator does not need stay here."""
         if topic.startswith(self._local):
             return dict(own)
         if set(own) != {self.site}:
@@ -249,13 +249,13 @@ class SiteTransport:
         self._forms = {name: sharing.forms[name] for name in sharing.names[self.site]}
 
     def takes_part(self, number: int) -> bool:
-        """Whether the others have not gone on without this site."""
+        """Return whether the site takes part in a round; False where the others went on without it."""
         if self._next is None:
             self._go_on(number, self._say(f"at:{number}", {}))
         return number >= (self._next or 0)
 
     def _go_on(self, number: int, heard: Mapping[str, Any]) -> None:
-        """Believe what came of a round, or of those before one, if it can be meant."""
+        """Take over the outcome of a round after checking it."""
         after = heard.get("next")
         if type(after) is not int or not max(number, 0) <= after < 10**9:
             raise RunError(
@@ -276,7 +276,7 @@ class SiteTransport:
     def exchange(
         self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
     ) -> Outcome:
-        """One round; of one that the others had without this site, what came of the last."""
+        """Run one round. Where the others went on without this site, return the newest outcome."""
         if self._next is not None and 0 <= number < self._next:
             received = self._newest if number == self._next - 1 else {}
             if self.shield is not None:
@@ -306,13 +306,13 @@ class SiteTransport:
         )
 
     def end(self, scores: Any = None) -> None:
-        """Say that training is over."""
+        """Tell the coordinator that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
             self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
 
 
 def _verdict(told: Any, site: str) -> Verdict:
-    """What the coordinator says that its guard found of this site."""
+    """Return what the coordinator's guard found about this site."""
     if not isinstance(told, dict):
         return Verdict()
     found = {done: told.get(done) for done in DONE}
@@ -325,7 +325,7 @@ def _verdict(told: Any, site: str) -> Verdict:
 
 
 def _odd(error: Exception) -> RunError:
-    """What a question that nobody would put makes of code that believes it."""
+    """Turn an error that a malformed question caused into a refusal."""
     return RunError(
         f"expected a question that can be answered from the coordinator, found one at which this site failed "
         f"({type(error).__name__}: {error}); nothing was answered"
@@ -333,14 +333,14 @@ def _odd(error: Exception) -> RunError:
 
 
 def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """What of facts leaves the site: no numbers of rows with the steps."""
+    """Return the part of facts that leaves the site: steps go without numbers of rows."""
     if topic == "steps":
         return {name: {"steps": facts["steps"], "rows": 0} for name, facts in own.items()}
     return dict(own)
 
 
 def _names(message: Mapping[str, Any]) -> Any:
-    """What a message names: tensors with their sizes, or the facts themselves."""
+    """Return what is noted of a message: its tensors with their sizes, or the facts themselves."""
     if "updates" in message:
         return {
             part: {name: list(form[1]) for name, form in forms_of(update[part]).items()}

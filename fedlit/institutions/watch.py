@@ -23,13 +23,13 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
-    """What a coordinator's ``state/progress.json`` says; None where it has not begun.
+    """Read a coordinator's ``state/progress.json``; None if it has not begun.
 
-    The hub writes it (``round``, ``rounds``, ``in``, ``away``, ``seconds`` and ``bytes`` of the last round,
+    The coordinator writes it (``round``, ``rounds``, ``in``, ``away``, ``seconds`` and ``bytes`` of the last round,
     ``updated`` in seconds since 1970, ``state``).
 
     Raises:
-        ConfigError: the folder is no coordinator's, or the file is none of the hub's.
+        ConfigError: the folder is no coordinator's, or the file is none of the coordinator's.
     """
     path = read_coordinator(folder).state / "progress.json"
     try:

@@ -82,7 +82,7 @@ class APFL(TwoCopies):
         return [[name for name in federated if name != "alpha"], personal, *own]
 
     def configure_optimizers(self) -> Any:
-        """As any client's, without weight decay on α."""
+        """Make the optimizers as for any client, but without weight decay on α."""
         if not self.learn_alpha:
             return super().configure_optimizers()
         rest = [value for name, value in self.named_parameters() if name != "alpha"]

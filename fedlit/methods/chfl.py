@@ -113,7 +113,7 @@ class CHFL(FederatedClient):
             self.unique = Column(len(own) + beside, outputs, hidden, activation)
 
     def _remember(self, group: str, names: Sequence[str]) -> None:
-        """Where a group's inputs are; the client's own under the empty name."""
+        """Remember the positions of a group's inputs; the client's own are under the empty name."""
         places = torch.tensor([self.spec.features.index(name) for name in names])
         self.register_buffer(f"_inputs_{group}", places, persistent=False)
 
@@ -121,7 +121,7 @@ class CHFL(FederatedClient):
         return x[:, self.get_buffer(f"_inputs_{group}")]
 
     def common_values(self, x: Tensor) -> dict[str, list[Tensor]]:
-        """What the layers of each common column give, by group: z_c^(0) … z_c^(L)."""
+        """Return the outputs of the layers of each common column, by group: z_c^(0) … z_c^(L)."""
         return {group: column(self._inputs(group, x)) for group, column in self.common.items()}
 
     def joint_logits(self, x: Tensor, common: Mapping[str, Sequence[Tensor]]) -> Tensor:

@@ -56,7 +56,7 @@ class TwoCopies(FederatedClient):
         return federated + self.personal_objective(x, y)
 
     def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """What v minimises: its loss."""
+        """Return what v minimises: its loss."""
         return self.loss(self(x), y)
 
     def clipped_apart(self) -> list[list[str]]:

@@ -72,7 +72,7 @@ class FedDyn(Anchored):
         return self.pulled(loss, self.alpha, own) - torch.stack(terms).sum() if terms else loss
 
     def on_send(self, steps: int) -> None:
-        """What g_k is going to change by: −α (w_k − w_t)."""
+        """Send the change of g_k: −α (w_k − w_t)."""
         pairs = self.pairs(dict(self.named_parameters()))
         self._change = {name: -self.alpha * (w.detach() - w_t) for name, (w, w_t) in pairs.items()}
 

@@ -83,7 +83,7 @@ class Forest(FederatedClient):
     # ------------------------------------------------------------------ growth
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Nothing: trees grow in exchanges."""
+        """Do nothing: trees grow in exchanges."""
 
     def configure_optimizers(self) -> None:
         """None."""

@@ -91,7 +91,7 @@ def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start
 def profile(
     shared: Tensor, own: Tensor, y: Tensor, kind: Kind, points: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What rows say of coefficients that several clients share, whatever their own ones are.
+    """Return the profile of rows over coefficients that several clients share, whatever their own ones are.
 
     At each point the intercept and the coefficients of own inputs are those that fit best there; gradient and curvature
     are of the function of the point that remains (a Schur complement).
@@ -129,7 +129,7 @@ def profile(
 
 @dataclass(frozen=True)
 class Chosen:
-    """What cross-validation chose.
+    """The choice of cross-validation.
 
     Attributes:
         ridge: precision of the prior around 0, of coefficients that nobody else can say anything of.

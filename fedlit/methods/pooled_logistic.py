@@ -96,7 +96,7 @@ class PooledLogistic(FederatedClient):
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]
-        """Nothing: it is fitted as a whole."""
+        """Do nothing: the model is fitted as a whole."""
 
     def configure_optimizers(self) -> None:
         """None is needed."""

@@ -94,7 +94,7 @@ class Scaffold(FederatedClient):
             self.state |= {"way": self.state["way"] + self.state["lr"], "steps": self.steps_taken}
 
     def on_send(self, steps: int) -> None:
-        """What c_k is going to change by: −c + (x − y) / (K η); nothing where no step was taken."""
+        """Send the change of c_k: −c + (x − y) / (K η); nothing if no step was taken."""
         way, start, control = self.state["way"], self.state["start"], self.state["control"]
         corrections = self._federated.of(by_name(self.correction))
         self._change = {

@@ -93,7 +93,7 @@ class Affine(nn.Module):
 
 
 class FeatureEmbedding(nn.Module):
-    """One Linear(1, width) per feature, stacked: every number becomes a token.
+    """One Linear(1, width) per feature, stacked, so that every number becomes a token.
 
     Shape:
         - input: (rows, features), float32

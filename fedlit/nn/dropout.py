@@ -72,7 +72,7 @@ class _Drop(Masked):
 
     @staticmethod
     def forward(x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]) -> tuple[Tensor, Tensor]:
-        """What remains of x, and by how much each number was multiplied."""
+        """Return what remains of x, and by how much each number was multiplied."""
         count = x.numel() // len(generators)
         words = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
         for own, generator in zip(words, generators, strict=True):

@@ -52,7 +52,7 @@ def length(state: State) -> float:
 
 
 def difference(state: State, before: State) -> dict[str, Tensor]:
-    """What a client has changed since it last received, float64.
+    """Return by how much a client has changed its tensors since it last received them, float64.
 
     Args:
         state: its federated tensors.

@@ -68,7 +68,7 @@ def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def fingerprint(line: str) -> str:
-    """Of a public key in OpenSSH's form, as ``ssh-keygen -l`` prints it.
+    """Return the fingerprint of a public key in OpenSSH's form, as ``ssh-keygen -l`` prints it.
 
     Raises:
         ConfigError: no such key.
@@ -86,7 +86,7 @@ def fingerprint(line: str) -> str:
 
 
 def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey) -> dict[str, str]:
-    """What a site tells the others of its key for masks, as JSON.
+    """Return a site's public key for masks as plain data.
 
     Args:
         site: its name.

@@ -41,7 +41,7 @@ def dtype_of(name: Any) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Layout:
-    """What is summed over whom; all sites of a round and the coordinator have the same.
+    """Which tensors are summed over which sites. All sites of a round and the coordinator have the same layout.
 
     Attributes:
         owners: tensor's name → sites that have it and take part.
@@ -78,18 +78,18 @@ class Layout:
 
     @property
     def sites(self) -> list[str]:
-        """All that take part."""
+        """All sites that take part."""
         return sorted({site for own in self.groups for site in own})
 
     @property
     def digest(self) -> str:
-        """Of all of it."""
+        """The SHA-256 of the layout."""
         forms = {name: [str(self.forms[name][0]), list(self.forms[name][1])] for name in sorted(self.owners)}
         groups = [[list(sites), names] for sites, names in sorted(self.groups.items())]
         return hashlib.sha256(json.dumps([forms, groups, self.by_rows]).encode()).hexdigest()
 
     def of(self, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What a site sends: name → (int64, shape)."""
+        """Return the form of what a site sends: name → (int64, shape)."""
         told: dict[str, tuple[str, tuple[int, ...]]] = {}
         for place, (sites, names) in enumerate(sorted(self.groups.items())):
             if site in sites:
@@ -110,7 +110,7 @@ def digest_of(names: Iterable[str], state: State) -> str:
 
 
 def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = LEAST) -> Layout:
-    """What a round sums over whom.
+    """Return the layout of a round.
 
     Args:
         sharing: what of each site's client is federated.
@@ -135,7 +135,7 @@ def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = L
 
 @dataclass(frozen=True)
 class Total:
-    """What comes out.
+    """The result of a masked sum.
 
     Attributes:
         sums: name → sum over its sites, float64 or int64; weighted where the layout says so.

@@ -115,7 +115,7 @@ class Received:
         self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
 
     def told(self, number: int) -> dict[str, Tensor]:
-        """What the coordinator had sent before an exchange; nothing before the first.
+        """Return what the coordinator sent before an exchange; empty before the first.
 
         Raises:
             RunError: it is no longer known.

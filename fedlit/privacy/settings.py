@@ -82,7 +82,7 @@ class ClientLevel:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What protects sites from each other and from the coordinator; nothing by default.
+    """How sites are protected from each other and from the coordinator; by default they are not.
 
     Args:
         masked: sums alone are seen.
@@ -95,7 +95,7 @@ class Privacy:
 
     @property
     def on(self) -> bool:
-        """Whether there is any."""
+        """Whether there is any protection."""
         return self.masked is not None or self.client_level is not None
 
 

@@ -68,7 +68,7 @@ class Shield:
     # ------------------------------------------------------------------ before training
 
     def offer(self) -> dict[str, str]:
-        """What is told to all of the key for masks, as JSON; nothing without masks."""
+        """Return the public key for masks as plain data; empty without masks."""
         if self._key is None or self._registered is None:
             return {}
         return advert(self.site, self.federation, self._key, self._registered)

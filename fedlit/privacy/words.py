@@ -19,7 +19,7 @@ MASKED_NOT_COVERED = (
 
 
 def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) -> list[str]:
-    """One thought a line, for people; empty without privacy.
+    """Describe the protection in lines for people; empty without protection.
 
     Args:
         privacy: as the configuration says.

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.files import advice, clear_partials, reason, write_text
-from fedlit.locks import Lock, alone
+from fedlit.locks import Lock, exclusive
 from fedlit.run.folders import CHECKPOINTS
 from fedlit.show.shown import say
 
@@ -23,7 +23,7 @@ CONFIG = "config.yaml"
 def hold(folder: Path, held: ExitStack) -> Lock:
     """Keep others out of a run's folder, and clear what a process that was killed has left there."""
     do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
-    lock = held.enter_context(alone(folder / ".lock", f"{folder}: expected no other process that writes there", do))
+    lock = held.enter_context(exclusive(folder / ".lock", f"{folder}: expected no other process that writes there", do))
     clear_partials(folder / CHECKPOINTS, ours=True)
     clear_partials(folder, ours=False)
     return lock

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedlit.errors import ConfigError
 from fedlit.files import advice, reason
-from fedlit.locks import alone
+from fedlit.locks import exclusive
 from fedlit.run.worker import WorkerProcess, cores
 from fedlit.study.job import DONE, Job, finished
 from fedlit.study.progress import Progress
@@ -40,7 +40,7 @@ def locked(folder: Path) -> Iterator[None]:
             f"{folder}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or give "
             "--out"
         ) from error
-    with alone(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out"):
+    with exclusive(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out"):
         yield
 
 

@@ -74,7 +74,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training is.
+    """The current point of training.
 
     Attributes:
         epoch: from 0.
@@ -159,7 +159,7 @@ class Federation(Mapping[str, FederatedClient]):
 
     @property
     def tuning(self) -> bool:
-        """Whether clients train by themselves, behind the federation."""
+        """Whether clients are being fine-tuned, each by itself, after the federation."""
         return self.personal.tuning
 
     def build(self, data: FederatedData) -> None:
@@ -196,7 +196,7 @@ class Federation(Mapping[str, FederatedClient]):
                 self._check_class(name, client)
 
     def _know_all(self, made: dict[str, FederatedClient]) -> None:
-        """Who is scored by what, and whose rows are whose, of all processes' clients."""
+        """Gather the scores and the rows of the clients of all processes."""
         self.scores_of = {name: client.scores for name, client in made.items()}
         if self.group.size == 1:
             return
@@ -262,7 +262,7 @@ class Federation(Mapping[str, FederatedClient]):
         return self.data.train_loaders[client].rows
 
     def configure_optimizers(self, *, fuse: bool) -> tuple[list[Any], list[Any]]:
-        """All clients' optimizers and schedules; each client keeps its own share.
+        """Make all clients' optimizers and schedules; each client keeps its own.
 
         Args:
             fuse: whether torch's optimizers update all parameters in one operation.
@@ -285,7 +285,7 @@ class Federation(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ a step
 
     def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, ClientStep]:
-        """What there is to do in an aligned step, by client."""
+        """Return the steps of an aligned step, by client."""
         steps = {}
         for name, client in self.active.items():
             own = batch[name]
@@ -302,7 +302,7 @@ class Federation(Mapping[str, FederatedClient]):
         return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
-        """Whether a client's optimizers step behind this batch."""
+        """Return whether a client's optimizers step after this batch."""
         last = moment.last or self.data.train_loaders[name].ends(moment.batch)
         return last or (moment.batch + 1) % self.training.accumulate == 0
 
@@ -380,7 +380,7 @@ class Federation(Mapping[str, FederatedClient]):
         self._recorded.update(values)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """What was recorded during the epoch."""
+        """Return what was recorded during the epoch."""
         self.idle.warn(epoch)
         values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
         losses: dict[str, float] = {}

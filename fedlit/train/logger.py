@@ -114,11 +114,11 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
 
     @property
     def few(self) -> bool:
-        """Whether all clients have a run."""
+        """Whether all clients have a run of their own."""
         return len(self.clients) <= self.shown.clients
 
     def shows(self, client: str) -> bool:
-        """Whether a client has a run."""
+        """Return whether a client has a run of its own."""
         chosen = any(fnmatch.fnmatchcase(client, pattern) for pattern in self.shown.chosen)
         return self.few or chosen or client in self._worst
 
@@ -222,7 +222,7 @@ def spared_logger(logger: Logger) -> AbstractContextManager[None]:
 
 
 def _named(logger: Logger) -> AbstractContextManager[None]:
-    """What goes wrong in a logger of somebody else says whose it is."""
+    """Name the logger in an error that another library's logger raises."""
     return told_as(
         lambda error: RunError(
             f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: {error}); give it other "

@@ -136,7 +136,7 @@ class FederatedLoop(LightningModule):
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """What was logged, epoch by epoch."""
+        """The values that were logged, epoch by epoch."""
         return self.federation.history
 
     def members_of(self, exchange: Exchange) -> Federation:
@@ -223,7 +223,7 @@ class FederatedLoop(LightningModule):
         self._build(federation, data)
 
     def configure_optimizers(self) -> Any:
-        """All clients' optimizers and schedules in two lists; each client keeps its own share."""
+        """Make all clients' optimizers and schedules, in two lists; each client keeps its own."""
         parts = [federation.configure_optimizers(fuse=self.engine_name != "plain") for federation in self.federations]
         if self._resumed_optimizers is not None:
             check_optimizers(self._resumed_optimizers, optimizers_of(self.federation))
@@ -252,7 +252,7 @@ class FederatedLoop(LightningModule):
     # ------------------------------------------------------------------ training
 
     def training_step(self, batch: Batches, batch_idx: int) -> None:
-        """One aligned step of all federations."""
+        """Take one aligned step of all federations."""
         several = len(self.federations) > 1
         batches = [batch[str(number)] for number in range(len(self.federations))] if several else [batch]
         moment = self._moment(batch_idx)
@@ -295,7 +295,7 @@ class FederatedLoop(LightningModule):
             dataloader_idx -= sites
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """What a client predicts of one batch of one site, (n, width)."""
+        """Return a client's predictions for one batch of one site, (n, width)."""
         federation = self.federation
         owner, site, _ = federation.data.sites(federation.data.predict)[dataloader_idx]
         with isolated_rng(derive_seed(self.seed, "predict", site, batch_idx), federation.device):
@@ -371,7 +371,7 @@ class FederatedLoop(LightningModule):
 
     @property
     def manifest(self) -> Manifest:
-        """What the run is trained on and with."""
+        """The manifest of the run: what it is trained on, and with what."""
         return Manifest.of(self.federation, self.engine_name, self.kernels, self.threads)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run was trained on and with.
+    """What a run was trained on, and with what.
 
     Attributes:
         data: client → fingerprint of its rows, splits and labels.
@@ -65,7 +65,7 @@ class Manifest:
 
     @classmethod
     def of(cls, federation: Federation, engine: str, kernels: str, threads: int | None) -> Manifest:
-        """Of a federation whose clients are built."""
+        """Make the manifest of a federation whose clients are built."""
         return cls(
             federation.fingerprints,
             federation.data.batching.to_dict(),
@@ -77,12 +77,12 @@ class Manifest:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return plain data for a checkpoint."""
         return asdict(self)
 
     @classmethod
     def read(cls, checkpoint: Mapping[str, Any]) -> Manifest:
-        """Of a checkpoint that is read.
+        """Make the manifest from the header of a checkpoint.
 
         Raises:
             ConfigError: fedlit did not write it, or a version with another format did.
@@ -153,14 +153,14 @@ def _matters(key: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As a checkpoint may hold it."""
+    """Return a value as a checkpoint may hold it."""
     if isinstance(value, list | tuple):
         return [_plain(own) for own in value]
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
-    """What a checkpoint says of itself, without reading its tensors.
+    """Read the header of a checkpoint, without its tensors.
 
     Raises:
         ConfigError: it is no checkpoint of fedlit, is cut short, or holds too little to be resumed.
@@ -180,7 +180,7 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
 
 
 def _is_ours(header: Mapping[str, Any]) -> bool:
-    """Whether it has the form that fedlit writes, whoever wrote it.
+    """Return whether a header has the form that fedlit writes.
 
     Raises:
         Exception: of any kind, where it has not.

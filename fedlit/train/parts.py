@@ -62,7 +62,7 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
 
 
 def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
-    """Where in an epoch each client's batches are; Lightning's name for it."""
+    """The key under which Lightning keeps each client's position in its batches."""
     found = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}).get("combined_loader", [])
     return list(found)
 

@@ -87,12 +87,12 @@ class Personal:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any personal part is asked for."""
         return self.keep is not None
 
     @property
     def told(self) -> list[str]:
-        """What it does, for the plan."""
+        """Describe what it does, for the plan."""
         if not self.wanted:
             return []
         of = f" of an average over epochs ({self.average} of it stays with each)" if self.average else ""
@@ -283,7 +283,7 @@ class Personal:
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint; empty where there is nothing to remember."""
+        """Return the state for a checkpoint; empty if there is none."""
         return {name: getattr(self, name) for name in _STATE} if self.wanted else {}
 
     @property

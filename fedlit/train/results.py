@@ -66,7 +66,7 @@ class Results(Shown):
         return replace(self, shown=(self.main.name, "loss", "accuracy"))
 
     def of_clients(self) -> dict[str, Any]:
-        """What there is of each client, as plain data."""
+        """Return the results of each client as plain data."""
         return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen}
 
     def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
@@ -89,7 +89,7 @@ class Results(Shown):
         return values | {f"{tag}/worst/{metric}": value for metric, value in worst.items()}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per client, one column per metric."""
+        """Return a table with one row per client and one column per metric."""
         import pandas as pd
 
         frame = pd.DataFrame.from_dict(self.scores, orient="index")

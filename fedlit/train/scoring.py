@@ -187,7 +187,7 @@ class Evaluations:
         self.scoring[split].add(client, site, batch, job.outcome)
 
     def take(self) -> list[Evaluation]:
-        """What waits; to execute it is up to the caller from then on."""
+        """Take over what waits to be executed."""
         waiting, self._waiting = self._waiting, []
         return waiting
 

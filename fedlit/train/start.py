@@ -73,7 +73,7 @@ class Begun:
 
     @property
     def agreement(self) -> dict[str, Any]:
-        """What the run's clients agreed on."""
+        """Return the agreement of the run's clients."""
         found: dict[str, Any] = self.header["fedlit"]["agreement"]
         return found
 

@@ -46,7 +46,7 @@ class FineTune:
 
 @dataclass
 class Then:
-    """What follows the federation.
+    """The fine-tuning that follows the federation.
 
     Attributes:
         fine_tune: how clients train on by themselves; not at all if None.

@@ -17,7 +17,7 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.gate import Gate
-from fedlit.institutions.hub import Patience, SitesHub
+from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.transport import SiteTransport, Traffic
 
@@ -150,11 +150,11 @@ class Line:
         return []
 
 
-def hub_at_round(folder: Path) -> tuple[SitesHub, Line]:
+def hub_at_round(folder: Path) -> tuple[SitesServer, Line]:
     """Before the first round."""
     journal, line = Journal(folder, SITES, 0), Line()
     journal.tell("federated", {site: {site: OFFER} for site in SITES})
-    return SitesHub(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
+    return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
 
 
 def said(**changes: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rules.momentum import FedAvgM
 from fedlit.files import partial_of, write_text
-from fedlit.locks import Lock, alone
+from fedlit.locks import Lock, exclusive
 from fedlit.nn import MLP
 from fedlit.run.folders import _told, check_name, to_score
 from fedlit.run.run import Run
@@ -71,7 +71,7 @@ def test_a_second_writer_is_refused_by_process_and_machine(tmp_path: Path) -> No
     assert run.folder is not None and not (run.folder / ".lock").exists()  # given back
     last = run.folder / "checkpoints" / "last.ckpt"
     before = last.read_bytes()
-    with alone(run.folder / ".lock", "", ""):
+    with exclusive(run.folder / ".lock", "", ""):
         found = rf"expected no other process that writes there, found process {os.getpid()} on this machine \("
         with pytest.raises(ConfigError, match=found):
             make_run(tmp_path, epochs=2).fit("last", quiet=True)
@@ -86,14 +86,14 @@ def test_a_lock_that_was_left_is_taken_over_here_and_named_where_it_is_another_m
     path = tmp_path / ".lock"
     left = {"pid": 2**22 + 1, "host": socket.gethostname(), "began": "2026-01-01 00:00:00"}
     path.write_text(json.dumps(left))
-    with alone(path, "expected nobody", "wait") as lock:
+    with exclusive(path, "expected nobody", "wait") as lock:
         assert lock.held and json.loads(path.read_text())["pid"] == os.getpid()
     path.write_text(json.dumps(left | {"host": "elsewhere"}))
     found = rf"expected nobody, found process {left['pid']} on elsewhere, since 2026.*; wait; if .* remove {path}"
     with pytest.raises(ConfigError, match=found):
         Lock(path, "expected nobody", "wait").acquire()
     path.write_text("{")  # cut short
-    with alone(path, "expected nobody", "wait"):
+    with exclusive(path, "expected nobody", "wait"):
         shutil.rmtree(tmp_path)
     assert not path.exists()
 
@@ -113,7 +113,7 @@ def test_the_lock_of_a_container_that_was_killed_is_taken_over_on_its_machine_an
     assert killed.wait(60) == -signal.SIGKILL
     left = json.loads(path.read_text())
     assert left["host"] == "0a1b2c" != socket.gethostname()
-    with alone(path, "expected nobody", "wait") as lock:
+    with exclusive(path, "expected nobody", "wait") as lock:
         assert lock.held
     for other in ({"boot": "another start"}, {"device": left["device"] + 1}):
         path.write_text(json.dumps(left | other))
@@ -128,7 +128,7 @@ def test_a_refusal_quotes_the_command_that_holds_the_lock(tmp_path: Path, monkey
         (["--config", "quickstart.yaml"] * 9, " …, since"),
     ):
         monkeypatch.setattr(sys, "argv", ["/usr/bin/fedlit", "fit", *more])
-        with alone(path, "", ""), pytest.raises(ConfigError) as refused:
+        with exclusive(path, "", ""), pytest.raises(ConfigError) as refused:
             Lock(path, "expected nobody", "wait").acquire()
         assert told in str(refused.value) and len(str(refused.value)) < 300
 
@@ -165,13 +165,16 @@ def _lock_in(plain: Path) -> None:
 def test_a_lock_whose_folder_was_removed_is_held_again_unless_another_has_it(tmp_path: Path) -> None:
     path = tmp_path / "run" / ".lock"
     path.parent.mkdir()
-    with alone(path, "expected nobody", "wait") as lock:
+    with exclusive(path, "expected nobody", "wait") as lock:
         assert not lock.renew()
         shutil.rmtree(path.parent)
         assert not lock.held and lock.renew() and lock.held
         shutil.rmtree(path.parent)
         path.parent.mkdir()
-        with alone(path, "expected nobody", "wait"), pytest.raises(RunError, match="was removed while this process"):
+        with (
+            exclusive(path, "expected nobody", "wait"),
+            pytest.raises(RunError, match="was removed while this process"),
+        ):
             lock.renew()
 
 

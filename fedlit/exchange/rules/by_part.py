@@ -123,7 +123,7 @@ class ByPart(Rule):
     # ------------------------------------------------------------------ a round
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """What clients start from, of each part what its rule says."""
+        """Return what clients start from: for each part what its rule says."""
         return _joined(rule.begin(self._round(round, pattern)) for pattern, rule in self._rules.items())
 
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -137,7 +137,7 @@ class ByPart(Rule):
         return tuple(name for name in names if self.part_of(name) == pattern)
 
     def _round(self, round: Round, pattern: str) -> Round:
-        """What the part's rule sees: the clients that have sent something of it."""
+        """Return the round as the rule of a part sees it: the clients that have sent some of the part."""
         updates = {}
         for client, update in round.updates.items():
             if names := self._of(pattern, update.state):
@@ -148,7 +148,7 @@ class ByPart(Rule):
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
-        """What each remembers, by pattern."""
+        """Return the state of each rule, by pattern."""
         return {pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -171,7 +171,7 @@ def _rule_of(pattern: str, part: Part) -> Rule:
 
 
 def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:
-    """Of each client all parts."""
+    """Join the parts of each client."""
     joint: dict[str, dict[str, Any]] = {}
     for part in received:
         for client, state in part.items():

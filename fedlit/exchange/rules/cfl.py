@@ -22,7 +22,7 @@ Linkage = Literal["single", "complete", "average"]
 
 
 class _OfUpdates(Clustered):
-    """What both rules need: clients' updates, the difference to what each received last."""
+    """The base of both rules: it computes updates as differences from what each client received last."""
 
     facts = Facts(whole_rate=True)
     _memory: tuple[str, ...] = ("clusters", "before")

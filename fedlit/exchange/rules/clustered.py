@@ -35,12 +35,12 @@ def components(clients: Iterable[str], connected: Iterable[tuple[str, str]]) -> 
 
 
 def flat(state: State, names: Iterable[str]) -> Tensor:
-    """One vector of several tensors, float32."""
+    """Flatten several tensors into one vector, float32."""
     return torch.cat([state[name].detach().flatten().float() for name in names])
 
 
 def cosine_similarities(updates: Mapping[str, Tensor]) -> dict[tuple[str, str], float]:
-    """Of each pair of vectors, by name; 0 where one of them is 0.
+    """Return the cosine similarity of each pair of vectors, by name; 0 where one of them is 0.
 
     Example:
         >>> cosine_similarities({"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([-3.0, 0.0])})
@@ -69,7 +69,7 @@ class Clustered(Rule):
 
     @abstractmethod
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """Who belongs together, and what each cluster receives, in the order of the clusters.
+        """Return the clusters and the state that each receives, in the order of the clusters.
 
         Clients that took no part or whose update was not finite are in a cluster too. What a state leaves out stays as
         it is, or starts anew where it is not finite.

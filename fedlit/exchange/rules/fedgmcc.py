@@ -71,7 +71,7 @@ class Curves:
         return {name: bent(self.first[name], bend_of_one, self.last[name], u) for name, bend_of_one in bend.items()}
 
     def outputs(self, parameters: State) -> Tensor:
-        """Of each pair's function on its inputs, (pairs, samples, …)."""
+        """Return the outputs of each pair's function for its inputs, (pairs, samples, …)."""
         raw = self.part.stacked(parameters, self.x)
         return self.part.bounded(raw) if self.probabilities else raw
 
@@ -139,7 +139,7 @@ class Curves:
 
 
 class Joined(NamedTuple):
-    """What a pair's trained curve is like."""
+    """The result of training the curve of a pair."""
 
     barrier: float
     """The steepest rise of L along it."""

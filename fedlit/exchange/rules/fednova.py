@@ -102,11 +102,11 @@ class FedNova(ServerOptimizer):
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """To the mean."""
+        """Move a tensor to the mean."""
         return mean, {}
 
     def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
-        """As if the client had taken τ̄ steps of its mean direction."""
+        """Return the update as if the client had taken τ̄ steps in its mean direction."""
         state = dict(update.state)
         factors: dict[tuple[str, ...], float] = {}
         for name in update.parameters:

@@ -104,7 +104,7 @@ def _at_least_single(tensor: Tensor) -> Tensor:
 
 
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
-    """To each client what it has."""
+    """Give each client the tensors that it has."""
     return {
         client: {name: average[name] for name in names if name in average} for client, names in round.receivers.items()
     }
@@ -135,5 +135,5 @@ class Mean(Rule):
         return total.divided()
 
     def weight(self, update: Update) -> float:
-        """What a client counts."""
+        """Return the weight of a client."""
         return float(update.rows) if self.weights == "rows" else 1.0

@@ -155,7 +155,7 @@ class Newton(Rule):
         return client if self.of == "others" else ""
 
     def _problems(self, round: Round) -> list[tuple[str, _Problem]]:
-        """By receiver, or all under the empty name."""
+        """Return the problems by receiver, or one under the empty name."""
         shared, problems = _shared(round.receivers), []
         held = {client: _by_output(shared.intersection(round.receivers[client])) for client in sorted(round.updates)}
         for whose in sorted({self._whose(client) for client in round.receivers}):
@@ -171,7 +171,7 @@ class Newton(Rule):
         return problems
 
     def _ask(self, round: Round, problems: list[_Problem]) -> None:
-        """One question to all whose rows matter, and a step of each problem."""
+        """Ask all clients whose rows matter, and take a step in each problem."""
         ridge = torch.tensor(self.ridge, dtype=torch.float64)
         asked: dict[str, dict[str, list[_Problem]]] = {}
         for problem in problems:
@@ -197,7 +197,7 @@ class Newton(Rule):
 
 
 def _output(name: str) -> str:
-    """Of a coefficient's name, which is ``prior.<output>: <input>``."""
+    """Return the output in a coefficient's name, which is ``prior.<output>: <input>``."""
     return name.partition(": ")[0].removeprefix("prior.")
 
 
@@ -210,7 +210,7 @@ def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _shared(names: Mapping[str, Iterable[str]]) -> set[str]:
-    """What two clients or more have."""
+    """Return the names that two or more clients have."""
     owners: dict[str, int] = {}
     for of_client in names.values():
         for name in of_client:

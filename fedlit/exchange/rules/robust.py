@@ -151,7 +151,7 @@ class Robust(Rule):
 
     @abstractmethod
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
-        """What becomes of parameters that the same clients have.
+        """Aggregate parameters that the same clients have.
 
         Args:
             sent: [clients, numbers], in the order of clients' names, float64 where the device has it.

@@ -85,7 +85,7 @@ class ServerOptimizer(Mean):
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Where a tensor goes.
+        """Return the new value of a tensor.
 
         Args:
             name: of the tensor.
@@ -98,7 +98,7 @@ class ServerOptimizer(Mean):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """What was given last, and the moments."""
+        """Return the tensors that were sent last, and the moments."""
         return {"given": self._given, **self._moments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

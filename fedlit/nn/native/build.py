@@ -25,7 +25,7 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi")
 
 
 def cache_folder() -> Path:
-    """Where compiled files are kept: ``FEDLIT_CACHE``, or the user's cache folder."""
+    """Return the folder of compiled files: ``FEDLIT_CACHE``, or the user's cache folder."""
     own = os.environ.get("FEDLIT_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
 
@@ -92,7 +92,7 @@ def stack_first(size: int, value: Any, dim: int | None) -> Any:
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on."""
+    """Return the properties of the processor on which ``-march=native`` depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

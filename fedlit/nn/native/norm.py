@@ -26,7 +26,7 @@ class StackedNorm(Function):
 
     @staticmethod
     def fits(x: Tensor, *others: Tensor | None) -> bool:
-        """Whether the kernel can be used for these arguments."""
+        """Return whether the kernel can be used for these arguments."""
         usual = x.dim() == 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[0] > 1
         return usual and all(value is not None for value in others) and load(SOURCE, ()) is not None
 

@@ -142,7 +142,7 @@ class Board(Callback):
 
 
 def _mean(results: Results) -> float | None:
-    """Of the main score over clients; None where it is undefined."""
+    """Return the mean of the main score over clients; None if it is undefined."""
     mean = results.summary["mean"].get(results.main.name, math.nan)
     return mean if math.isfinite(mean) else None
 

@@ -34,7 +34,7 @@ class Progress(TQDMProgressBar):
         return Tqdm(disable=True)
 
     def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]
-        """What is known: the main score and the loss of the last epoch, and exchanges so far."""
+        """Return the main score and the loss of the last epoch, and the number of exchanges so far."""
         main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
         found: dict[str, Any] = {
             name: f"{float(value):.3f}"

@@ -24,7 +24,7 @@ from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.settings import Privacy
 from fedlit.sharing import sharing_of
 
-__all__ = ["Line", "Patience", "SitesHub"]
+__all__ = ["Line", "Patience", "SitesServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -84,14 +84,14 @@ class Line(Protocol):
         """
 
 
-class SitesHub:
+class SitesServer:
     """Applies the rule to what sites send, and replies to each request under its key.
 
     A request for the open round waits until the round is closed, or until the rule asks something. A request for what
     is closed gets the reply that the journal has.
 
     Args:
-        hub: holds the rule.
+        server: holds the rule.
         line: to the sites.
         journal: what was said and replied before.
         settings: the coordinator's own: key → value; every site must have the same.
@@ -109,16 +109,16 @@ class SitesHub:
 
     def __init__(
         self,
-        hub: Server,
+        server: Server,
         line: Line,
         journal: Journal,
         settings: Mapping[str, Any],
         patience: Patience,
-        report: Callable[[SitesHub], None] = lambda hub: None,
+        report: Callable[[SitesServer], None] = lambda server: None,
         privacy: Privacy | None = None,
         rounds: int = 0,
     ) -> None:
-        self.hub, self.line, self.journal, self.settings = hub, line, journal, settings
+        self.server, self.line, self.journal, self.settings = server, line, journal, settings
         self.patience, self._report, self.privacy, self.rounds = patience, report, privacy or Privacy(), rounds
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
@@ -137,13 +137,13 @@ class SitesHub:
         self.most = MOST
         if journal.begun:
             for topic, said in journal.told.items():
-                hub.tell(topic, said)
+                server.tell(topic, said)
             if journal.memory:  # nothing is remembered before the first round
-                hub.recall(journal.memory)
+                server.recall(journal.memory)
             self._bound()
 
     def run(self) -> None:
-        """Until all sites are done.
+        """Serve until all sites are done.
 
         Raises:
             FedlitError: the federation cannot go on; all sites are told.
@@ -265,11 +265,11 @@ class SitesHub:
             raise RunError("it says that training is over before the first round; is trainer.max_epochs 0 there?")
         if number is not None and question_of(key) is None:
             manifest = self.journal.told.get("manifest", {}).get(site, {})
-            check_update(message, site, self.hub.sharing, manifest, masked=self.privacy.masked is not None)
+            check_update(message, site, self.server.sharing, manifest, masked=self.privacy.masked is not None)
         return message
 
     def _refuse(self, site: str, reason: str) -> None:
-        """Take no notice of a message, and say so to whoever sent it; the others go on."""
+        """Refuse a message and tell its sender why; the other sites go on."""
         reason = f"site {site}: {reason}"
         if self.refused.get(site) != reason:
             _log.warning("%s; refused", reason)
@@ -279,7 +279,7 @@ class SitesHub:
         self._send(site, {"failed": reason})
 
     def _again(self, site: str, topic: str, message: Mapping[str, Any]) -> None:
-        """A site that was started again says what it said before."""
+        """Reply to facts that a site has sent before, for it was started again."""
         told = self.journal.told[topic]
         if message["facts"] != {site: told[site][site]}:
             wrong = wrong_settings(told[site][site], message["facts"][site])
@@ -292,7 +292,7 @@ class SitesHub:
         self._send(site, {"reply": {"facts": _merged(told)}}, message["key"])
 
     def _stand(self, site: str, key: str) -> None:
-        """Which round a site may take part in that begins, or begins again."""
+        """Tell a site that begins, or begins again, in which round it may take part."""
         digits = key.removeprefix("at:")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             self._refuse(site, f"expected the number of a round, found {digits!r}")
@@ -317,7 +317,7 @@ class SitesHub:
         self._send(site, {"reply": reply}, key)
 
     def _late(self, site: str, key: str, number: int) -> None:
-        """A round that is closed: what the site was told then, or, if it was not there, what is newest."""
+        """Reply to a request for a closed round: the reply of that round, or the newest if the site was not in it."""
         after = self.journal.after(number, site)
         last = number if after == max(number + 1, 0) else after - 1
         if number >= 0 and site not in self.journal.took[number] and (number, site) not in self._told_of:
@@ -382,7 +382,7 @@ class SitesHub:
             _log.warning("before training: waiting for %s, without whom nothing begins", ", ".join(missing))
 
     def _same(self, keys: Mapping[str, str]) -> bool:
-        """Whether all are at the same point; those who are elsewhere than most are refused."""
+        """Return whether all sites are at the same point; refuse those that are elsewhere than most."""
         if len(set(keys.values())) == 1:
             return True
         ranked = Counter(keys.values()).most_common()
@@ -411,16 +411,16 @@ class SitesHub:
                     )
         if topic == "settings":
             _log.info("%s are here, and have the same settings", ", ".join(said))
-        self.hub.tell(topic, said)
+        self.server.tell(topic, said)
         self.journal.tell(topic, said)
         self._bound()
         told = {"facts": _merged(said)}
         self._reply_all(dict.fromkeys(self.sites, told))
 
     def _bound(self) -> None:
-        """How many bytes a message may have, once it is known what travels."""
-        if self.hub.sharing.forms:
-            self.most = MOST + 16 * bytes_of_forms(self.hub.sharing.forms)
+        """Bound the bytes of a message, once it is known which tensors travel."""
+        if self.server.sharing.forms:
+            self.most = MOST + 16 * bytes_of_forms(self.server.sharing.forms)
 
     def _round(self) -> None:
         number, present = self.journal.number, dict(sorted(self.waiting.items()))
@@ -431,7 +431,7 @@ class SitesHub:
             self._asking = None
         records = {key: float(value) for key, value in outcome.records.items()}
         replies = {site: self._reply(site, outcome, records) for site in self.sites}
-        self.journal.close(took, replies, self.hub.memory())
+        self.journal.close(took, replies, self.server.memory())
         for name in outcome.lost:
             why = "it sits out" if present[name].get("unfit") else "its update was not finite"
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
@@ -451,20 +451,22 @@ class SitesHub:
         self._reply_all(after)
 
     def _aggregate(self, number: int, present: Mapping[str, Mapping[str, Any]]) -> tuple[Outcome, list[str]]:
-        """What comes of a round, and who took part."""
+        """Run a round: its outcome, and the sites that took part."""
         sent = {name: own for message in present.values() for name, own in message["updates"].items()}
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
         if self.privacy.masked is None:
-            outcome = self.hub.round(number, self.hub.updates_of(sent), self._ask, measure=True)
+            outcome = self.server.round(number, self.server.updates_of(sent), self._ask, measure=True)
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
         flags = {site: (site not in unfit, own["flags"]) for site, own in present.items() if "flags" in own}
-        gathering = Gathering(self.privacy.masked, self.hub.rule, self.hub.sharing, number, flags, self._put_masked)
+        gathering = Gathering(
+            self.privacy.masked, self.server.rule, self.server.sharing, number, flags, self._put_masked
+        )
         ask = gathering.asking(self._ask)
-        outcome = self.hub.round(number, gathering.gather(), ask, measure=False, guarded=False)
+        outcome = self.server.round(number, gathering.gather(), ask, measure=False, guarded=False)
         return replace(outcome, lost=unfit), list(present)
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
-        """What a site receives; what was measured of the other sites is not its business."""
+        """Return the reply to a site, without what was measured of other sites."""
         others = tuple(f"{own}/" for own in self.sites if own != site)
         own = {key: value for key, value in records.items() if not key.startswith(others)}
         received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
@@ -486,7 +488,7 @@ class SitesHub:
         return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()})
 
     def _put_all(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Ask sites, and wait for all of them."""
+        """Ask sites, and wait until all have answered."""
         assert self._asking is not None
         numbers = {}
         for site, question in questions.items():
@@ -535,7 +537,7 @@ class SitesHub:
 
 
 def _check_facts(topic: str, facts: Mapping[str, Any]) -> None:
-    """Let facts pass that the coordinator itself builds on; what they mean, sites check."""
+    """Check the facts that the coordinator itself uses; sites check what the others mean."""
     if topic == "federated":
         sharing_of(facts)
     if topic == "model" and any([type(own) for own in told] != [int, int] for told in facts.values()):

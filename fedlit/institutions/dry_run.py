@@ -13,10 +13,10 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer
 from fedlit.institutions.transport import LOCAL, told_of
 
-__all__ = ["Alone"]
+__all__ = ["DryRun"]
 
 
-class Alone:
+class DryRun:
     """Records what would be told. Another site with the same columns is pretended, so that all that may be asked of
     columns that sites share is asked.
 
