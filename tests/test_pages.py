@@ -166,3 +166,14 @@ def test_commands_of_make_are_the_makefiles_targets() -> None:
         done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
         assert command in done.stdout
     assert re.search(r"^make test$", read("README.md"), re.MULTILINE)
+
+
+def test_the_files_that_the_design_names_are_there() -> None:
+    missing, named = [], 0
+    for row in (ROOT / "docs" / "design.md").read_text("utf-8").splitlines():
+        folder = ""
+        for name in re.findall(r"`([\w/]+\.(?:py|json))`", row) if row.startswith("| ") else ():
+            folder, named = (name.rpartition("/")[0] if "/" in name else folder), named + 1
+            places = (ROOT / name, ROOT / "fedlit" / name, ROOT / "fedlit" / folder / name)
+            missing += [] if any(place.is_file() for place in places) else [name]
+    assert named > 80 and missing == []

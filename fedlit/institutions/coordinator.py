@@ -22,10 +22,10 @@ from fedlit.exchange.server import Server
 from fedlit.files import write_text
 from fedlit.institutions.agreed import settings_of, wrong_settings
 from fedlit.institutions.federation import federation_of, plain_federation
-from fedlit.institutions.sites_server import Line, Patience, SitesServer
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.log import with_time
 from fedlit.institutions.settings import read_coordinator
+from fedlit.institutions.sites_server import Line, Patience, SitesServer
 from fedlit.run.load import load
 from fedlit.run.run import Run
 

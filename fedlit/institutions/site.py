@@ -16,9 +16,9 @@ from lightning.pytorch.callbacks import LambdaCallback
 from fedlit.errors import ConfigError
 from fedlit.exchange.outcome import BEGIN
 from fedlit.institutions.agreed import meaning_of, settings_of
-from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms, accepted, keep
+from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.federation import federation_of, plain_federation
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.shielded import protected, shielded
@@ -118,7 +118,7 @@ class Site:
             {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
         )
 
-    def _alone(self) -> Alone:
+    def _alone(self) -> DryRun:
         masked, run = self.privacy.masked, self.run
         twins = masked.least - 1 if masked is not None else 1
         return DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins)

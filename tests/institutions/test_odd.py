@@ -17,8 +17,8 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.gate import Gate
-from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 
 SITES = ["east", "north", "south"]
