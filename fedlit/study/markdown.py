@@ -9,7 +9,7 @@ from fedlit.study.findings import Findings
 from fedlit.study.seeds import seed_words
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import heading, in_percent, lift_unit
-from fedlit.study.words import about_joining, context, paper_notes, words
+from fedlit.study.words import about_joining, context, glossary, paper_notes
 
 __all__ = ["markdown_tables"]
 
@@ -43,6 +43,6 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
         parts.append("\n".join(f"- {line}" for line in tuned))
     if (together := cluster_table(study, collected)) is not None:
         parts += ["## Who belongs together", together.markdown()]
-    parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}." for word, text in words(found).items())]
+    parts += ["## What the words mean", "\n".join(f"- *{word}*: {text}" for word, text in glossary().items())]
     parts += ["## How this was made", "\n".join(f"- {line}" for line in footer)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -31,7 +31,7 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import drawn, heading, in_percent, lift_unit
-from fedlit.study.words import about_joining, context, each_of, paper_notes, words
+from fedlit.study.words import about_joining, context, each_of, glossary, paper_notes
 from fedlit.tasks import Score
 
 __all__ = ["write_report"]
@@ -133,7 +133,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "corrections": _corrections(found),
         "about_corrections": ABOUT,
         "times": _times(found),
-        "words": words(found),
+        "words": glossary(),
         "paper": paper_notes(study),
         "provenance": provenance,
         "failures": found.failures,

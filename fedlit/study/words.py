@@ -5,21 +5,20 @@ made.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
+from pathlib import Path
 
 from fedlit.exchange import named
 from fedlit.show.text import shorten
-from fedlit.statistics import MIN_SEEDS
 from fedlit.study.collect import Collected
 from fedlit.study.findings import Findings
 from fedlit.study.out_of_fold import FEW_FOLDS, OUT_OF_FOLD
 from fedlit.study.seeds import seed_words
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
-from fedlit.study.units import choice_words, in_percent
+from fedlit.study.study import Study
 
 __all__ = [
-    "HINDSIGHT_WORDS", "about_joining", "context", "each_of", "guard_notes", "one_class_notes",
-    "paper_notes", "provenance", "words",
+    "about_joining", "context", "each_of", "glossary", "guard_notes", "one_class_notes", "paper_notes", "provenance",
 ]  # fmt: skip
 
 _MOST_NAMED = 6  # methods in one line
@@ -59,105 +58,26 @@ def _rows(found: Findings) -> dict[str, tuple[int, ...]]:
     }
 
 
-def words(found: Findings) -> dict[str, str]:
-    """Word → what it means in this study."""
-    study, collected = found.study, found.collected
-    metric = " or ".join(score.label for score in found.choices)
-    state = "after the last epoch" if study.checkpoint == "last" else "at the best checkpoint"
-    dependent = "" if collected.fixed else ". Re-splits are not independent: take it for too small"
-    percent = in_percent(found.scores)
-    unit = percent and f", {percent}"
-    return {
-        "mean ± sd": f"mean and standard deviation over seeds{unit}",
-        "interval": _interval_words(len(found.seeds), collected.fixed, bool(collected.bootstrap)),
-        study.labels[study.reference]: "each client's network trained on its own rows, without exchange",
-        **_choices(found),
-        "lift": _lift_words(found),
-        "join, stay alone": "the 95 % interval of the lift excludes zero, and the lift is one that matters: "
-        f"{_least(found)} or more. To stay alone in comparison with the same network trained alone is negative "
-        "transfer: the others' influence does damage. Each interval stands for itself: where nothing differs, about "
-        "one in twenty still excludes zero",
-        "no difference": "no difference that matters: the interval holds none, or excludes zero for a smaller one",
-        "not enough data": f"fewer than {MIN_SEEDS} seeds, or an interval that holds both zero and a lift that matters",
-        "p": "Wilcoxon's signed-rank test over seeds after Holm's correction for the number of methods and clients, "
-        "for 8 seeds or more. It asks whether training again gives the same sign, not whether other rows would"
-        f"{dependent}",
-        **(
-            {
-                "mean over clients, worst client": "of each seed, then averaged; the worst may be another client in "
-                "another seed"
-            }
-            if len(collected.clients) > 1
-            else {}
-        ),
-        "n": "the number of seeds, where it is smaller than elsewhere: runs failed, or the score is undefined",
-        "not finite": "a run lost its numbers on the way (it diverged): it has no score, and so the mean has none",
-        "validation, test": f"settings, checkpoints and the best of each kind are chosen by {metric} on a run's "
-        f"validation rows; its test rows are scored once, {state}"
-        + ("" if collected.fixed else ". Validation rows of one seed are test rows of others"),
-    }
+def glossary() -> dict[str, str]:
+    """Word → what it means, as the page ``docs/glossary.md`` has it.
 
-
-def _least(found: Findings) -> str:
-    """The smallest lift that matters, in words."""
-    matters, kinds = found.study.matters, {score.percent for score in found.scores}
-    words = [f"{matters:g} percentage points"] * (True in kinds) + [f"{matters:g} % of what is bettered"] * (
-        False in kinds
-    )
-    return " or ".join(words)
-
-
-def _lift_words(found: Findings) -> str:
-    percent = "" if not in_percent(found.scores) else ", in percentage points"
-    percent += " where scores are in %" if percent and not all(score.percent for score in found.scores) else ""
-    lower = [score.label for score in found.scores if not score.higher_is_better]
-    way = f". Of {' and '.join(lower)} lower is better; lift = by how much lower" if lower else ""
-    return f"a method's score minus another's, seed by seed{percent}{way}"
-
-
-def _choices(found: Findings) -> dict[str, str]:
-    """What is chosen on validation, and what came of it."""
-    study, best = found.study, choice_words(found.choices)
+    Example:
+        >>> "negative transfer" in glossary()["join, stay alone"]
+        True
+    """
+    here = Path(__file__)
+    shipped = here.with_name("glossary.md")  # in a wheel
+    page = shipped if shipped.is_file() else here.parents[2] / "docs" / "glossary.md"
     meaning = {}
-    if tuned := [name for name, method in study.methods.items() if method.tune]:
-        meaning["tuned"] = (
-            f"{', '.join(study.labels[name] for name in tuned)}: trained with every combination of settings; per seed, "
-            f"a client's results are those of the one that has {best} on its validation rows"
-        )
-        if set(tuned) & set(study.federated):
-            meaning["tuned"] += (
-                ". Each combination is a federation of its own: clients that chose different settings chose different "
-                "federations"
-            )
-    if BEST_ALONE in study.labels:
-        candidates = ", ".join(study.labels[name] for name in study.alone)
-        meaning["best alone"] = (
-            f"per seed and client the one of {candidates} that has {best} on validation rows: what a "
-            "client can have without asking anyone. Where validation rows are few, it can be worse than always taking "
-            f"one{_judged(found)}"
-        )
-        meaning["best alone in hindsight"] = HINDSIGHT_WORDS
-    if BEST_FEDERATED in study.labels:
-        candidates = ", ".join(study.labels[name] for name in study.candidates)
-        meaning["best federated"] = f"chosen in the same way, of {candidates}"
-    if len(found.collected.clusters):
-        meaning["who belongs together"] = (
-            "the clusters that most of a run's last 5 rounds had, of equals the latest. Adjusted Rand index against "
-            "the planted concepts: 1 for the same groups, about 0 for what chance gives; where all clients have the "
-            "same concept it is 1 if they stayed in one cluster, else 0; – where no concept is known. MB: million "
-            "bytes that all clients together sent and received in a round"
-        )
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("- **"):
+            head, _, text = line.removeprefix("- ").partition(": ")
+            meaning[re.sub(r"\*\*|`", "", head)] = text.replace("`", "")
     return meaning
 
 
-HINDSIGHT_WORDS = (
-    "of each client the model alone whose mean test score over seeds is best: nobody can choose it beforehand, so it "
-    "is the stricter bar"
-)
-
-
 def _judged(found: Findings) -> str:
-    """By which rows models alone were chosen, where that were not validation rows alone."""
+    """By which rows models alone were chosen, where these were not validation rows alone."""
     study, results = found.study, found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
         return ""
@@ -169,7 +89,7 @@ def _judged(found: Findings) -> str:
             f"chosen by out-of-fold predictions on training rows ({FEW_FOLDS} folds) at {', '.join(own)}, with fewer "
             f"than {study.small} validation rows"
         )
-    return f". Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"
+    return f"Go-alone models were {rows}; the best of them is compared with networks alone on validation rows"
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
@@ -203,27 +123,6 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
             "took part; the log of a run says why"
         )
     return notes
-
-
-def _interval_words(seeds: int, fixed: bool, bootstrap: bool) -> str:
-    if seeds == 1:
-        return "one seed says nothing about how much another would differ: there is none"
-    if not fixed:
-        return (
-            "each seed draws its own test rows from the same table. Such re-splits share rows and are not independent, "
-            "so the 95 % interval is the corrected resampled t interval of Nadeau and Bengio (2003): the variance over "
-            "seeds times (1/n + test rows / training rows). It speaks of tables of this size from the same source"
-        )
-    if bootstrap:
-        return (
-            "all seeds have the same test rows and differ in training alone (initial values, order of rows). The 95 % "
-            "interval adds two variances: training noise over seeds (Student's t) and the choice of test rows "
-            "(bootstrap, paired between methods); lift.csv has both parts. It does not speak of other training rows"
-        )
-    return (
-        "all seeds have the same test rows and differ in training alone (initial values, order of rows): the 95 % "
-        "interval (Student's t) is of training noise only. Other test rows, or other training rows, could change more"
-    )
 
 
 def about_joining(found: Findings) -> str:
@@ -294,6 +193,7 @@ def provenance(found: Findings) -> list[str]:
     done = len(records) + lacking
     lines = [f"{done} of {done + len(found.failures)} runs, finished {first} to {last}"]
     lines += [f"{lacking} of these were federations without one of their clients (leave_one_out)"] if lacking else []
+    lines += [own] if (own := _judged(found)) else []
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
     times = records["seconds"].astype(float).groupby(records["method"], sort=False).mean()
