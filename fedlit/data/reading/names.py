@@ -118,8 +118,8 @@ def _fitting(names: Sequence[str], patterns: Iterable[str], key: str, notes: Not
         fit = fit or {place for place, name in enumerate(names) if fnmatchcase(name, pattern)}
         if not fit:
             raise notes.error(
-                f"{key} names {pattern!r}, but the columns are {shown(names)}.{did_you_mean(pattern, names)} "
-                f"Correct the name."
+                f"expected a column {pattern!r} ({key}), found {shown(names)}."
+                f"{did_you_mean(pattern, names)} Correct the name."
             )
         places |= fit
     return places

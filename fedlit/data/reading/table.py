@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.arrow import read_feather, read_parquet
 from fedlit.data.reading.excel import read_excel
@@ -31,14 +32,16 @@ ONLY_FOR = {
 """Options that say nothing of other kinds of files."""
 
 
-def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
+def read_table(place: str | Path, options: ReadOptions, client: str, types: Mapping[str, Any] | None = None) -> Raw:
     r"""Read a client's table. Nothing is decided of types.
 
     Args:
         place: a file (delimited text, also compressed; Parquet; Feather; Excel), or an SQLAlchemy URL. What a file is
             is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
         options: how it is read.
-        client: whose table it is; messages name it.
+        client: whose table it is; messages name it, unless it is empty.
+        types: of delimited text whose columns are known: column → NumPy type, or ``str``. Types of columns that are not
+            among them are found by pyarrow. None keeps every cell as text.
 
     Returns:
         The table, and what there is to say of it.
@@ -59,22 +62,23 @@ def read_table(place: str | Path, options: ReadOptions, client: str) -> Raw:
         >>> len(raw.notes)  # the separator is a semicolon
         1
     """
+    whose = f"client {client!r}, " if client else ""
     if isinstance(place, str) and "://" in place:
-        notes = Notes(f"client {client!r}, database {shown_url(place)}")
+        notes = Notes(f"{whose}database {shown_url(place)}")
         _check_options("sql", options, notes)
         frame = read_sql(place, options, notes)
     else:
         text = str(place)
-        notes = Notes(f"client {client!r}, file {text if len(text) <= 300 else text[:100] + '…' + text[-60:]}")
+        notes = Notes(f"{whose}file {text if len(text) <= 300 else text[:100] + '…' + text[-60:]}")
         with told(text, notes):
-            frame = _read_file(text, options, notes)
+            frame = _read_file(text, options, notes, types)
     if not len(frame):
         raise notes.error("expected rows of data, found none. Fetch or write the file again.")
     frame.columns = renamed(list(frame.columns), options, notes)
     return Raw(frame, tuple(notes.texts), notes.where, notes.hint)
 
 
-def _read_file(text: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
+def _read_file(text: str, options: ReadOptions, notes: Notes, types: Mapping[str, Any] | None) -> pd.DataFrame:
     if not text.strip() or "\0" in text:
         raise notes.error("expected the path of a file. Write one.")
     path = Path(text)
@@ -87,7 +91,7 @@ def _read_file(text: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
     if kind == "excel":
         return read_excel(path, options, notes)
     if kind == "text" or kind in COMPRESSED:
-        return read_text(path, kind, options, notes)
+        return read_text(path, kind, options, notes, types)
     raise refuse(kind, notes)
 
 

@@ -29,6 +29,7 @@ class Header:
     Attributes:
         names: of all columns.
         kept: of those that are read.
+        missing: texts that mean a missing value where types are known.
     """
 
     def __init__(self, header: Sequence[str], options: ReadOptions, notes: Notes, *, spare: bool = False) -> None:
@@ -42,6 +43,7 @@ class Header:
         self._places = chosen(self.names, options, notes)
         self.kept = [self.names[place] for place in self._places]
         self._options, self._notes = options, notes
+        self.missing = [str(own) for own in options.missing] if isinstance(options.missing, list) else []
 
     def table(self, chunks: Iterable[Sequence[Sequence[str]]]) -> pa.Table:
         """Rows, each with a text for every name, as columns.
@@ -93,7 +95,12 @@ class Header:
             empty = pc.sum(reduce(pc.and_, map(pc.is_null, gaps))).as_py()
             if empty:
                 self._notes.add(f"{counted(empty, 'row holds', 'rows hold')} no value at all; they are kept.")
-        frame: pd.DataFrame = table.drop_columns(nothing).to_pandas(types_mapper={pa.large_string(): text_dtype()}.get)
+        table = table.drop_columns(nothing)
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.large_string(): text_dtype(), pa.string(): text_dtype()}.get,
+            split_blocks=True,
+            self_destruct=True,
+        )
         return frame
 
 

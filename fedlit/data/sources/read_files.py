@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedlit.data.reading import ReadOptions, read_table
 from fedlit.data.sources.bases import BASES, codes_in, texts_of
-from fedlit.data.sources.reading import read_csv
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -199,8 +199,8 @@ def frame_of(path: Path, client: str | None, columns: Sequence[str]) -> pd.DataF
     Raises:
         DataError: the file is damaged, or lacks one of them.
     """
-    frame = read_csv(path, client=client, required=columns, types=dict.fromkeys(columns, str))
-    return frame[list(columns)]
+    frame = read_table(path, ReadOptions(sep=",", keep=list(columns)), client or "").frame
+    return frame[list(columns)].fillna("")
 
 
 def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple[list[str], list[str], list[str]]:
