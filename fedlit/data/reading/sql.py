@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from fedlit.data.reading.arrow import check_bytes, check_rows, series_of
-from fedlit.data.reading.names import chosen, tidy, with_made_names
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, one_line
+from fedlit.data.reading.names import check_size, chosen, tidy, with_made_names
+from fedlit.data.reading.options import Notes, ReadOptions, one_line
+from fedlit.data.reading.typed import series_of
 from fedlit.errors import ConfigError, FedlitError
 
 if TYPE_CHECKING:
@@ -169,12 +168,11 @@ def _fetched(connection: Any, options: ReadOptions, notes: Notes) -> pd.DataFram
     size = 1000
     while fetched := result.fetchmany(size):
         rows += len(fetched)
-        check_rows(rows, options, notes)
         for place, own in zip(places, chunks, strict=True):
             column = _arrow_or_list([row[place] for row in fetched])
             own.append(column)
             used += column.nbytes if isinstance(column, pa.Array) else 64 * len(column)
-        check_bytes(used, options, notes)
+        check_size(rows, used, options, notes)
         size = max(1, min(CHUNK_ROWS, 2**24 * rows // max(1, used)))
     return _framed({names[place]: own for place, own in zip(places, chunks, strict=True)})
 

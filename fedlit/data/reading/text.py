@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.encodings import as_utf8
-from fedlit.data.reading.names import check_no_header
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, counted, one_line
-from fedlit.data.reading.recognise import kind_of, opened, refuse
-from fedlit.data.reading.texts import Header
+from fedlit.data.reading.names import Header, check_no_header
+from fedlit.data.reading.options import Notes, ReadOptions, counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_text"]
+__all__ = ["as_utf8", "read_text"]
 
-PIECE = 2**20
 SNIFFED = 2**18
 MOST_IN_LINE = 2**23
+ONE_BYTE = ["cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp850"]
+WESTERN = re.compile(
+    rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]*"
+)  # letters, a few signs
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SEP_LINE = re.compile(rb"sep=(.)(?:\r\n|\r|\n|\Z)", re.IGNORECASE)
 LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
@@ -33,13 +38,12 @@ BLANK_LINES = re.compile(rb"(?:[ \t]*(?:\r\n|\r|\n))*")
 
 
 def read_text(
-    path: Path, kind: str, options: ReadOptions, notes: Notes, types: Mapping[str, Any] | None = None
+    content: bytes, options: ReadOptions, notes: Notes, types: Mapping[str, Any] | None = None
 ) -> pd.DataFrame:
     """Read delimited text by pyarrow. Python's strict reader checks quotes, and finds the line at fault.
 
     Args:
-        path: the file.
-        kind: ``text``, or how it is compressed.
+        content: the bytes of the file, decompressed.
         options: how it is read.
         notes: takes what is found; whose file it is.
         types: column → NumPy type; pyarrow finds the type of a column that is not among them. None keeps all as text.
@@ -50,7 +54,7 @@ def read_text(
     Raises:
         DataError: naming the line, where the text is no regular table.
     """
-    content = as_utf8(_content(path, kind, options, notes), options.encoding, notes)
+    content = as_utf8(content, options.encoding, notes)
     if b"\0" in content:
         line = _lines_in(content[: content.index(b"\0")]) + 1
         raise notes.error("holds NUL bytes, expected text. The file is damaged, or no text: write it again.", line)
@@ -73,20 +77,65 @@ def read_text(
     return _Text(tidied, sep, skipped, options, notes).frame(_lines_in(blank.group()), types)
 
 
-def _content(path: Path, kind: str, options: ReadOptions, notes: Notes) -> bytes:
-    """The decompressed bytes, refused before they fill memory."""
-    content = bytearray()
-    with opened(path, kind, notes) as source:
-        while piece := source.read(min(PIECE, options.max_bytes + 1)):
-            if not content and kind != "text" and (inside := kind_of(piece, suffix=".csv")) != "text":
-                raise refuse(inside, notes, f"what is inside the {kind} file ")
-            content += piece
-            if len(content) > options.max_bytes:
-                raise notes.error(
-                    f"expected at most {options.max_bytes:,} bytes of text (decompressed), found more. Raise max_bytes "
-                    "if the table is meant to be that large, or save it as Parquet."
-                )
-    return bytes(content)
+def as_utf8(content: bytes, declared: str | None, notes: Notes) -> bytes:
+    """A text as UTF-8 without a byte order mark; what was found is noted.
+
+    Raises:
+        DataError: it is not encoded as declared.
+    """
+    found = declared or _marked(content)
+    try:
+        text = content.decode(found)
+    except UnicodeError as error:
+        if declared:
+            raise notes.error(
+                f"expected text encoded as {declared}, found something else ({one_line(error)}). Save it as UTF-8, or "
+                "write its encoding."
+            ) from error
+        # the first lines that are more than ASCII: the others would drown them
+        telling = (line for line in content.splitlines(keepends=True) if not line.isascii())
+        found = _likely(b"".join(itertools.islice(telling, 200))[: 2**15])
+        text = content.decode(found, "replace")
+    if found == "utf-8":
+        return content.removeprefix(codecs.BOM_UTF8)
+    if not declared:
+        word = re.search(r"\w*[^\x00-\x7f\ufeff]+\w*", text)
+        such = f", such as {word.group()!r}" if word else ""
+        notes.add(
+            f"it is not UTF-8 and is read as {found}{such}. If letters look wrong, write encoding.", encoding=found
+        )
+    return text.removeprefix("\ufeff").encode()
+
+
+def _marked(content: bytes) -> str:
+    """The encoding that a byte order mark or the pattern of NUL bytes gives away.
+
+    >>> _marked(b"a,b"), _marked("a,b".encode("utf-16-le"))
+    ('utf-8', 'utf-16-le')
+    """
+    for mark, name in MARKS.items():
+        if content.startswith(mark):
+            return name
+    odd, even = content[1:2000:2].count(b"\0"), content[:2000:2].count(b"\0")
+    if 5 * (odd + even) > 2 * len(content[:2000]) and not (odd and even):
+        return "utf-16-le" if odd else "utf-16-be"
+    return "utf-8"
+
+
+def _likely(sample: bytes) -> str:
+    """The likely encoding of bytes that are not UTF-8; cp1252 where all letters are Western, or nothing is known.
+
+    >>> _likely("Müller,Köln".encode("latin-1"))
+    'cp1252'
+    """
+    from charset_normalizer import from_bytes
+
+    apart = re.search(rb"[\x80-\xff]{2}", sample) is None
+    if apart and WESTERN.fullmatch(re.sub(rb"[\x00-\x7f]", b"", sample)):
+        return "cp1252"
+    best = from_bytes(sample, cp_isolation=ONE_BYTE if apart else None).best()
+    # Short texts are taken for those of a Macintosh, and hardly any is.
+    return "cp1252" if best is None or best.encoding.startswith("mac") else str(best.encoding)
 
 
 def _lines_in(piece: bytes) -> int:

@@ -152,7 +152,7 @@ def test_a_packed_file_that_is_cut_short_is_an_error(name: str, tmp_path: Path) 
     with pytest.raises(DataError, match=r"cut short or damaged|Truncated"):
         read(path, 32)
     path.write_bytes(b"no gzip at all")
-    with pytest.raises(DataError, match="found none"):
+    with pytest.raises(DataError, match=r"damaged|found none"):
         read(path, 32)
 
 
