@@ -296,13 +296,15 @@ class _Text:
         """Refuse the first line that is no row; the number of blank lines otherwise."""
         spare, width = self._header.spare, len(self._header.names)
         blank, several = 0, list[int]()
-        for line, taken, row in itertools.islice(self._rows(), int(self._names is None), None):
+        header = self._names is None
+        for line, taken, row in self._rows():
             if _blank(row, width):
                 blank += 1
-            elif len(row) != width or (spare and row[-1].strip()):
+            elif not header and (len(row) != width or (spare and row[-1].strip())):
                 raise self._ragged(len(row), width - spare, line)
             elif taken > 1:
                 several.append(taken)
+            header = False
         if several:
             self._notes.add(
                 f"{counted(len(several), 'row holds', 'rows hold')} quoted cells with line ends; the longest takes "

@@ -157,7 +157,7 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
         column, own = column.cast(pa.large_string()), text_dtype()
     elif column.null_count and (test.is_integer(kind) or test.is_boolean(kind)):
         # Whole numbers beyond 2**53 would change as floats.
-        return column.to_pandas(types_mapper=_nullable().get)
+        own = _nullable()[kind]
     elif test.is_nested(value) or not (test.is_dictionary(kind) or _fits_numpy(kind)):
         own = pd.ArrowDtype(kind)
     try:
