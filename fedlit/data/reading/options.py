@@ -65,8 +65,8 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.sep == r"\t":  # what 'single quotes' of YAML make of a tab
             object.__setattr__(self, "sep", "\t")
-        for name in ("sep", "thousands"):
-            _check(name, getattr(self, name), _one_character, "one character")
+        _check("sep", self.sep, lambda own: len(own) == 1 and own.isascii(), "one ASCII character")
+        _check("thousands", self.thousands, lambda own: len(own) == 1 and isinstance(own, str), "one character")
         _check("sep", self.sep, lambda own: own not in '"\r\n\ufeff', "a character that ends no line and is no quote")
         _check("decimal", self.decimal, lambda own: own in (".", ","), "'.' or ','")
         if self.decimal is not None and self.decimal == self.thousands:
@@ -127,10 +127,6 @@ def _check(name: str, value: Any, fits: Any, expected: str) -> None:
 
 def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _one_character(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1
 
 
 def _encodes(value: Any) -> bool:

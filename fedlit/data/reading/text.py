@@ -74,7 +74,9 @@ def read_text(
     tidied = without_blanks_around_quotes(content, sep)
     if tidied != content:
         notes.add("blanks between quotes and separators are left out.")
-    return _Text(tidied, sep, skipped, options, notes).frame(_lines_in(blank.group()), types)
+    text = _Text(tidied, sep, skipped, options, notes)
+    del content, tidied  # the columns hold their own copies
+    return text.frame(_lines_in(blank.group()), types)
 
 
 def as_utf8(content: bytes, declared: str | None, notes: Notes) -> bytes:
@@ -313,14 +315,12 @@ class _Text:
         return blank
 
     def _ragged(self, found: int, width: int, line: int) -> Exception:
-        if found < width:
-            do = "The file may be cut short, or a separator is missing: fetch it again, or correct that line."
-        else:
-            do = "A separator too many, or a text that holds one without quotes: correct that line."
-            if found == width + 1 and line <= self._skipped + 3:
-                do += " If the first column numbers the rows and has no name, write skiprows: 1 and names."
+        do = "Correct that line: a separator is missing, or a text that holds one has no quotes."
         if width == 1 or line <= self._skipped + 3:
-            do += " If lines of text stand above the header, write skiprows; if the separator is another one, sep."
+            do += (
+                " If lines of text stand above the header, write skiprows; if the separator is another one, sep; if the"
+                " first column has no name, skiprows: 1 and names."
+            )
         expected = f"expected {counted(width, 'field')} as in {self._expected}"
         return self._notes.error(f"{expected}, found {found:,}. {do}", line)
 
