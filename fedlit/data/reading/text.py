@@ -227,13 +227,12 @@ class _Text:
 
     def frame(self, blank: int, types: Mapping[str, Any] | None) -> pd.DataFrame:
         """The columns; ``blank`` lines were skipped before."""
-        quoted = b'"' in self._content
-        if quoted:
-            blank += self._check()
-        table = self._table(quoted, types)
-        if not quoted:
-            lines = _lines_in(self._content) + (self._content[-1:] not in (b"\n", b"\r"))
-            blank += lines - len(table) - (self._names is None)
+        quotes = self._content.count(b'"')
+        table = self._table(quotes > 0, types)
+        lines = _lines_in(self._content) + (self._content[-1:] not in (b"\n", b"\r"))
+        more = lines - len(table) - (self._names is None)
+        # Where each line is a row, no quote swallowed a line.
+        blank += self._check() if quotes % 2 or (quotes and more) else more
         if blank:
             self._notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
         self._content = b""  # the columns hold their own copies
