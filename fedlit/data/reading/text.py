@@ -268,6 +268,8 @@ class _Text:
                     null_values=["", *own.missing] if types is not None else [""],
                     strings_can_be_null=True,
                 ),
+                # Arrow's own pool keeps what is freed: where columns become NumPy's, none of it is used again.
+                memory_pool=None if types is None else pa.system_memory_pool(),
             )
         except pa.ArrowInvalid as error:
             self._check()
