@@ -159,20 +159,9 @@ def _header(client: str, path: Path, names: Sequence[str] | None) -> tuple[dict[
 
 def _first_line(path: Path) -> list[str]:
     """The fields of a text's first line; none of another file."""
-    from fedlit.data.reading.raw import Notes
-    from fedlit.data.reading.recognise import COMPRESSED, kind_of, opened
+    from fedlit.data.reading.table import first_line
 
-    notes = Notes(str(path))
-    try:
-        with path.open("rb") as file:
-            kind = kind_of(file.read(4096), suffix=path.suffix.lower())
-        if kind != "text" and kind not in COMPRESSED:
-            return []
-        with opened(path, kind, notes) as source:
-            text = source.read(2**16).decode("latin-1").removeprefix("ï»¿")
-    except (OSError, EOFError, DataError, ValueError):  # the reader says it better
-        return []
-    line = next((own for own in re.split(r"\r\n|\r|\n", text) if own.strip()), "")
+    line = first_line(path)
     sep = max(_SEPARATORS, key=line.count)
     return [cell.strip() for cell in next(csv.reader([line], delimiter=sep), [])]
 

@@ -1,7 +1,6 @@
 """A client's table, read strictly and with bounded memory from delimited text, Parquet, Feather, Excel or SQL."""
 
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Raw
+from fedlit.data.reading.options import Raw, ReadOptions
 from fedlit.data.reading.sql import check_url
 from fedlit.data.reading.table import read_table
 

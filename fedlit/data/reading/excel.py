@@ -11,11 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.arrow import check_bytes
-from fedlit.data.reading.names import check_no_header
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, counted, one_line
-from fedlit.data.reading.texts import Header
+from fedlit.data.reading.names import Header, check_no_header, check_size
+from fedlit.data.reading.options import Notes, ReadOptions, counted, one_line
 from fedlit.errors import ConfigError, DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["read_excel"]
 
 CHUNK_CELLS = 200_000
-PIECE = 2**20
-MERGED = re.compile(rb'<mergeCell ref="([A-Z]+)(\d+):([A-Z]+)(\d+)"')
 NOT_COMPUTED = re.compile(rb"</f>\s*(?:<v\s*/>|<v>\s*</v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 
 
@@ -48,22 +43,26 @@ def read_excel(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame:
         import openpyxl
     except ImportError as error:
         raise ConfigError(f'{notes.where}: needs openpyxl. Run: pip install "fedlit[excel]"') from error
-    _check_size(path, options, notes)
     try:
+        with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
+            check_size(0, sum(own.file_size for own in archive.infolist()), options, notes)
         # read_only streams the rows; data_only takes the values that Excel computed last.
         with (
             path.open("rb") as file,
             closing(openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)) as book,
         ):
             sheet = _sheet(book, options, notes)
-            merged, not_computed = _looked_through(path, sheet)
-            if not_computed:
+            with zipfile.ZipFile(path) as archive:
+                written = archive.read(sheet._worksheet_path.lstrip("/"))
+            if missing := len(NOT_COMPUTED.findall(written)):
                 notes.add(
-                    f"{counted(not_computed, 'formula has', 'formulas have')} no computed value and are read as empty. "
+                    f"{counted(missing, 'formula has', 'formulas have')} no computed value and are read as empty. "
                     f"Open and save the file in Excel."
                 )
-            sheet.reset_dimensions()  # what a file says of its size may be wrong
-            return _table(sheet, merged, options, notes)
+            if b"<mergeCell " in written:
+                notes.add("it holds merged cells: their value stands in the first of them only.")
+            del written
+            return _table(sheet, options, notes)
     except (DataError, OSError, MemoryError, zipfile.BadZipFile):
         raise
     except Exception as error:  # openpyxl raises what its parsers do
@@ -72,57 +71,26 @@ def read_excel(path: Path, options: ReadOptions, notes: Notes) -> pd.DataFrame:
         ) from error
 
 
-def _check_size(path: Path, options: ReadOptions, notes: Notes) -> None:
-    """Python's zipfile reads no more of a member than its entry says, so that the entries bound memory."""
-    with zipfile.ZipFile(path) as archive:
-        size = sum(own.file_size for own in archive.infolist())
-    if size > options.max_bytes:
-        raise notes.error(
-            f"expected at most {options.max_bytes:,} bytes (unpacked), found {size:,}. Raise max_bytes if the table is "
-            f"meant to be that large, or save it as Parquet."
-        )
-
-
 def _sheet(book: Any, options: ReadOptions, notes: Notes) -> Any:
     sheets = {own.title: own for own in book.worksheets}
-    if not sheets:
-        raise notes.error("expected a sheet with cells, found none. Write the table into a sheet.")
-    if options.sheet is None:
+    names = ", ".join(map(repr, list(sheets)[:12])) or "none"
+    if options.sheet is None and sheets:
         if len(sheets) > 1:
-            names = ", ".join(map(repr, list(sheets)[:12]))
             notes.add(f"of its {len(sheets)} sheets the first is read: {names}. sheet chooses another.")
             notes.hint = f" Only the first of the sheets {names} is read; sheet chooses another."
         return next(iter(sheets.values()))
-    if isinstance(options.sheet, int):
-        if options.sheet >= len(sheets):
-            raise notes.error(f"sheet says {options.sheet}, counted from 0, but there are {len(sheets)}. Lower it.")
+    if options.sheet in sheets:
+        return sheets[options.sheet]
+    if isinstance(options.sheet, int) and options.sheet < len(sheets):
         return list(sheets.values())[options.sheet]
-    if options.sheet not in sheets:
-        names = ", ".join(map(repr, list(sheets)[:12]))
-        raise notes.error(
-            f"expected a sheet {options.sheet!r}, found {names}.{did_you_mean(options.sheet, sheets)} Correct the name."
-        )
-    return sheets[options.sheet]
+    hint = did_you_mean(str(options.sheet), sheets)
+    raise notes.error(
+        f"expected a sheet {options.sheet!r} (a name, or a place from 0 to {len(sheets) - 1}), found {names}.{hint}"
+    )
 
 
-def _looked_through(path: Path, sheet: Any) -> tuple[list[tuple[int, int]], int]:
-    """First and last rows of cells merged across columns, and how many formulas have no value.
-
-    Reading row by row shows neither.
-    """
-    merged: list[tuple[int, int]] = []
-    not_computed, last = 0, b""
-    with zipfile.ZipFile(path) as archive, archive.open(sheet._worksheet_path.lstrip("/")) as file:
-        while piece := file.read(PIECE):
-            seen = last + piece
-            new = [own for own in MERGED.finditer(seen) if own.end() > len(last)]
-            merged += [(int(own[2]), int(own[4])) for own in new if own[1] != own[3]]
-            not_computed += sum(own.end() > len(last) for own in NOT_COMPUTED.finditer(seen))
-            last = piece[-200:]
-    return merged, not_computed
-
-
-def _table(sheet: Any, merged: list[tuple[int, int]], options: ReadOptions, notes: Notes) -> pd.DataFrame:
+def _table(sheet: Any, options: ReadOptions, notes: Notes) -> pd.DataFrame:
+    sheet.reset_dimensions()  # what a file says of its size may be wrong
     rows = _rows(sheet, options.skiprows)
     number, header = (0, options.names) if options.names else next(rows, (0, None))
     at, first = next(rows, (0, None))
@@ -130,22 +98,13 @@ def _table(sheet: Any, merged: list[tuple[int, int]], options: ReadOptions, note
         raise notes.error("expected a header and rows of data, found none. Fill the sheet, or choose another by sheet.")
     if options.names:
         check_no_header(first, header, notes, f"row {at:,}")
-    else:
-        _check_title(number, header, first, merged, notes)
-    own = Header(header, options, notes)
-    if any(last > number for _, last in merged):
-        notes.add("it holds cells merged across columns: their value stands in the first column only.")
-    return own.frame(own.table(_chunks(own, itertools.chain([(at, first)], rows), number, options, notes)))
-
-
-def _check_title(number: int, header: list[str], first: list[str], merged: list[tuple[int, int]], notes: Notes) -> None:
-    title = sum(map(bool, header)) == 1 < sum(map(bool, first))
-    if title or any(start <= number <= last for start, last in merged):
-        found = "one cell only" if title else "merged cells"
+    elif sum(map(bool, header)) == 1 < sum(map(bool, first)):
         raise notes.error(
-            f"expected a header with one name for each column, found {found} in row {number:,}. If a title stands "
-            f"above the header, write skiprows: {number}; else write one name into each cell."
+            f"expected a header with one name for each column, found one cell only in row {number:,}. If a title "
+            f"stands above the header, write skiprows: {number}; else write one name into each cell."
         )
+    own = Header(header, options, notes)
+    return own.frame(own.table(_chunks(own, itertools.chain([(at, first)], rows), number, options, notes)))
 
 
 def _chunks(
@@ -162,7 +121,7 @@ def _chunks(
             )
         empty, before = empty + max(0, number - before - 1), number
         used += 8 * width + sum(map(len, row))
-        check_bytes(used, options, notes)
+        check_size(0, used, options, notes)
         chunk.append(row + [""] * (width - len(row)))
         if len(chunk) * width >= CHUNK_CELLS:
             yield chunk
@@ -175,12 +134,11 @@ def _chunks(
 def _rows(sheet: Any, skipped: int) -> Iterator[tuple[int, list[str]]]:
     """Rows that hold anything, as texts without empty cells at their end, with their numbers counted from 1."""
     for number, values in enumerate(sheet.iter_rows(values_only=True), 1):
-        if number > skipped and any(value is not None for value in values):
-            row = [_text(value) for value in values]
-            while row and not row[-1]:
-                row.pop()
-            if row:
-                yield number, row
+        row = [_text(value) for value in values] if number > skipped else []
+        while row and not row[-1]:
+            row.pop()
+        if row:
+            yield number, row
 
 
 def _text(value: Any) -> str:

@@ -1,16 +1,21 @@
-"""Names of columns: made unique text, chosen, renamed."""
+"""Columns: their names made unique text, chosen and renamed; cells of text as a frame."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, counted
+from fedlit.data.reading.options import Notes, ReadOptions, counted
 from fedlit.errors import did_you_mean
 
-__all__ = ["check_no_header", "chosen", "mostly_numbers", "renamed", "shown", "tidy", "with_made_names"]
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["Header", "check_no_header", "check_size", "chosen", "mostly_numbers", "renamed", "text_dtype"]
 
 
 def tidy(header: Sequence[object], notes: Notes) -> list[str]:
@@ -118,8 +123,8 @@ def _fitting(names: Sequence[str], patterns: Iterable[str], key: str, notes: Not
         fit = fit or {place for place, name in enumerate(names) if fnmatchcase(name, pattern)}
         if not fit:
             raise notes.error(
-                f"{key} names {pattern!r}, but the columns are {shown(names)}.{did_you_mean(pattern, names)} "
-                f"Correct the name."
+                f"expected a column {pattern!r} ({key}), found {shown(names)}."
+                f"{did_you_mean(pattern, names)} Correct the name."
             )
         places |= fit
     return places
@@ -153,3 +158,104 @@ def shown(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
     return ", ".join(repr(name[:80]) for name in names[:12]) + more
+
+
+class Header:
+    """The columns of a table whose cells are text; an empty cell is missing.
+
+    Args:
+        header: the names as they stand in the file, or ``options.names``.
+        options: which columns are kept, how many rows there may be.
+        notes: whose table it is; takes what is left out.
+        spare: whether the rows have one field more than the header, which must stay empty.
+
+    Attributes:
+        names: of all columns.
+        kept: of those that are read.
+        missing: texts that mean a missing value where types are known.
+    """
+
+    def __init__(self, header: Sequence[str], options: ReadOptions, notes: Notes, *, spare: bool = False) -> None:
+        names = tidy(header, notes) + [""] * spare
+        if options.names is None and mostly_numbers(names):
+            notes.add(f"most names of columns are numbers ({shown(names[:4])}). If there is no header, write names.")
+        self.names, self.spare = with_made_names(names), spare
+        self._unnamed = {
+            made: place for place, (name, made) in enumerate(zip(names, self.names, strict=True)) if not name
+        }
+        self._places = chosen(self.names, options, notes)
+        self.kept = [self.names[place] for place in self._places]
+        self._options, self._notes = options, notes
+        self.missing = [str(own) for own in options.missing] if isinstance(options.missing, list) else []
+
+    def table(self, chunks: Iterable[Sequence[Sequence[str]]]) -> pa.Table:
+        """Rows, each with a text for every name, as columns.
+
+        Raises:
+            DataError: there are more rows than ``max_rows``.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        missing, batches, rows = pa.scalar(None, pa.large_string()), [], 0
+        for chunk in chunks:
+            rows += len(chunk)
+            check_size(rows, 0, self._options, self._notes)
+            columns = list(zip(*chunk, strict=True)) or [()] * len(self.names)
+            arrays = [pa.array(columns[place], pa.large_string()) for place in self._places]
+            arrays = [pc.if_else(pc.equal(own, ""), missing, own) for own in arrays]
+            batches.append(pa.record_batch(arrays, names=self.kept))
+        return pa.Table.from_batches(batches)
+
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """The table as a frame of ``str`` columns, without columns that have neither a name nor a value.
+
+        Raises:
+            DataError: there are more rows than ``max_rows``.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        check_size(len(table), 0, self._options, self._notes)
+        unnamed = [name for name in table.column_names if name in self._unnamed]
+        nothing = [name for name in unnamed if table.column(name).null_count == len(table)]
+        for name in unnamed:
+            if name not in nothing:
+                place = self._unnamed[name] + 1
+                self._notes.add(f"column {place} has no name and is called {name!r}. drop: [{name}] leaves it out.")
+        if nothing:
+            what = counted(len(nothing), "column without name and values was", "columns without name and values were")
+            self._notes.add(f"{what} left out (a separator too many at the end of each line?).")
+        gaps = sorted(table.columns, key=lambda own: own.null_count)
+        if gaps and gaps[0].null_count:
+            empty = pc.sum(reduce(pc.and_, map(pc.is_null, gaps))).as_py()
+            if empty:
+                self._notes.add(f"{counted(empty, 'row holds', 'rows hold')} no value at all; they are kept.")
+        table = table.drop_columns(nothing)
+        frame: pd.DataFrame = table.to_pandas(
+            types_mapper={pa.large_string(): text_dtype(), pa.string(): text_dtype()}.get,
+            split_blocks=True,
+            self_destruct=True,
+        )
+        return frame
+
+
+def check_size(rows: int, size: int, options: ReadOptions, notes: Notes) -> None:
+    """Refuse a table of more rows, or of more bytes in memory, than it may have."""
+    for key, most, found, what in (
+        ("max_rows", options.max_rows, rows, "rows"),
+        ("max_bytes", options.max_bytes, size, "bytes in memory"),
+    ):
+        if found > most:
+            raise notes.error(
+                f"expected at most {most:,} {what}, found {found:,} or more. Keep fewer, or raise {key} if the table "
+                "is meant to be that large."
+            )
+
+
+def text_dtype() -> Any:
+    """The dtype of text that is kept by Arrow, where NaN means missing."""
+    import numpy as np
+    import pandas as pd
+
+    return pd.StringDtype("pyarrow", na_value=np.nan)

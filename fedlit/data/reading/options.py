@@ -1,14 +1,18 @@
-"""What a configuration may say of how a client's table is read."""
+"""What a configuration may say of how a client's table is read, and what reading gives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.data.note import Note
+from fedlit.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["ReadOptions"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Notes", "Raw", "ReadOptions", "counted", "one_line"]
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class ReadOptions:
     def __post_init__(self) -> None:
         if self.sep == r"\t":  # what 'single quotes' of YAML make of a tab
             object.__setattr__(self, "sep", "\t")
-        for name in ("sep", "thousands"):
-            _check(name, getattr(self, name), _one_character, "one character")
+        _check("sep", self.sep, lambda own: len(own) == 1 and own.isascii(), "one ASCII character")
+        _check("thousands", self.thousands, lambda own: len(own) == 1 and isinstance(own, str), "one character")
         _check("sep", self.sep, lambda own: own not in '"\r\n\ufeff', "a character that ends no line and is no quote")
         _check("decimal", self.decimal, lambda own: own in (".", ","), "'.' or ','")
         if self.decimal is not None and self.decimal == self.thousands:
@@ -125,10 +129,6 @@ def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _one_character(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1
-
-
 def _encodes(value: Any) -> bool:
     try:
         return isinstance(value, str) and "a".encode(value) is not None
@@ -158,3 +158,62 @@ def _scalar(value: Any) -> bool:
 
 def _renames(value: Any) -> bool:
     return isinstance(value, Mapping) and _texts(list(value)) and _texts(list(value.values()))
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A table as it was read, before anything is known of its types.
+
+    Attributes:
+        frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
+            is text as it was written, and missing only where the cell is empty. Parquet, Feather and SQL keep types.
+        notes: what was found, left out or doubtful, for a person; each names the client.
+        where: whose table it is and where it was read, the start of messages.
+        hint: where else a column may be that is not there; "" for nowhere.
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    where: str
+    hint: str = ""
+
+
+class Notes:
+    """What is said of one table: notes, and errors that start alike.
+
+    Args:
+        where: whose table it is and where it is read.
+
+    Example:
+        >>> notes = Notes("client 'north', file north.csv")
+        >>> notes.add("fields are separated by ';'.")
+        >>> notes.texts
+        ["client 'north', file north.csv: fields are separated by ';'."]
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where, self.hint = where, ""
+        self.texts: list[str] = []
+
+    def add(self, text: str, **fix: Any) -> None:
+        """Keep a note; ``fix`` are the keys of reading that say the same."""
+        self.texts.append(Note(text, "read" if fix else "", fix=fix, head=self.where))
+
+    def error(self, text: str, line: int | None = None) -> DataError:
+        """The error to raise, which names client, file and line."""
+        return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "cell is", "cells are")
+    ('1 row', '1,200 rows', '2 cells are')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def one_line(error: BaseException) -> str:
+    """What another library says, in one line of bounded length without its full stop."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from fedlit.data.reading.arrow import check_bytes, check_rows, series_of
-from fedlit.data.reading.names import chosen, tidy, with_made_names
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.raw import Notes, one_line
+from fedlit.data.reading.names import check_size, chosen, tidy, with_made_names
+from fedlit.data.reading.options import Notes, ReadOptions, one_line
+from fedlit.data.reading.typed import series_of
 from fedlit.errors import ConfigError, FedlitError
 
 if TYPE_CHECKING:
@@ -169,39 +168,34 @@ def _fetched(connection: Any, options: ReadOptions, notes: Notes) -> pd.DataFram
     size = 1000
     while fetched := result.fetchmany(size):
         rows += len(fetched)
-        check_rows(rows, options, notes)
         for place, own in zip(places, chunks, strict=True):
             column = _arrow_or_list([row[place] for row in fetched])
             own.append(column)
             used += column.nbytes if isinstance(column, pa.Array) else 64 * len(column)
-        check_bytes(used, options, notes)
+        check_size(rows, used, options, notes)
         size = max(1, min(CHUNK_ROWS, 2**24 * rows // max(1, used)))
-    return _framed({names[place]: own for place, own in zip(places, chunks, strict=True)})
+    import pandas as pd
+
+    return pd.DataFrame({names[place]: _series(own) for place, own in zip(places, chunks, strict=True)}, copy=False)
 
 
 def _arrow_or_list(values: list[Any]) -> Any:
     import pyarrow as pa
 
     # In SQLite cells of one column may be of several types, and those stay what they are.
-    kinds = {type(value) for value in values} - {type(None)}
-    if len(kinds) > 1:
-        return values
-    with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
-        return pa.array(values, from_pandas=False)
+    if len({type(value) for value in values} - {type(None)}) <= 1:
+        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+            return pa.array(values, from_pandas=False)
     return values
 
 
-def _framed(chunks: dict[str, list[Any]]) -> pd.DataFrame:
+def _series(chunks: list[Any]) -> pd.Series:
     import pandas as pd
     import pyarrow as pa
 
-    series = {}
-    for name, own in chunks.items():
-        kinds = {chunk.type for chunk in own if isinstance(chunk, pa.Array) and not pa.types.is_null(chunk.type)}
-        if all(isinstance(chunk, pa.Array) for chunk in own) and len(kinds) <= 1:
-            kind = next(iter(kinds), pa.null())
-            series[name] = series_of(pa.chunked_array([chunk.cast(kind) for chunk in own], kind))
-        else:
-            values = (chunk.to_pylist() if isinstance(chunk, pa.Array) else chunk for chunk in own)
-            series[name] = pd.Series([value for chunk in values for value in chunk], dtype=object)
-    return pd.DataFrame(series, copy=False)
+    if chunks and all(isinstance(chunk, pa.Array) for chunk in chunks):
+        with suppress(pa.ArrowException):  # where chunks are of several types
+            parts = [pa.table([chunk], ["own"]) for chunk in chunks]
+            return series_of(pa.concat_tables(parts, promote_options="default").column(0))
+    values = (chunk.to_pylist() if isinstance(chunk, pa.Array) else chunk for chunk in chunks)
+    return pd.Series([value for chunk in values for value in chunk], dtype=object)

@@ -4,95 +4,140 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
+import itertools
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.encodings import as_utf8
-from fedlit.data.reading.names import check_no_header
-from fedlit.data.reading.options import ReadOptions
-from fedlit.data.reading.quotes import blanks_around_quotes, regular_quotes, without_blanks_around_quotes
-from fedlit.data.reading.raw import Notes, counted
-from fedlit.data.reading.recognise import kind_of, opened, refuse
-from fedlit.data.reading.separator import found_separator
-from fedlit.data.reading.texts import Header
+from fedlit.data.reading.names import Header, check_no_header
+from fedlit.data.reading.options import Notes, ReadOptions, counted, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
-__all__ = ["read_text"]
+__all__ = ["as_utf8", "read_text"]
 
-PIECE = 2**22
 SNIFFED = 2**18
 MOST_IN_LINE = 2**23
-CHUNK_CELLS = 200_000
+ONE_BYTE = ["cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp850"]
+WESTERN = re.compile(
+    rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]*"
+)  # letters, a few signs
+MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SEP_LINE = re.compile(rb"sep=(.)(?:\r\n|\r|\n|\Z)", re.IGNORECASE)
-LINE_END = re.compile(rb"\r\n|\r|\n")
-LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
+BLANK_LINES = re.compile(rb"(?:[ \t]*(?:\r\n|\r|\n))*")
 
 
-def read_text(path: Path, kind: str, options: ReadOptions, notes: Notes) -> pd.DataFrame:
-    """Read delimited text. Arrow reads what is regular; where it is not, Python's reader goes row by row.
+def read_text(
+    content: bytes, options: ReadOptions, notes: Notes, types: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """Read delimited text by pyarrow. Python's strict reader checks quotes, and finds the line at fault.
 
     Args:
-        path: the file.
-        kind: ``text``, or how it is compressed.
+        content: the bytes of the file, decompressed.
         options: how it is read.
         notes: takes what is found; whose file it is.
+        types: column → NumPy type; pyarrow finds the type of a column that is not among them. None keeps all as text.
 
     Returns:
-        One ``str`` column for each that is kept.
+        One column for each that is kept.
 
     Raises:
         DataError: naming the line, where the text is no regular table.
     """
-    content = as_utf8(_content(path, kind, options, notes), options.encoding, notes)
+    content = as_utf8(content, options.encoding, notes)
     if b"\0" in content:
         line = _lines_in(content[: content.index(b"\0")]) + 1
         raise notes.error("holds NUL bytes, expected text. The file is damaged, or no text: write it again.", line)
     own = SEP_LINE.match(content)
     if own:
         notes.add(f"its first line, {own.group().decode().strip()!r}, is taken for the separator.")
-    skipped = options.skiprows or bool(own)
-    place = _behind(content, 0, skipped)
-    if place is None:
-        count = len(content.splitlines())
-        raise notes.error(f"skiprows says {skipped:,}, but there are only {counted(count, 'line')}. Lower it.")
-    sep = options.sep or (own and own.group(1).decode())
-    if not sep:
-        start, complete = content[place : place + SNIFFED].decode("utf-8", "ignore"), len(content) - place <= SNIFFED
-        sep = found_separator(start, complete=complete, names=options.names, notes=notes)
-    text = _Text(content, place, sep, skipped, options, notes)
-    del content  # the columns hold their own copies
-    return text.frame()
+    skipped = options.skiprows + (own is not None and not options.skiprows)
+    above = list(itertools.islice(LINE.finditer(content), skipped))
+    if len(above) < skipped:
+        count = counted(len(content.splitlines()), "line")
+        raise notes.error(f"skiprows says {skipped:,}, but there are only {count}. Lower it.")
+    place = above[-1].end() if above else 0
+    blank = BLANK_LINES.match(content, place)
+    assert blank is not None  # it fits the empty text
+    skipped, content = skipped + _lines_in(blank.group()), content[blank.end() :]
+    sep = options.sep or (own and own.group(1).decode()) or _separator(content, options.names, notes)
+    tidied = without_blanks_around_quotes(content, sep)
+    if tidied != content:
+        notes.add("blanks between quotes and separators are left out.")
+    text = _Text(tidied, sep, skipped, options, notes)
+    del content, tidied  # the columns hold their own copies
+    return text.frame(_lines_in(blank.group()), types)
 
 
-def _content(path: Path, kind: str, options: ReadOptions, notes: Notes) -> bytes:
-    """The decompressed bytes, refused before they fill memory."""
-    pieces, size, in_line, lines = list[bytes](), 0, 0, 0
-    with opened(path, kind, notes) as source:
-        while piece := source.read(min(PIECE, options.max_bytes + 1)):
-            if not pieces and kind != "text" and (inside := kind_of(piece, suffix=".csv")) != "text":
-                raise refuse(inside, notes, f"what is inside the {kind} file ")
-            pieces.append(piece)
-            size += len(piece)
-            if size > options.max_bytes:
-                raise notes.error(
-                    f"expected at most {options.max_bytes:,} bytes of text (decompressed), found more. Raise max_bytes "
-                    "if the table is meant to be that large, or save it as Parquet."
-                )
-            end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
-            in_line = len(piece) - end - 1 if end >= 0 else in_line + len(piece)
-            lines += _lines_in(piece)
-            if in_line > MOST_IN_LINE:
-                raise notes.error(
-                    f"expected lines of at most {MOST_IN_LINE:,} bytes, found more, with {piece.count(b','):,} commas "
-                    "in the last of them: are separators or line ends missing?",
-                    lines + 1,
-                )
-    return b"".join(pieces)
+def as_utf8(content: bytes, declared: str | None, notes: Notes) -> bytes:
+    """A text as UTF-8 without a byte order mark; what was found is noted.
+
+    Raises:
+        DataError: it is not encoded as declared.
+    """
+    found = declared or _marked(content)
+    try:
+        text = content.decode(found)
+    except UnicodeError as error:
+        if declared:
+            raise notes.error(
+                f"expected text encoded as {declared}, found something else ({one_line(error)}). Save it as UTF-8, or "
+                "write its encoding."
+            ) from error
+        # the first lines that are more than ASCII: the others would drown them
+        telling = (line for line in content.splitlines(keepends=True) if not line.isascii())
+        found = _likely(b"".join(itertools.islice(telling, 200))[: 2**15])
+        text = content.decode(found, "replace")
+    if found == "utf-8":
+        return content.removeprefix(codecs.BOM_UTF8)
+    if not declared:
+        word = re.search(r"\w*[^\x00-\x7f\ufeff]+\w*", text)
+        such = f", such as {word.group()!r}" if word else ""
+        notes.add(
+            f"it is not UTF-8 and is read as {found}{such}. If letters look wrong, write encoding.", encoding=found
+        )
+    return text.removeprefix("\ufeff").encode()
+
+
+def _marked(content: bytes) -> str:
+    """The encoding that a byte order mark or the pattern of NUL bytes gives away.
+
+    >>> _marked(b"a,b"), _marked("a,b".encode("utf-16-le"))
+    ('utf-8', 'utf-16-le')
+    """
+    for mark, name in MARKS.items():
+        if content.startswith(mark):
+            return name
+    odd, even = content[1:2000:2].count(b"\0"), content[:2000:2].count(b"\0")
+    if 5 * (odd + even) > 2 * len(content[:2000]) and not (odd and even):
+        return "utf-16-le" if odd else "utf-16-be"
+    return "utf-8"
+
+
+def _likely(sample: bytes) -> str:
+    """The likely encoding of bytes that are not UTF-8; cp1252 where all letters are Western, or nothing is known.
+
+    >>> _likely("Müller,Köln".encode("latin-1"))
+    'cp1252'
+    """
+    from charset_normalizer import from_bytes
+
+    apart = re.search(rb"[\x80-\xff]{2}", sample) is None
+    if apart and WESTERN.fullmatch(re.sub(rb"[\x00-\x7f]", b"", sample)):
+        return "cp1252"
+    best = from_bytes(sample, cp_isolation=ONE_BYTE if apart else None).best()
+    # Short texts are taken for those of a Macintosh, and hardly any is.
+    return "cp1252" if best is None or best.encoding.startswith("mac") else str(best.encoding)
 
 
 def _lines_in(piece: bytes) -> int:
@@ -105,166 +150,191 @@ def _lines_in(piece: bytes) -> int:
     return piece.count(b"\n") + returns - (piece.count(b"\r\n") if returns else 0)
 
 
-def _behind(content: bytes, place: int, lines: int) -> int | None:
-    """The place behind a number of lines; None where there are fewer."""
-    for _ in range(lines):
-        found = LINE_END.search(content, place)
-        if found is None:
-            return None
-        place = found.end()
-    return place
+def without_blanks_around_quotes(content: bytes, sep: str) -> bytes:
+    r"""The text without blanks between a quoted cell and a separator, or a line's end.
+
+    >>> without_blanks_around_quotes(b'a, "b, c" ,d\n "e" ,"f, ""g"\n', ",")
+    b'a,"b, c",d\n"e","f, ""g"\n'
+    """
+    if not any(own in content for own in (b' "', b'" ', b'\t"', b'"\t')):
+        return content
+    blank = b" *" if sep == "\t" else b"\t*" if sep == " " else rb"[ \t]*"
+    end = rb"[\r\n" + re.escape(sep.encode()) + rb"]"
+    quoted = rb'"[^"]*(?:""[^"]*)*"'
+    cell = re.compile(rb"(\A|" + end + rb")" + blank + rb"(" + quoted + rb")" + blank + rb"(?=" + end + rb"|\Z)")
+    return cell.sub(rb"\1\2", content)
+
+
+def _separator(content: bytes, names: Sequence[str] | None, notes: Notes) -> str:
+    """The separator that gives the first lines one number of fields, or the one that fits most of them."""
+    shares = {sep: _share(content[:SNIFFED], sep, names) for sep in SEPARATORS}
+    fit = [sep for sep, share in shares.items() if share == 1]
+    if len(fit) > 1:
+        found = " and ".join(map(repr, fit))
+        raise notes.error(f"fields may be separated by {found}: the first lines fit both. Write sep.")
+    best = max(shares, key=lambda sep: shares[sep])
+    if shares[best] <= 0.5:
+        if names is None or len(names) > 1:
+            notes.add("no separator was found: it is read as one column. If there are more, write sep.")
+        return ","
+    if best != ",":
+        notes.add(f"fields are separated by a {SEPARATORS[best]}.", sep=best)
+    return best
+
+
+def _share(start: bytes, sep: str, names: Sequence[str] | None) -> float:
+    """The share of lines with the most common number of fields, 1 only where the header has it, too."""
+    text = without_blanks_around_quotes(start, sep).decode("utf-8", "ignore")
+    try:
+        rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=sep), 101)
+        widths = [len(row) for row in rows if any(map(str.strip, row))]
+    except csv.Error:
+        return 0
+    if len(start) == SNIFFED and 1 < len(widths) <= 100:
+        widths.pop()  # it may be cut
+    header, body = (len(names), widths) if names else ((widths[:1] or [0])[0], widths[1:] or widths)
+    if not body:
+        return 0
+    usual, times = Counter(body).most_common(1)[0]
+    return 0 if usual < 2 else times / len(body) * (1 if header == usual else 0.95 if header == usual - 1 else 0.9)
 
 
 class _Text:
     """The rows of one text, each of which must have the header's number of fields.
 
     Args:
-        content: UTF-8.
-        place: where the header begins.
+        content: UTF-8, from the header on.
         sep: the separator.
         skipped: how many lines stand above it.
         options: how it is read.
         notes: whose text it is.
     """
 
-    def __init__(self, content: bytes, place: int, sep: str, skipped: int, options: ReadOptions, notes: Notes) -> None:
-        self._content, self._place, self._sep = content, place, sep
-        self._skipped, self._options, self._notes = skipped, options, notes
-        self._blank = self._broken = self._longest = self._start = 0
-        lines: Iterator[str] = (found.group().decode() for found in LINE.finditer(content, place))
-        self._tidied = blanks_around_quotes(content, sep)
-        if self._tidied:
-            lines = without_blanks_around_quotes(lines, sep)
-            notes.add("blanks between quotes and separators are left out.")
-        # The reader's own limit of 131,072 characters a cell is for all of a process; lines are bounded above.
-        csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
-        self._reader = csv.reader(lines, delimiter=sep, strict=True)
-
-    def frame(self) -> pd.DataFrame:
-        names = self._options.names
-        header = names if names is not None else self._next(2)
+    def __init__(self, content: bytes, sep: str, skipped: int, options: ReadOptions, notes: Notes) -> None:
+        self._content, self._sep, self._skipped, self._notes = content, sep, skipped, notes
+        self._names = options.names
+        rows = self._rows()
+        line, _, header = (0, 0, options.names) if options.names is not None else next(rows, (0, 0, None))
         if header is None:
-            raise self._notes.error("expected a header and rows of data, found none. Fetch or write the file again.")
-        expected = "names" if names is not None else f"the header (line {self._line:,})"
-        begin = self._reader.line_num
-        first = self._next(len(header))
+            raise notes.error("expected a header and rows of data, found none. Fetch or write the file again.")
+        self._expected = "names" if options.names is not None else f"the header (line {line:,})"
+        line, _, first = next((own for own in rows if not _blank(own[2], len(header))), (0, 0, None))
         if first is None:
-            raise self._notes.error("expected rows of data, found none. Fetch or write the file again.")
-        if names is not None:
-            check_no_header(first, names, self._notes, f"line {self._line:,}")
-        spare = len(first) == len(header) + 1 and not first[-1].strip()
-        own = Header(header, self._options, self._notes, spare=spare)
-        found = None if self._tidied else self._by_arrow(_behind(self._content, self._place, begin), own)
-        if found is None:
-            found = own.table(self._rows(first, own, expected))
-        if self._broken:
-            self._notes.add(
-                f"{counted(self._broken, 'row holds', 'rows hold')} quoted cells with line ends; the longest takes "
-                f"{self._longest:,} lines. Were lines swallowed by a quote too many?"
-            )
-        if self._blank:
-            self._notes.add(f"{counted(self._blank, 'blank line was', 'blank lines were')} skipped.")
-        del self._reader, self._content
-        return own.frame(found)
+            raise notes.error("expected rows of data, found none. Fetch or write the file again.")
+        if options.names is not None:
+            check_no_header(first, options.names, notes, f"line {line:,}")
+        self._header = Header(header, options, notes, spare=len(first) == len(header) + 1 and not first[-1].strip())
 
-    @property
-    def _line(self) -> int:
-        """The last line that was read, counted from 1."""
-        return self._skipped + self._reader.line_num
+    def frame(self, blank: int, types: Mapping[str, Any] | None) -> pd.DataFrame:
+        """The columns; ``blank`` lines were skipped before."""
+        quotes = self._content.count(b'"')
+        table = self._table(quotes > 0, types)
+        lines = _lines_in(self._content) + (self._content[-1:] not in (b"\n", b"\r"))
+        more = lines - len(table) - (self._names is None)
+        # Where each line is a row, no quote swallowed a line.
+        blank += self._check() if quotes % 2 or (quotes and more) else more
+        if blank:
+            self._notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
+        self._content = b""  # the columns hold their own copies
+        return self._header.frame(table)
 
-    def _by_arrow(self, place: int | None, header: Header) -> pa.Table | None:
-        """What Arrow reads in regular lines; None where a line is no row as the header has it."""
+    def _table(self, quoted: bool, types: Mapping[str, Any] | None) -> Any:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        body = memoryview(self._content)[place or 0 :]
-        if bytes(body[:3]) == codecs.BOM_UTF8 or not self._sep.isascii():  # Arrow would leave the mark out
-            return None
-        quoted = self._content.find(b'"', place or 0) >= 0
-        if quoted and not all(regular_quotes(block, self._sep) for block in _blocks(body)):
-            return None
+        own = self._header
+        known = dict.fromkeys(own.kept, str) if types is None else types
         try:
             table = arrow.read_csv(
-                pa.BufferReader(pa.py_buffer(body)),
-                arrow.ReadOptions(column_names=header.names, block_size=max(MOST_IN_LINE, PIECE), use_threads=False),
-                arrow.ParseOptions(delimiter=self._sep, quote_char='"' if quoted else False),
+                pa.BufferReader(self._content),
+                arrow.ReadOptions(
+                    column_names=own.names,
+                    skip_rows_after_names=int(self._names is None),
+                    block_size=MOST_IN_LINE,
+                    use_threads=False,
+                ),
+                arrow.ParseOptions(
+                    delimiter=self._sep,
+                    quote_char='"' if quoted else False,
+                    newlines_in_values=quoted,
+                    invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
+                ),
                 arrow.ConvertOptions(
-                    column_types=dict.fromkeys(header.kept, pa.large_string()),
-                    include_columns=header.kept,
-                    null_values=[""],
+                    column_types={
+                        name: pa.large_string() if kind is str else pa.from_numpy_dtype(kind)
+                        for name, kind in known.items()
+                    },
+                    include_columns=own.kept,
+                    null_values=["", *own.missing] if types is not None else [""],
                     strings_can_be_null=True,
                 ),
+                # Arrow's own pool keeps what is freed: where columns become NumPy's, none of it is used again.
+                memory_pool=None if types is None else pa.system_memory_pool(),
             )
-        except pa.ArrowInvalid:
-            return None
-        if header.spare and header.names[-1] in header.kept and table.column(header.names[-1]).null_count < len(table):
-            return None
-        self._blank += _lines_in(bytes(body)) + (bytes(body[-1:]) not in (b"\n", b"\r")) - len(table)
+        except pa.ArrowInvalid as error:
+            self._check()
+            raise self._notes.error(f"expected a regular table, found: {one_line(error)}. Correct the file.") from error
+        if own.spare and own.names[-1] in own.kept and table.column(own.names[-1]).null_count < len(table):
+            self._check()
         return table
 
-    def _next(self, width: int) -> list[str] | None:
-        """The next row that is no blank line."""
+    def _rows(self) -> Iterator[tuple[int, int, list[str]]]:
+        """The line where each row begins, counted from 1; how many lines it takes; its cells."""
+        # The reader's own limit of 131,072 characters a cell is for all of a process.
+        csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
+        text = io.TextIOWrapper(io.BytesIO(self._content), "utf-8", newline="")
+        reader = csv.reader(text, delimiter=self._sep, strict=True)
+        before = 0
         while True:
-            before = self._line
             try:
-                row = next(self._reader, None)
+                row = next(reader, None)
             except csv.Error as error:
-                raise self._unreadable(error, before + 1) from error
-            # In a table of one column, blanks are a cell.
-            if row is not None and (not row or (width > 1 and len(row) == 1 and not row[0].strip())):
-                self._blank += 1
-                continue
-            self._start = before + 1
-            if row is not None and self._line - before > 1:
-                self._broken += 1
-                self._longest = max(self._longest, self._line - before)
-            return row
+                raise self._unreadable(error, self._skipped + before + 1, reader.line_num - before) from error
+            if row is None:
+                return
+            yield self._skipped + before + 1, reader.line_num - before, row
+            before = reader.line_num
 
-    def _rows(self, first: list[str], header: Header, expected: str) -> Iterator[list[list[str]]]:
-        """All rows, in chunks."""
-        width, row = len(header.names), first
-        rows = list[list[str]]()
-        while row:
-            if len(row) != width or (header.spare and row[-1].strip()):
-                raise self._ragged(len(row), width - header.spare, self._start, expected)
-            if header.spare:
-                row[-1] = ""
-            rows.append(row)
-            if len(rows) * width >= CHUNK_CELLS:
-                yield rows
-                rows = []
-            row = self._next(width) or []
-        yield rows
+    def _check(self) -> int:
+        """Refuse the first line that is no row; the number of blank lines otherwise."""
+        spare, width = self._header.spare, len(self._header.names)
+        blank, several = 0, list[int]()
+        header = self._names is None
+        for line, taken, row in self._rows():
+            if _blank(row, width):
+                blank += 1
+            elif not header and (len(row) != width or (spare and row[-1].strip())):
+                raise self._ragged(len(row), width - spare, line)
+            elif taken > 1:
+                several.append(taken)
+            header = False
+        if several:
+            self._notes.add(
+                f"{counted(len(several), 'row holds', 'rows hold')} quoted cells with line ends; the longest takes "
+                f"{max(several):,} lines. Were lines swallowed by a quote too many?"
+            )
+        return blank
 
-    def _ragged(self, found: int, width: int, line: int, expected: str) -> Exception:
-        if found < width:
-            do = "The file may be cut short, or a separator is missing: fetch it again, or correct that line."
-        else:
-            do = "A separator too many, or a text that holds one without quotes: correct that line."
-            if found == width + 1 and line <= self._skipped + 3:
-                do += " If the first column numbers the rows and has no name, write skiprows: 1 and names."
+    def _ragged(self, found: int, width: int, line: int) -> Exception:
+        do = "Correct that line: a separator is missing, or a text that holds one has no quotes."
         if width == 1 or line <= self._skipped + 3:
-            do += " If lines of text stand above the header, write skiprows; if the separator is another one, sep."
-        return self._notes.error(f"expected {counted(width, 'field')} as in {expected}, found {found:,}. {do}", line)
+            do += (
+                " If lines of text stand above the header, write skiprows; if the separator is another one, sep; if the"
+                " first column has no name, skiprows: 1 and names."
+            )
+        expected = f"expected {counted(width, 'field')} as in {self._expected}"
+        return self._notes.error(f"{expected}, found {found:,}. {do}", line)
 
-    def _unreadable(self, error: csv.Error, start: int) -> Exception:
-        swallowed = self._line - start + 1
-        reach = f" (it swallows {counted(swallowed, 'line')})" if swallowed > 1 else ""
-        ends = "expected after" in str(error)
-        found = f"a quote that {'ends in the middle of a cell' if ends else 'is never closed'}{reach}"
+    def _unreadable(self, error: csv.Error, line: int, taken: int) -> Exception:
+        reach = f", and the cell goes on for {counted(taken, 'line')}" if taken > 1 else ""
         return self._notes.error(
-            f"expected quotes in pairs around whole cells, found {found}. Correct the row that begins in this line; a "
-            "quote inside a quoted cell is written twice.",
-            start,
+            f"expected quotes in pairs around whole cells, found a quote that is never closed, or closed within a cell "
+            f"({one_line(error)}{reach}). Correct the row that begins in this line; a quote inside a quoted cell is "
+            "written twice.",
+            line,
         )
 
 
-def _blocks(body: memoryview) -> Iterator[bytes]:
-    """Whole lines, some MB at once."""
-    place = 0
-    while place < len(body):
-        block = bytes(body[place : place + PIECE])
-        end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
-        block = block if place + PIECE >= len(body) else block[:end] if end else bytes(body[place:])
-        place += len(block)
-        yield block
+def _blank(row: Sequence[str], width: int) -> bool:
+    """Whether a line is blank. In a table of one column, blanks are a cell."""
+    return not row or (width > 1 and len(row) == 1 and not row[0].strip())

@@ -143,12 +143,12 @@ class Covertype(Source):
 
 
 def _read(path: Path) -> pd.DataFrame:
-    from fedlit.data.sources.reading import read_csv
+    from fedlit.data.reading import ReadOptions, read_table
 
     # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
     # Measures are floats because some copies of the file leave hillshade empty.
     types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
-    frame = read_csv(path, names=_NAMES, missing=[""], types=types)
+    frame = read_table(path, ReadOptions(sep=",", names=list(_NAMES)), "", types).frame
     if len(frame) <= _TRAIN + _VALIDATION:
         raise DataError(
             f"file {path}: expected at least {_TRAIN + _VALIDATION + 1:,} rows ({_TRAIN:,} to train, {_VALIDATION:,} "

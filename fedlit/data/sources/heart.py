@@ -102,13 +102,14 @@ class Heart(Source):
         return {client: locate(_sites()[client]["file"], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
-        from fedlit.data.sources.reading import read_csv
+        from fedlit.data.reading import ReadOptions, read_table
 
         site = _sites()[client]
         path = locate(site["file"], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
         names = columns if site.get("header") is False else None
-        frame = read_csv(path, client=client, names=names, required=columns, missing=["?", "NA", ""])
+        options = ReadOptions(sep=",", names=names, keep=columns, missing=["?", "NA"])
+        frame = read_table(path, options, client, types={}).frame
         target = frame[site["target"]]
         if wrong := sorted(set(target.dropna().tolist()) - set(site["labels"]), key=str):
             raise DataError(

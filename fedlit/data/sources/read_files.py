@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedlit.data.reading import ReadOptions, read_table
 from fedlit.data.sources.bases import BASES, codes_in, texts_of
-from fedlit.data.sources.reading import read_csv
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -90,7 +90,8 @@ def read_file(client: str, path: Path) -> list[Read]:
     """
     format, where = format_of(path), f"client {client!r}, file {path}"
     if format == "csv":
-        frame = read_csv(path, client=client, required=["read", "labels"], types=dict.fromkeys(["read", "labels"], str))
+        columns = ["read", "labels"]
+        frame = read_table(path, ReadOptions(sep=",", keep=columns), client).frame.fillna("")
         rows = zip(frame["read"], frame["labels"], strict=True)
         return [Read(f"row {row} of data", read, own) for row, (read, own) in enumerate(rows, 1)]
     return [

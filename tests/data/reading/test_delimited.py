@@ -15,7 +15,6 @@ from read_files import read, refused
 
 from fedlit.data.files import RemoteFile
 from fedlit.data.reading import Raw
-from fedlit.data.reading.quotes import regular_quotes
 from fedlit.data.sources.heart import Heart
 
 
@@ -59,20 +58,6 @@ def test_any_table_of_text_comes_back(tmp_path: Path, table: list[list[str]], en
     raw = read(made(tmp_path, written.getvalue()), sep=sep)
     assert cells(raw) == [[cell or None for cell in row] for row in table]
     assert list(raw.frame.columns) == [f"column {place}" for place in range(len(table[0]))]
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.text('",\n ab', max_size=30))
-def test_regular_quotes_are_those_that_every_reader_reads_alike(content: str) -> None:
-    """Where the shortcut says yes, Python's strict reader gives one row a line."""
-    if not regular_quotes(content.encode(), ","):
-        return
-    rows = list(csv.reader(io.StringIO(content, newline=""), strict=True))
-    assert len(rows) == len(content.splitlines())
-    assert not any("\n" in cell for row in rows for cell in row)
-    for row in rows:
-        line = ['"' + cell.replace('"', '""') + '"' for cell in row]
-        assert regular_quotes(",".join(line).encode(), ",")
 
 
 def test_text_stays_text_and_costs_little(tmp_path: Path) -> None:

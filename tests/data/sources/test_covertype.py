@@ -144,7 +144,11 @@ def test_a_damaged_row_is_named(row: dict[int, str], message: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("width", "found"), [(54, "Row #78: Expected 55 columns, got 54"), (56, "Row #78: Expected 55 columns, got 56")]
+    ("width", "found"),
+    [
+        (54, "line 78: expected 55 fields as in names, found 54"),
+        (56, "line 78: expected 55 fields as in names, found 56"),
+    ],
 )
 def test_a_row_of_another_width_is_named(width: int, found: str, tmp_path: Path) -> None:
     rows = lines(15_200)
@@ -156,7 +160,7 @@ def test_a_row_of_another_width_is_named(width: int, found: str, tmp_path: Path)
 
 def test_a_first_row_that_is_too_long(tmp_path: Path) -> None:
     write(tmp_path, [[*fields, "0"] for fields in lines(15_200)])
-    with pytest.raises(DataError, match="Row #1: Expected 55 columns, got 56"):
+    with pytest.raises(DataError, match="line 1: expected 55 fields as in names, found 56"):
         Covertype(root=str(tmp_path)).tables(seed=1)
 
 
@@ -169,7 +173,7 @@ def test_an_area_without_rows_in_a_split(tmp_path: Path) -> None:
 def test_a_packed_file_cut_short(tmp_path: Path) -> None:
     whole = gzip.compress("\n".join(map(",".join, lines(15_200))).encode())
     (tmp_path / "covtype.data.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"covtype\.data\.gz: .*Truncated"):
+    with pytest.raises(DataError, match=r"covtype\.data\.gz: .*cut short"):
         Covertype(root=str(tmp_path)).tables(seed=1)
 
 

@@ -105,8 +105,8 @@ def test_what_is_converted_is_said(tmp_path: Path) -> None:
         ("a.csv", csv().replace("GGCA", "\n\nGG5A"), "row 3 of data: expected bases"),
         ("a.csv", csv().replace("bbaa", "bb a"), "row 3 of data: .*found white space at position 3"),
         ("a.csv", csv(READS, READS), "expected labels, found the bases themselves"),
-        ("a.csv", csv().replace("labels", "label"), "expected a column 'labels', found read, label"),
-        ("a.csv", csv().replace("ACCA,", "ACCA"), "Row #5: Expected 2 columns, got 1"),
+        ("a.csv", csv().replace("labels", "label"), "expected a column 'labels' .*found 'read', 'label'"),
+        ("a.csv", csv().replace("ACCA,", "ACCA"), "line 5: expected 2 fields .*, found 1"),
         ("a.csv", csv().replace("bbaa", "bba"), "row 3 of data: expected a label for each of 4 bases .*found 3"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_packed_file_that_is_cut_short_is_an_error(name: str, tmp_path: Path) 
     with pytest.raises(DataError, match=r"cut short or damaged|Truncated"):
         read(path, 32)
     path.write_bytes(b"no gzip at all")
-    with pytest.raises(DataError, match=r"damaged|incorrect header"):
+    with pytest.raises(DataError, match=r"damaged|found none"):
         read(path, 32)
 
 
