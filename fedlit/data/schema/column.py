@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -207,7 +207,7 @@ class ColumnType:
     def to_dict(self) -> dict[str, Any]:
         """Plain data: what differs from a column of which nothing is known."""
         made = {own.name: getattr(self, own.name) for own in fields(self)}
-        made["notation"] = self.notation.to_dict() if self.notation != _PLAIN else None
+        made["notation"] = asdict(self.notation) if self.notation != _PLAIN else None
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in made.items()}
         made["spelling"] = dict(self.spelling)
         made["parts"] = None if self.parts == PARTS else list(self.parts)
@@ -218,7 +218,7 @@ class ColumnType:
         """From plain data."""
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
         own = cls(**{**state, **lists, "notation": _PLAIN})
-        return replace(own, notation=Notation.of(state["notation"])) if state.get("notation") else own
+        return replace(own, notation=Notation(**state["notation"])) if state.get("notation") else own
 
 
 def _counts(cells: pd.Series) -> dict[str, int]:

@@ -7,7 +7,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,15 +76,6 @@ class Notation:
             return None
         ways += [f"with {parts.unit}"] if parts.unit else []
         return value, ", ".join([*ways, *parts.ways])
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain data."""
-        return {"decimal": self.decimal, "thousands": self.thousands, "unit": self.unit}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Notation:
-        """From plain data."""
-        return cls(state["decimal"], state["thousands"], state["unit"])
 
 
 @dataclass(frozen=True)
