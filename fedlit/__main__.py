@@ -120,7 +120,7 @@ def _with_flags(args: list[str]) -> list[str]:
 
 
 def _join() -> None:
-    """Where this is one of several processes: before anything goes wrong at one of them."""
+    """Join the other processes of a job, before anything can go wrong at one of them."""
     if find_place() is not None:
         from fedlit.exchange.ranks import join
 
@@ -135,7 +135,7 @@ def _interrupted(error: BaseException) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """One message of whatever else went wrong."""
+    """Turn any other error into one message."""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         place = error.filename or "a file, or what is printed"
         told = f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or choose another folder"

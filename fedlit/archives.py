@@ -82,4 +82,4 @@ class _Told:
             raise
 
     def flush(self) -> None:
-        """Nothing: the file is flushed when all is written."""
+        """Do nothing: the file is flushed once everything is written."""

@@ -21,7 +21,7 @@ Axes = Mapping[str, tuple[int, tuple[str, ...]]]
 
 
 def slice_name(tensor: str, label: str) -> str:
-    """How a slice is called.
+    """Return the name of a slice.
 
     Example:
         >>> slice_name("head.weight", "Spruce")
@@ -105,18 +105,18 @@ class Live(Mapping[str, Tensor]):
         return name in self._known
 
     def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
-        """What a name means in other tensors of the same names and shapes, such as gradients."""
+        """Return what a name selects in other tensors of the same names and shapes, such as gradients."""
         if name not in self._slices:
             return tensors[name]
         tensor, axis, place = self._slices[name]
         return tensors[tensor].select(axis, place)
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What the names mean in other tensors, for the names whose tensor is among them; slices are views."""
+        """Return what names select in other tensors, as far as these are there; slices are views."""
         return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
 
     def is_slice(self, name: str) -> bool:
-        """Whether a name is that of a slice."""
+        """Return whether a name is that of a slice."""
         return name in self._slices
 
     def tensor_of(self, name: str) -> str:
@@ -128,7 +128,7 @@ class Live(Mapping[str, Tensor]):
         return self._tensors[name]
 
     def size_of(self, tensor: str) -> int:
-        """How many names a tensor's values have: its number of slices where it is cut, else one."""
+        """Return the number of names of a tensor: its number of slices where it is cut, else one."""
         return next((self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1)
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -146,6 +146,6 @@ class Live(Mapping[str, Tensor]):
 
 
 def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
-    """Of a module's tensors those that names choose."""
+    """Select the tensors of a module by name."""
     sliced = any(name not in tensors for name in names)
     return Live(tensors, names, named_axes(module) if sliced else None)

@@ -45,7 +45,7 @@ def reason(error: OSError) -> str:
 
 
 def advice(error: OSError) -> str:
-    """What a person can do about it."""
+    """Return what a person can do about an error."""
     blocked = _in_the_way(error)
     return "make room, or make the folder writable" if blocked is None else f"move {blocked.name} away"
 
@@ -149,7 +149,7 @@ def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
 
 
 def partial_of(path: Path) -> Path:
-    """Where a file is written, before it is renamed."""
+    """Return the name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}{_PARTIAL}")
 
 

@@ -11,7 +11,7 @@ __all__ = ["Input"]
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a client.
+    """The description of one input of a client.
 
     Attributes:
         name: the input's; names of a client are unique.
@@ -36,7 +36,7 @@ class Input:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Input:
-        """From its plain data.
+        """Make it from its plain data.
 
         Example:
             >>> Input.of(Input("age", "age", edges=(0.0, 1.0)).to_dict())

@@ -100,7 +100,7 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it, and its file is still there."""
+        """Whether this process holds the lock, and its file is still there."""
         return self._lock.is_locked and self._file == _file_at(self.path)
 
     def renew(self) -> bool:
@@ -146,7 +146,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Who a lock's file names; nobody where it is empty, or was cut short."""
+    """Return whom a lock's file names; None if it is empty or was cut short."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -18,7 +18,7 @@ Clusters = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Clustering:
-    """What a rule found in one exchange.
+    """The clusters that a rule found in one exchange.
 
     Attributes:
         clusters: who belongs together, of all clients.

@@ -67,7 +67,7 @@ class Outcome:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Outcome:
-        """Of a task's state, see :func:`fedlit.tasks.task_state`."""
+        """Make it from a task's state (see :func:`fedlit.tasks.task_state`)."""
         own: dict[str, Any] = {}
         for key in (field.name for field in fields(cls) if field.name in state):
             own[key] = tuple(state[key]) if isinstance(state[key], list) else state[key]
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def width(self) -> int:
-        """Of predictions: a probability of each class, or one number."""
+        """Return the frame of predictions: a probability of each class, or one number."""
         return self.length * len(self.classes) or 1
 
     def at(self, classes: Sequence[int]) -> Outcome:

@@ -37,7 +37,7 @@ Buffers = Literal["private", "average"]
 
 
 def can_name_a_module(name: str) -> bool:
-    """Whether a ``ModuleDict`` takes a name as key: some torch uses itself.
+    """Return whether a ``ModuleDict`` takes a name as key; torch uses some names itself.
 
     Example:
         >>> can_name_a_module("north"), can_name_a_module("values")
@@ -47,7 +47,7 @@ def can_name_a_module(name: str) -> bool:
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers that a checkpoint would hold, by full name (live, not copies)."""
+    """Return all parameters and buffers that a checkpoint would hold, by full name (live, not copies)."""
     return dict(module.state_dict(keep_vars=True))
 
 
@@ -115,7 +115,7 @@ def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
 
 
 def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()) -> dict[str, Any]:
-    """What a client says of itself so that all know what is federated; JSON.
+    """Return what a client sends about itself, so that all know what is federated; JSON.
 
     Returns:
         ``tensors``: name → (dtype, shape) of its federated tensors, parameters first, slices in the place of those that
@@ -223,7 +223,7 @@ def resolve(
 
 
 def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
-    """What is federated, by what each client says of itself (see :func:`offer`)."""
+    """Return what is federated, from what each client sends about itself (see :func:`offer`)."""
     names = {client: tuple(own["tensors"]) for client, own in offers.items()}
     parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
     forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
@@ -252,7 +252,7 @@ def _no_match(pattern: str, clients: Mapping[str, nn.Module]) -> str:
 
 
 def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
-    """Whether all values of a client are finite: a boolean on its device."""
+    """Return whether all values of a client are finite, as a boolean on its device."""
     flags = {}
     for name, state in states.items():
         tensors = list(state.values())

@@ -17,7 +17,7 @@ __all__ = ["ClientSpec", "Site", "own_share"]
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """One client's description.
+    """The description of a client.
 
     Attributes:
         name: the client's name.

@@ -183,7 +183,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def verdict(lift: float, interval: Interval, matters: float) -> str:
-    """What a lift says: one of :data:`TITLES`.
+    """Return the verdict on a lift: one of :data:`TITLES`.
 
     ``join`` and ``stay alone`` need an interval that excludes zero and a lift that matters. ``no difference`` is one
     that matters: the interval holds none, or excludes zero for less. Otherwise there is not enough data to tell.

@@ -58,7 +58,7 @@ class Store:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+        """Run one transaction."""
         try:
             with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=rw", uri=True)) as database, database:
                 database.execute("PRAGMA synchronous = EXTRA")
@@ -98,6 +98,6 @@ class Store:
                 database.execute("REPLACE INTO kept VALUES (?, ?, ?, ?)", [*key, content, crc32(content)])
 
     def numbers(self, name: str) -> list[int]:
-        """What there is of a name, sorted."""
+        """Return the numbers under a name, sorted."""
         with self._open() as database:
             return [own for (own,) in database.execute("SELECT number FROM kept WHERE name = ? ORDER BY 1", [name])]

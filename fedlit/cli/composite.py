@@ -59,7 +59,7 @@ def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
 
 
 def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:
-    """Of the file; of a run that was trained its own, changed by what is typed."""
+    """Return the settings of the file, or those of a trained run, changed by what is typed."""
     settings = settings_of(config, changed)
     if command == "describe" or (command == "fit" and checkpoint is None):
         return settings

@@ -64,7 +64,7 @@ def init(
 
 
 def _stem(folder: str) -> str:
-    """What a configuration of these files is called."""
+    """Return the name of a configuration for these files."""
     if any(mark in folder for mark in "*?["):
         return "mine"
     path = Path(folder).expanduser()
@@ -98,7 +98,7 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
 
 
 def _findings(proposals: Sequence[Proposal]) -> list[Note]:
-    """What is odd in tables of classes: those of numbers would need torch to be read."""
+    """Find what is odd in tables whose targets are classes; reading the others would need torch."""
     from fedlit.data.examine.alone import alone
     from fedlit.data.examine.leaks import leaks
     from fedlit.data.examine.written import init_args

@@ -29,7 +29,7 @@ _came: list[int] = []
 
 
 def came() -> bool:
-    """Whether Ctrl-C was pressed: what goes wrong then goes wrong because of that."""
+    """Return whether Ctrl-C was pressed; an error after it has that cause."""
     return signal.SIGINT in _came
 
 

@@ -39,7 +39,7 @@ def show_method(name: str) -> None:
 
 
 class Listed(Shown):
-    """All methods, family after family."""
+    """The list of all methods, family by family."""
 
     def parts(self) -> list[str | Grid]:
         """A table for each family, and how to go on."""
@@ -68,7 +68,7 @@ class Described(Shown):
         self.card = card
 
     def parts(self) -> list[str | Grid]:
-        """What it is, computes and costs, its configuration, what to tune."""
+        """Return its purpose, equation, cost and configuration, and what to tune."""
         own = self.card
         differ = ", ".join(f"{key} {value}" for key, value in own.differ.items())
         facts = {

@@ -82,7 +82,7 @@ def _flags(parameter: inspect.Parameter) -> list[str]:
 
 
 def _options(parameter: inspect.Parameter, about: str) -> dict[str, Any]:
-    """What argparse is told of a parameter."""
+    """Return the options of argparse for a parameter."""
     required, by_name = parameter.default is parameter.empty, parameter.kind is parameter.KEYWORD_ONLY
     annotation = parameter.annotation
     if isinstance(annotation, UnionType):  # such as int | None

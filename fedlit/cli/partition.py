@@ -49,7 +49,7 @@ def describe(*keys: str, config: str, out: Path | None = None) -> None:
 
 
 def figure_of(described: Described, title: str) -> Figure:
-    """What was described, as a picture."""
+    """Draw the description."""
     import pandas as pd
 
     from fedlit.show.partition import partition_figure
@@ -63,7 +63,7 @@ def figure_of(described: Described, title: str) -> Figure:
 
 
 def _measure(source: Source) -> Measure:
-    """That of the deal, so that the distance is the one that it was dealt by."""
+    """Return the measure of the partition, so that the distance is the one by which rows were dealt."""
     from fedlit.data.shaping.by_distance import Distance
     from fedlit.data.shaping.distance import Measure
     from fedlit.data.shaping.partition import Partition

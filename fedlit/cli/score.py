@@ -94,13 +94,13 @@ def _find(run: str, ckpt_path: str, purpose: str) -> Path:
 
 
 def _precision(trained: str) -> list[str]:
-    """What is said where ``fedlit predict --config`` would compute otherwise."""
+    """Return a note where ``fedlit predict --config`` would compute otherwise."""
     same = trained in ("32", "32-true")
     return [] if same else [f"trained with trainer.precision {trained}; scored in float32, so last digits may differ"]
 
 
 def _listed(key: str, rows: pd.DataFrame) -> list[str]:
-    """Also ``a,b``, unless a column is called so."""
+    """Split ``a,b`` into columns, unless a column has that name."""
     return [key] if key in rows else [own.strip() for own in key.split(",")]
 
 
@@ -122,7 +122,7 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
 
 
 def _counted(predicted: pd.Series, target: str, classes: bool) -> str:
-    """How often what is predicted."""
+    """Describe how often each class, or which numbers, are predicted."""
     if classes:
         counts = predicted.value_counts()
         return f"Predicted {target}: " + ", ".join(f"{label} {count:,}" for label, count in counts.items())

@@ -113,7 +113,7 @@ def _settings(config: Path) -> SiteSettings:
 
 
 def _shut(folder: Path) -> None:
-    """Nobody else may read a site's folder, or what is written there from now on."""
+    """Close a site's folder, and all that is written there from now on, to other users."""
     os.umask(0o077)
     with suppress(PermissionError):  # the folder is another user's, who decides
         folder.chmod(0o700)

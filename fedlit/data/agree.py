@@ -87,7 +87,7 @@ class Terms:
 
     @property
     def alike(self) -> bool:
-        """Whether there are columns that mean the same at several clients, and so are coded alike."""
+        """Whether some columns mean the same at several clients, and so are coded alike."""
         return self.features or self.common is not None
 
     @property
@@ -97,11 +97,11 @@ class Terms:
 
     @property
     def sketched(self) -> bool:
-        """Whether clients tell sketches of their numbers."""
+        """Whether clients send sketches of their numbers."""
         return self.bins == "agreed" and not self.pool
 
     def tells(self, column: str) -> bool:
-        """Whether a client that has a column tells its name and kind."""
+        """Return whether a client sends the name and kind of a column."""
         alone = self.common is None and (self.pooled or self.sketched)
         every = self.features or isinstance(self.common, str) or alone
         return every or is_listed(self.common, column)
@@ -128,7 +128,7 @@ class AgreedColumn:
     edges: tuple[float, ...] = ()
 
     def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
-        """What all of them encode such a column with."""
+        """Return the encoding that all clients with the column share."""
         kind = self.kind or NUMBERS
         gap = terms.missing == "indicator" if kind == NUMBERS else terms.categories == "auto"
         return ColumnEncoder(name, kind, self.moments, self.categories or (), self.tail, gap=gap)
@@ -136,7 +136,7 @@ class AgreedColumn:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What clients agreed on: with it, each encodes its table alone.
+    """What clients agreed on. With it each client encodes its table by itself.
 
     Attributes:
         terms: by which settings.
@@ -155,12 +155,12 @@ class Agreement:
     targets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def met(self, client: str, column: str) -> AgreedColumn | None:
-        """What was agreed on a client's column, if anything."""
+        """Return what was agreed on a client's column, or None."""
         agreed = self.columns.get(column)
         return agreed if agreed is not None and client in agreed.clients else None
 
     def asks(self, column: str) -> Literal["categories", "moments"] | None:
-        """What the clients that meet in a column tell of its values."""
+        """Return what the clients that share a column send about its values."""
         agreed, terms = self.columns[column], self.terms
         if agreed.kind is None or agreed.kind == NUMBERS:
             return "moments" if agreed.kind and terms.pooled else None
@@ -168,7 +168,7 @@ class Agreement:
         return "categories" if terms.alike and needed else None
 
     def sketches(self, column: str) -> bool:
-        """Whether the clients that meet in a column tell a sketch of its numbers."""
+        """Return whether the clients that share a column send a sketch of its numbers."""
         agreed = self.columns[column]
         return self.terms.sketched and agreed.kind == NUMBERS and len(agreed.clients) > 1
 
@@ -211,7 +211,7 @@ class Agreement:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Agreement:
-        """From its state."""
+        """Make it from its state."""
         columns = {
             name: AgreedColumn(**{**own, "moments": Moments(**own["moments"]) if own["moments"] else None})
             for name, own in state["columns"].items()
@@ -237,7 +237,7 @@ class Agreement:
         return tuple(sorted(made))
 
     def told(self, clients: Iterable[str]) -> list[dict[str, Any]]:
-        """What these clients tell before the first step, so that inputs and outputs fit.
+        """Describe what these clients send before the first step, so that inputs and outputs fit.
 
         Returns:
             For each kind: ``what`` is told, by reason of which ``key``, of which ``columns``, and, where numbers are
@@ -344,7 +344,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
 
 
 def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
-    """From the facts of all clients to what they agree on; a pure function.
+    """Make the agreement from the facts of all clients; a pure function.
 
     Args:
         told: client → its :func:`facts`.

@@ -67,7 +67,7 @@ def check_ranges(bins: Bins, columns: Iterable[str], complete: bool) -> None:
 
 
 def declared_edges(bins: Bins, column: str, number: int) -> tuple[float, ...]:
-    """Of ``number`` bins of equal width; none of a column whose range is not declared.
+    """Make ``number`` bins of equal width; none for a column whose range is not declared.
 
     Example:
         >>> declared_edges({"age": [0, 100]}, "age", 4)
@@ -95,7 +95,7 @@ def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What a client tells of the numbers in a column so that all can have the same bins.
+    """A client's sketch of the numbers in a column, from which all clients get the same bins.
 
     Attributes:
         rows: training rows that have a number there.
@@ -107,7 +107,7 @@ class Sketch:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Sketch:
-        """Of what is not missing (NaN) among values (n,)."""
+        """Make a sketch of the values (n,) that are not missing (NaN)."""
         values = values[~np.isnan(values)]
         if not len(values):
             return cls(0)
@@ -119,7 +119,7 @@ class Sketch:
 
     @classmethod
     def from_list(cls, values: Sequence[float]) -> Sketch:
-        """From its plain data."""
+        """Make it from its plain data."""
         return cls(int(values[0]), tuple(values[1:]))
 
 

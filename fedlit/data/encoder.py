@@ -134,7 +134,7 @@ class TableEncoder(RowEncoder):
         return found
 
     def _described(self) -> tuple[Input, ...]:
-        """What is known of each input; of one that the table does not have, its name."""
+        """Describe each input; of one that the table does not have only its name is known."""
         edges = self.edges or {}
         own = {
             name: Input(name, column.name, values, edges.get(name, ()))
@@ -203,7 +203,7 @@ class TableEncoder(RowEncoder):
             raise DataError(f"client {self.client!r}, {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was learnt, as plain data: JSON, or ``torch.save``."""
+        """Return everything that was learnt as plain data, for JSON or ``torch.save``."""
         return {
             "scaling": self.scaling,
             "categories": self.categories,
@@ -227,7 +227,7 @@ class TableEncoder(RowEncoder):
 
 
 def _notes(table: ClientTable) -> list[str]:
-    """What a person should know about a table's columns."""
+    """Return notes on a table's columns."""
     rows, notes, empty, constant = table.splits["train"], list[str](), list[str](), list[str]()
     for column in table.features:
         values = table.features[column].iloc[rows]
@@ -254,7 +254,7 @@ def _notes(table: ClientTable) -> list[str]:
 
 
 def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[str]:
-    """What a person should know about a table's target; ``validation`` is that of validation rows."""
+    """Return notes on a table's target; ``validation`` is that of validation rows."""
     rows, notes, classes = len(table.splits["train"]), list[str](), sum(own > 0 for own in task.class_rows)
     if isinstance(task, MultiLabel):
         return _notes_of_labels(table.name, task, rows)
@@ -277,7 +277,7 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
 
 
 def _notes_of_labels(client: str, task: MultiLabel, rows: int) -> list[str]:
-    """What a person should know about several labels; ``rows`` of training."""
+    """Return notes on several labels; ``rows`` is the number of training rows."""
     counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
     same = [label for label, have, known in counted if known and have in (0, known)]
     gaps = [f"{label} ({rows - known:,})" for label, _, known in counted if 0 < known < rows]

@@ -86,7 +86,7 @@ def moments_of(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32) -> EncodedClient:
-    """All rows in one client that is scored on each of the former clients and on all.
+    """Pool all rows in one client, which is scored on the rows of each former client and on all.
 
     Args:
         clients: over the same inputs.

@@ -22,7 +22,7 @@ pattern."""
 
 
 class Batch(NamedTuple):
-    """Rows of one client.
+    """The rows of one client.
 
     Attributes:
         x: (n, d) float32.
@@ -150,19 +150,19 @@ class ClientLoader:
 
     @property
     def range(self) -> str:
-        """How many steps the client takes in an epoch, in words."""
+        """Describe how many steps the client takes in an epoch."""
         return str(self.most) if self._least == self.most else f"{self._least} to {self.most}"
 
     @property
     def steps(self) -> int:
-        """How many steps the client takes in this epoch."""
+        """The number of steps that the client takes in this epoch."""
         if self._least == self.most:
             return self.most
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "steps", self.client, self.epoch))
         return int(torch.randint(self._least, self.most + 1, (), generator=generator))
 
     def ends(self, position: int) -> bool:
-        """Whether the batch at this position of the epoch is the client's last one."""
+        """Return whether the batch at this position is the client's last one of the epoch."""
         return position + 1 == self.steps
 
     def _order(self, again: int) -> Tensor:
@@ -186,7 +186,7 @@ class ClientLoader:
             yield Batch(self.rows.x[index], self.rows.y[index])
 
     def state_dict(self) -> dict[str, int]:
-        """How many batches of this epoch have been handed out."""
+        """The number of batches of this epoch that have been handed out."""
         return {"epoch": self.epoch, "position": self._position, "length": self.length}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -207,7 +207,7 @@ class ClientLoader:
 
 
 class EvalLoader:
-    """Rows in their own order, in batches of at most ``batch_size``.
+    """Gives rows in their own order, in batches of at most ``batch_size``.
 
     Example:
         >>> import numpy as np

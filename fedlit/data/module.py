@@ -155,7 +155,7 @@ class FederatedData(LightningDataModule):
 
     @property
     def learnt(self) -> bool:
-        """Whether tables are encoded by what a trained run learnt of them."""
+        """Whether tables are encoded by the encoders of a trained run."""
         return bool(self._learnt)
 
     def join(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any]) -> None:
@@ -259,7 +259,7 @@ class FederatedData(LightningDataModule):
         return tables, known
 
     def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
-        """By client, and the tables as these take them."""
+        """Return the encoders by client, and the tables as they take them."""
         encoders = {table.name: TableEncoder(table.name) for table in tables}
         if self._learnt:
             for name, encoder in encoders.items():
@@ -295,7 +295,7 @@ class FederatedData(LightningDataModule):
         return self._shape(tables, [table.name for table in tables])
 
     def _shape(self, tables: Sequence[ClientTable], names: Sequence[str]) -> list[ClientTable]:
-        """As it is asked for; ``names`` of all clients, some of which may be elsewhere."""
+        """Resolve the batching; ``names`` are those of all clients, some of which may be elsewhere."""
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
         tables, planted = mutate(tables, self.mutations, self.seed, names)
@@ -306,12 +306,12 @@ class FederatedData(LightningDataModule):
 
     @property
     def groups(self) -> tuple[CommonColumns, ...]:
-        """Of clients that share columns, if ``common`` asks for them and they were found now."""
+        """The groups of clients that share columns, if ``common`` asks for them."""
         return (self._agreement.groups if self._agreement is not None else None) or ()
 
     @property
     def told_before(self) -> list[dict[str, Any]]:
-        """What clients tell each other before the first step (see :meth:`fedlit.data.agree.Agreement.told`)."""
+        """What clients send each other before the first step (see :meth:`fedlit.data.agree.Agreement.told`)."""
         return [] if self.pool or self._agreement is None else self._agreement.told(self.names)
 
     def table(self, client: str) -> ClientTable:
@@ -381,7 +381,7 @@ class FederatedData(LightningDataModule):
         return dict(self.train_loaders)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Nothing to do: the rows are on the device already."""
+        """Return the batch: its rows are on the device already."""
         return batch
 
     def train_dataloader(self) -> CombinedLoader:

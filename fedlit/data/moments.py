@@ -14,7 +14,7 @@ __all__ = ["Moments"]
 
 @dataclass(frozen=True)
 class Moments:
-    """Of the numbers in one column.
+    """The moments of the numbers in one column.
 
     Attributes:
         count: how many.
@@ -35,7 +35,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Moments | None:
-        """Of what is not missing (NaN) among values (n,); None if nothing is left."""
+        """Compute the moments of the values (n,) that are not missing (NaN); None if all are missing."""
         from sklearn import config_context  # not needed to score rows
         from sklearn.preprocessing import StandardScaler
 
@@ -49,7 +49,7 @@ class Moments:
 
     @classmethod
     def pooled(cls, parts: Sequence[Moments]) -> Moments | None:
-        """Of all parts together (Chan, Golub and LeVeque 1983, Eq. 2.1); None of none."""
+        """Combine the moments of all parts (Chan, Golub and LeVeque 1983, Eq. 2.1); None if there are none."""
         if len(parts) < 2:
             return parts[0] if parts else None
         counts, means, variances = (

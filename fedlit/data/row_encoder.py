@@ -62,11 +62,11 @@ class RowEncoder:
 
     @property
     def asked(self) -> list[str]:
-        """Columns that raw rows must have."""
+        """The columns that raw rows must have."""
         return list(self.columns) if self.schema is None else self.schema.used
 
     def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Rows of a table with these columns, in any order, as (n, inputs) float32.
+        """Encode the rows of a table that has these columns, in any order, as (n, inputs) float32.
 
         Raises:
             DataError: a column is missing, has values of another type, or is not finite in float32.
@@ -93,7 +93,7 @@ class RowEncoder:
         return x
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was learnt, as plain data."""
+        """Return everything that was learnt as plain data."""
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

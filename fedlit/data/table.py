@@ -29,7 +29,7 @@ TaskSettings = str | dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class ClientTable:
-    """One client's rows, before any encoding.
+    """The rows of one client, before any encoding.
 
     Attributes:
         name: the client's name.

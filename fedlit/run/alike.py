@@ -22,7 +22,7 @@ _MOST = 8
 
 
 class Configured(Protocol):
-    """What a :class:`~fedlit.run.run.Run` was made of."""
+    """The parts of which a :class:`~fedlit.run.run.Run` was made."""
 
     name: str
     root: Path
@@ -86,7 +86,7 @@ def asked_of(run: Configured, command: str, checkpoint: Any = None) -> dict[str,
 
 
 def differences(told: list[Mapping[str, Any]]) -> str:
-    """In which keys ranks differ, with the values of each; empty where in none.
+    """Return the keys in which ranks differ, with the values of each; empty if there are none.
 
     Args:
         told: by rank, see :func:`asked_of`.

@@ -60,7 +60,7 @@ def _list() -> dict[str, frozenset[str]]:
 
 
 def allowed(path: Any, group: str) -> bool:
-    """Whether somebody else's file may name a class under a group of keys.
+    """Return whether somebody else's file may name a class under a group of keys.
 
     Example:
         >>> allowed("fedlit.MLP", "model"), allowed("fedlit.MLP", "trainer"), allowed("fedlit.files.os.system", "model")
@@ -184,7 +184,7 @@ def trusted() -> tuple[str, ...]:
 
 
 def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """What is typed without ``--trust``, and the modules behind it.
+    """Split what is typed into the words without ``--trust``, and the modules behind it.
 
     Raises:
         ConfigError: no module is behind it.
@@ -214,7 +214,7 @@ def take(args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def is_of_run(path: Path) -> bool:
-    """Whether a configuration lies in a run's folder, which may have been copied here."""
+    """Return whether a configuration lies in a run's folder, which may have been copied here."""
     folder = path.parent
     in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in ("checkpoints", "parts"))
     return path.name.startswith("config") and in_place

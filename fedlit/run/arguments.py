@@ -32,7 +32,7 @@ _FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command is asked to do.
+    """The request of a command line.
 
     Attributes:
         command: the command.
@@ -93,7 +93,7 @@ def _head(path: Path) -> str:
 
 
 def class_folders(*configs: Path) -> list[str]:
-    """Where a class of the user's may lie: beside the configurations of the user's own that name it."""
+    """Return where a user's class may lie: beside the user's own configurations that name it."""
     return [str(path.parent) for path in dict.fromkeys(configs)]
 
 
@@ -142,7 +142,7 @@ def read(
         _check_format(command, style)
 
     def setting(key: str) -> str | None:
-        """Of a key that says where runs are: command line, else the last file."""
+        """Return the value of a key that says where runs are: that of the command line, else of the last file."""
         found: Any = given.get(f"--{key}")
         for content in reversed(contents):
             found = found or dict(flatten(content)).get(key)
@@ -246,7 +246,7 @@ def pairs_of(typed: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _meant(word: str) -> str:
-    """What a word without a key may have been."""
+    """Return a hint at what a word without a key may mean."""
     if "=" in word:
         return f" Did you mean --{word}?"
     name = word if word.endswith(".yaml") else f"{word}.yaml"

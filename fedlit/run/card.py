@@ -20,7 +20,7 @@ __all__ = ["card"]
 
 
 def card(name: str, loop: FederatedLoop, folder: str) -> Grid:
-    """What a run holds in memory already: it reads no table and no file, so it is quick and cannot fail.
+    """Summarise what a run holds in memory. Reads no table and no file, so it is quick and cannot fail.
 
     Args:
         name: the run's.

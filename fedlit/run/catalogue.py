@@ -51,7 +51,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Card:
-    """What a method is.
+    """The card of a method.
 
     Attributes:
         name: by which it is called: ``--method NAME``.
@@ -101,7 +101,7 @@ class Card:
 
     @property
     def config(self) -> Path:
-        """What makes a configuration this method's."""
+        """The configuration that makes a run one of this method."""
         return find_method(self.name)
 
     @property
@@ -114,7 +114,7 @@ class Card:
 
     @property
     def defaults(self) -> str:
-        """Its class's settings with their defaults, and what is to be said of them."""
+        """The settings of its class with their defaults, and remarks on them."""
         name = self.python.rpartition(".")[2]
         own = ", ".join(f"{key}: {value}" for key, value in class_defaults(name).items())
         return "; ".join(part for part in (own, self.about_defaults) if part)
@@ -126,7 +126,7 @@ class Card:
 
     @property
     def bytes(self) -> float | None:
-        """What travels in an exchange, both ways, as a multiple of FedAvg's."""
+        """The bytes of an exchange, both ways, as a multiple of FedAvg's."""
         return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
 
 
@@ -155,7 +155,7 @@ def class_defaults(name: str) -> dict[str, str]:
 
 @cache
 def cards() -> dict[str, Card]:
-    """All cards, by name, families after one another."""
+    """Return all cards by name, family by family."""
     known = {own.name for own in fields(Card)}
     found = []
     for name, said in read_yaml(_CARDS).items():

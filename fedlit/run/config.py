@@ -129,7 +129,7 @@ _StrictLoader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a text says, refused where it is not YAML or has a key twice.
+    """Parse a text, and refuse what is not YAML or has a key twice.
 
     Raises:
         ConfigError: it is not YAML; names ``where`` it stands.
@@ -162,7 +162,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """How deeply brackets are nested; those within words count, too."""
+    """Return how deeply brackets are nested; those within words count, too."""
     if text.count("[") + text.count("{") <= MOST_DEEP:
         return 0
     deep = most = 0

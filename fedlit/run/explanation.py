@@ -23,7 +23,7 @@ __all__ = ["Explanation", "Paths", "explain", "explain_paths", "read_corrections
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Shown):
-    """What was found, and where it was written.
+    """The findings about a run, and where they were written.
 
     Attributes:
         judged: the corrections.
@@ -69,7 +69,7 @@ class Paths(Shown):
     files: list[Path]
 
     def parts(self) -> list[str | Grid]:
-        """What was measured, and a row for each point of the path."""
+        """Return what was measured, with a row for each point of the path."""
         about = (
             f"Round {self.round}: the mean over {self.pairs} pairs of clients of the squared distance of outputs to "
             "the second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
@@ -102,7 +102,7 @@ def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Paths:
 
 
 def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame, int]:
-    """What a run's clients correct: client, part, feature, value; and after which epoch.
+    """Read what a run's clients correct (client, part, feature, value), and after which epoch.
 
     Args:
         run: the run's folder.

@@ -305,13 +305,13 @@ def _best(checkpoints: Path) -> Path | None:
 
 
 def _epoch(best: Path) -> int:
-    """Of a best checkpoint, by its name; -1 where that tells none."""
+    """Return the epoch in the name of a best checkpoint; -1 if there is none."""
     number = best.stem.removeprefix("best-")
     return int(number) if number.isdigit() else -1
 
 
 def _kept_best(last: Path) -> bool:
-    """Whether a run ended with each client's best epoch (``model.keep``)."""
+    """Return whether a run ended with each client's best epoch (``model.keep``)."""
     from fedlit.train.manifest import read_checkpoint
 
     return last.is_file() and bool(read_checkpoint(last, resumable=False)["fedlit"].get("personal", {}).get("done"))

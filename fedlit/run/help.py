@@ -155,7 +155,7 @@ def _chosen(topic: str, groups: Mapping[str, Mapping[str, Any]], command: str) -
 
 
 def _further(groups: Mapping[str, Mapping[str, Any]], command: str, width: int) -> str:
-    """How to see the others."""
+    """Return how to see the other keys."""
     classes = [
         f"--{key}.help"
         for group, own in groups.items()
@@ -191,7 +191,7 @@ def _explained(title: str, own: Mapping[str, Any], parser: Any, width: int | Non
 
 
 def _told(key: str, action: Any, parser: Any, brief: bool) -> str:
-    """What a key is, of which type, and what it is if nobody says."""
+    """Describe a key, its type and its default."""
     text = re.sub(r"\s+", " ", (action.help or "").replace("%%", "%")).strip()
     text = OWN_WORDS.get(key, plain(text).rstrip("."))
     text = re.sub(r" \(see [^)]*\)", "", text)
@@ -226,7 +226,7 @@ def _alternatives(hint: Any) -> list[Any]:
 
 
 def _choices(hint: Any, unsaid: Any = None) -> list[str]:
-    """What a value may be, in plain words; but of several not what is ``unsaid``.
+    """Return what a value may be, in plain words; of several without ``unsaid``.
 
     Example:
         >>> _choices(dict[str, int | list[int]] | None), _choices(Literal["step", "epoch"])
@@ -248,7 +248,7 @@ def _choices(hint: Any, unsaid: Any = None) -> list[str]:
 
 
 def _is_class(hint: Any) -> bool:
-    """Whether the value names a class that has keys of its own."""
+    """Return whether the value names a class that has keys of its own."""
     if len(several := _alternatives(hint)) > 1:
         return any(map(_is_class, several))
     ours = isinstance(hint, type) and hint not in _WORDS and hint.__module__.startswith("fedlit")

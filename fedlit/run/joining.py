@@ -53,16 +53,16 @@ class Joining:
 
     @property
     def name(self) -> str:
-        """What its runs are called."""
+        """The name of its runs."""
         return f"{self.run.parent.name}+{self.client}"
 
     def joined(self, *more: str) -> Run:
-        """Its run, untrained; ``more`` are further keys as on the command line."""
+        """Return its run, untrained; ``more`` are further keys as on the command line."""
         base = self._started()
         return _parse(base, self._own, [*self._typed, *more], self._made_from, self.name)
 
     def alone(self) -> Run:
-        """The same network on its own rows, from drawn values, without exchange."""
+        """Return the run of the same network on its own rows, from drawn values, without exchange."""
         own = {key: value for key, value in self._own.items() if key != "exchange"}
         typed = [arg for arg in self._typed if not arg.startswith("--exchange.")]
         return _parse(_pruned(self._base, self.table)[0], own, typed, self._made_from, f"{self.name}-alone")

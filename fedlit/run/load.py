@@ -110,7 +110,7 @@ class FedlitCLI(LightningCLI):
         own_defaults(self.config, self.asked.args)
 
     def _set_seed(self) -> None:
-        """Nothing global is seeded."""
+        """Seed nothing global."""
 
     def instantiate_classes(self) -> None:
         """Build the run instead of a bare Trainer."""
@@ -199,7 +199,7 @@ def parse(asked: Asked) -> tuple[Run, Any]:
 
 
 def _typed_classes(asked: Asked) -> list[str]:
-    """What the user has typed himself, or in a configuration of his own, may name any class."""
+    """Return the classes that users have named themselves, on the command line or in a configuration of their own."""
     own = [read_yaml(path) for path in asked.own]
     texts = [*asked.typed, *(str(value) for content in own for _, value in flatten(content))]
     return [name for text in texts for name in re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", text)]

@@ -60,7 +60,7 @@ def given_of(content: Mapping[str, Any], before: str) -> dict[str, tuple[Any, st
 
 
 def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> str | None:
-    """What speaks against the values in a file under the types of its keys, None if nothing.
+    """Return why the values in a file do not fit the types of their keys; None if they do.
 
     Args:
         content: what the file says.
@@ -122,7 +122,7 @@ def in_one_line(message: str, given: Given | None = None) -> str:
 
 
 def _innermost(message: str) -> str:
-    """What is said of the innermost key, without what the alternatives around it say."""
+    """Return what is said about the innermost key, without the alternatives around it."""
     _, _, rest = message.rpartition('Parser key "')
     lines = [line for line in rest.splitlines()[1:] if line.strip()]
     depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
@@ -130,7 +130,7 @@ def _innermost(message: str) -> str:
 
 
 def _expected(text: str) -> list[str]:
-    """What would be right, in words."""
+    """Return the values that would be right, in words."""
     words = []
     for own in re.findall(r"Expected an? ((?:typing\.Literal\[|<class )[^\n]+?)(?:\. Got value|\n|$)", text):
         literals = re.findall(r"[\w.-]+", own.partition("[")[2])
@@ -201,7 +201,7 @@ def _located(path: str) -> Any:
 
 
 def _parameters(path: Any) -> list[str]:
-    """What a class takes; empty where there is no such class."""
+    """Return the parameters of a class; empty if there is no such class."""
     found = _located(path) if isinstance(path, str) else None
     return [name for name in inspect.signature(found).parameters if name != "kwargs"] if inspect.isclass(found) else []
 

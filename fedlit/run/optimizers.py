@@ -47,7 +47,7 @@ def own_defaults(config: Any, args: Iterable[str]) -> None:
 
 
 def _layers(args: list[str]) -> Iterable[tuple[Mapping[str, Any], bool]]:
-    """What is given, and whether a method's file gives it."""
+    """Return the given settings, and whether a method's file gives them."""
     for place, arg in enumerate(args):
         flag, equals, value = arg.partition("=")
         if flag in ("--config", "-c"):

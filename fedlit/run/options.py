@@ -35,7 +35,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def is_part(limit: Any) -> bool:
-    """Whether one of the trainer's limits of batches leaves some out: 1 is one batch, 1.0 is all.
+    """Return whether a limit of batches of the trainer leaves some out: 1 is one batch, 1.0 is all.
 
     Example:
         >>> is_part(1), is_part(0.5), is_part(1.0), is_part(None)
@@ -130,7 +130,7 @@ def check_accelerator(name: Any) -> None:
 
 
 def unlogged(error: Exception, logged: Iterable[str]) -> RunError | None:
-    """What Lightning means where a callback waits for a score that nobody logs; None for any other error."""
+    """Explain Lightning's error where a callback waits for a score that nobody logs; None for any other."""
     named = re.search(r"\(monitor='([^']*)'\)` could not find|conditioned on metric `([^`]*)`", str(error))
     if named is None:
         return None

@@ -140,7 +140,7 @@ class Plan(Shown):
         return [*parts, *(f"Note: {note}" for note in self.notes[:MOST_ROWS]), *more(self.notes, "notes")]
 
     def markdown(self) -> str:
-        """For TensorBoard's text tab."""
+        """Return the plan for TensorBoard's text tab."""
         lines = ["| " + " | ".join(row) + " |" for row in (self._HEADER, ["---"] * len(self._HEADER), *self._rows())]
         federated = "".join(f"\n* `{name}`" for name in self.exchange["federated"])
         sentences = "\n\n".join([*self._told(), self._sentence()])
@@ -162,7 +162,7 @@ def _guard_words(mode: str, clients: int) -> str:
 
 
 def _unguarded(exchange: Exchange, clients: int) -> list[str]:
-    """Where one client's numbers can ruin all."""
+    """Return a note where one client's numbers can ruin all."""
     if not exchange.on or clients < 2:
         return []
     if not exchange.federated:
@@ -249,7 +249,7 @@ def _optimizer(training: Training) -> dict[str, Any]:
 
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
-    """Of each client here, by what notes are made."""
+    """Return the facts of each client here from which notes are made."""
     data, categorical = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
     return {
         name: {
@@ -265,7 +265,7 @@ def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
 
 
 def _remarks(facts: Facts) -> list[str]:
-    """What clients' classes say of the settings, a line for all that say the same."""
+    """Return the remarks of clients' classes on the settings, one line for all that are the same."""
     said: dict[str, list[str]] = {}
     for name, own in facts.items():
         for remark in own["remarks"]:
@@ -274,7 +274,7 @@ def _remarks(facts: Facts) -> list[str]:
 
 
 def _predicted(client: Mapping[str, Any]) -> str:
-    """What is predicted: classes, several labels, or a number."""
+    """Describe what is predicted: classes, several labels, or a number."""
     if "target" in client:
         return f"{client['target']} ({'count' if client['task'] == 'counts' else 'number'})"
     if "positive" in client:

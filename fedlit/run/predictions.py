@@ -99,7 +99,7 @@ def write_predictions(
 
 
 def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, pd.DataFrame]:
-    """What the scores of a split were computed from, without predicting anew.
+    """Return the predictions from which the scores of a split were computed.
 
     Returns:
         Site → one row per row, with the columns ``row``, ``target`` (missing where no training row of the site has the

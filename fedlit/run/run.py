@@ -150,7 +150,7 @@ class Run(Shown):
 
     @property
     def exchange(self) -> Exchange:
-        """What the clients exchange."""
+        """The exchange of the clients."""
         exchange = self.loop.federation.exchange
         assert exchange is not None
         return exchange
@@ -161,7 +161,7 @@ class Run(Shown):
         self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
 
     def with_seed(self, seed: int) -> Run:
-        """The same run with another seed, untrained."""
+        """Return the same run with another seed, untrained."""
         return self._with({"seed": seed}, {"seed": seed}, {"seed": seed}, self.name, None)
 
     def with_fold(self, fold: int, name: str) -> Run:
@@ -198,7 +198,7 @@ class Run(Shown):
         )
 
     def parts(self) -> list[Grid]:
-        """What is known of the run without reading anything."""
+        """Return what is known of the run without reading anything."""
         folder = self.folder if self.folder is not None else f"{self.root / self.name} (none of its own yet)"
         return [card(self.name, self.loop, str(folder))]
 
@@ -318,7 +318,7 @@ class Run(Shown):
         return replace(self.loop.results["validation"], guarded=self.exchange.found)
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
-        """Those of a training, but for the user's."""
+        """Return the callbacks of a training, without the user's."""
         assert self.folder is not None
         callbacks: list[Callback] = [
             Board(plan.markdown(), self.settings),
@@ -348,7 +348,7 @@ class Run(Shown):
             raise told from error
 
     def _found_in(self, header: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """What a checkpoint tells of clients that were left out."""
+        """Return what a checkpoint says about clients that were left out."""
         return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
@@ -414,7 +414,7 @@ class Run(Shown):
         return made
 
     def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
-        """One client, to score rows that nobody has labelled: ``run.client("north").predict(frame)``.
+        """Return one client, to score rows without labels: ``run.client("north").predict(frame)``.
 
         Args:
             name: the client's.

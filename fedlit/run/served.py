@@ -30,7 +30,7 @@ __all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
-    """What a client predicts of encoded rows, as ``fedlit predict`` has it. It is written as ONNX.
+    """The function from encoded rows to a client's predictions. It is written as ONNX.
 
     Args:
         client: trained; it is put into evaluation mode.
@@ -117,7 +117,7 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
-    """What was learnt of tables in training is not learnt again from files that may have changed."""
+    """Use the encoders of training, for the files may have changed since."""
     if not data.clients:
         with told_as(_altered):
             data.use_encoders(header["fedlit"]["encoders"])

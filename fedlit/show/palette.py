@@ -66,7 +66,7 @@ def class_colours(labels: Sequence[Any]) -> dict[Any, Any]:
 
 
 def contrast(first: Any, second: Any) -> float:
-    """How well one colour can be read on another: the ratio of WCAG 2, from 1 to 21; text needs 4.5.
+    """Return the contrast ratio of two colours by WCAG 2, from 1 to 21; text needs 4.5.
 
     Args:
         first: ``#rrggbb``, or red, green, blue from 0 to 1.

@@ -64,7 +64,7 @@ class Shown(ABC):
         """Tables and lines, from the top; an empty line where there is a gap."""
 
     def text(self, width: int | None = None) -> str:
-        """As text.
+        """Return it as text.
 
         Args:
             width: most columns of a line; any if None.

@@ -32,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """Rows with a label each.
+    """A table of rows, each with a label.
 
     Attributes:
         head: what stands above the cells.

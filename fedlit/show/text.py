@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def more(listed: Sequence[Any], what: str) -> list[str]:
-    """What is said of the rest of a list that is cut at :data:`MOST_ROWS`."""
+    """Return the line on the rest of a list that is cut at :data:`MOST_ROWS`."""
     return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []
 
 
@@ -102,12 +102,12 @@ def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> s
 
 
 def right_aligned(column: Sequence[str]) -> bool:
-    """Whether a column of a table (without its header) is one of numbers."""
+    """Return whether a column of a table (without its header) holds numbers."""
     return bool(column) and all(_NUMBER.match(cell) for cell in column)
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Columns aligned: text to the left, numbers to the right.
+    """Align columns: text to the left, numbers to the right.
 
     A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
     broken into lines where its column alone is too wide; numbers are never broken, and nothing is left out.
@@ -165,7 +165,7 @@ def _widest(column: Sequence[Sequence[str]]) -> int:
 
 
 def _block(columns: Sequence[Sequence[Sequence[str]]], numeric: Sequence[bool]) -> str:
-    """Columns of cells of lines, beside each other."""
+    """Put columns of cells, each of several lines, beside each other."""
     lines = []
     widths = [_widest(column) for column in columns]
     for row in zip(*columns, strict=True):

@@ -110,7 +110,7 @@ def _shown(labels: Iterable[Any]) -> str:
 
 
 def _labels(ones: tuple[Any, ...], others: tuple[Any, ...], same_target: bool) -> str | None:
-    """What is odd about two sets of labels."""
+    """Return what is odd about two sets of labels, or None."""
     first, second = ({str(own) for own in side} for side in (ones, others))
     low = [{own.casefold().strip() for own in side} for side in (first, second)]
     if first == second:

@@ -21,17 +21,17 @@ _NO_WORDS = """
 
 
 def alone(table: ClientTable) -> list[Note]:
-    """What is odd in a table, leaks aside (see :mod:`fedlit.data.examine.leaks`)."""
+    """Find what is odd in one table, except leaks (see :mod:`fedlit.data.examine.leaks`)."""
     return [*_untrainable(table), *_of_notes(table), *_task(table), *_positive(table)]
 
 
 def noted(note: str) -> bool:
-    """Whether a note is one of the findings here, and need not be said twice."""
+    """Return whether a note is one of the findings here, and need not be shown twice."""
     return isinstance(note, Note) and note.kind in KINDS
 
 
 def likely_positive(labels: list[object]) -> object | None:
-    """Of two labels the one that says that something is there; None where the words say nothing.
+    """Return the label of two that means that something is present; None if the words do not tell.
 
     Example:
         >>> likely_positive(["ill", "well"]), likely_positive(["No", "Yes"]), likely_positive([0, 1])
@@ -68,7 +68,7 @@ def _untrainable(table: ClientTable) -> list[Note]:
 
 
 def _of_notes(table: ClientTable) -> list[Note]:
-    """What was found where the table was read; labels are looked at here, too."""
+    """Return the notes of reading that are findings."""
     return [
         Note(note.text, note.kind, clients=(table.name,), column=note.column, fix=note.fix)
         for note in table.notes

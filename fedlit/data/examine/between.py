@@ -28,14 +28,14 @@ _NUMBERS = ("numeric", "ordinal")
 
 
 def between(clients: Sequence[ClientFacts]) -> list[Note]:
-    """What is odd between clients' columns."""
+    """Find what is odd between the columns of clients."""
     if len(clients) < 2:
         return []
     return [*_names(clients), *_scales(clients), *_kinds(clients)]
 
 
 def common_columns(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
-    """Columns of several clients → whose."""
+    """Return the columns that several clients have, with the clients."""
     owners: dict[str, list[ClientFacts]] = {}
     for own in clients:
         for name in own.columns:
@@ -105,7 +105,7 @@ def _group(column: ColumnFacts) -> str:
 
 
 def _fit(one: ColumnFacts, other: ColumnFacts) -> bool:
-    """Whether two columns could hold the same thing."""
+    """Return whether two columns could hold the same thing."""
     if _group(one) != _group(other):
         return False
     if one.values is not None and other.values is not None:
@@ -122,7 +122,7 @@ def _fit(one: ColumnFacts, other: ColumnFacts) -> bool:
 
 
 def _times(one: ColumnFacts, other: ColumnFacts) -> str | None:
-    """How far the numbers of two columns are apart, where it is odd: a sentence's end."""
+    """Describe how far the numbers of two columns are apart; None where that is not odd."""
     if not (one.kind in _NUMBERS and other.kind in _NUMBERS and one.quantiles and other.quantiles):
         return None
     first, second = (np.asarray(own.quantiles[1:4]) for own in (one, other))

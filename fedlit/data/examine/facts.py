@@ -24,7 +24,7 @@ MOST_VALUES = 500  # of a column of categories that are kept
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """One raw column.
+    """The facts of one raw column.
 
     Attributes:
         kind: numeric, categorical, ordinal, boolean or date.
@@ -99,12 +99,12 @@ def sampled(rows: np.ndarray, most: int) -> np.ndarray:
 
 
 def is_number(column: pd.Series) -> bool:
-    """Whether a typed column holds numbers."""
+    """Return whether a typed column holds numbers."""
     return column.dtype.kind in "iuf"
 
 
 def labels_of(target: pd.Series) -> dict[str, list[Any]]:
-    """Of a target of several labels a row, each label's known values; empty of any other."""
+    """Return each label's known values, for a target of several labels a row; empty for any other."""
     if not isinstance(target.name, tuple):
         return {}
     rows = [row for row in target if isinstance(row, tuple)]
@@ -156,7 +156,7 @@ def last_of(values: Iterable[Any]) -> Any:
 
 
 def _columns(table: ClientTable, missing: Mapping[Any, int]) -> dict[str, ColumnFacts]:
-    """Of each raw column: a date's parts are one."""
+    """Return the facts of each raw column; the parts of a date are one column."""
     rows = max(len(table.features), 1)
     few = table.features
     if len(few) > SAMPLE:

@@ -27,7 +27,7 @@ _FOLDS = 5
 
 
 def leaks(table: ClientTable) -> list[Note]:
-    """Columns of a client that nearly determine its target."""
+    """Find the columns of a client that nearly determine its target."""
     if getattr(table.target, "ndim", 1) != 1:
         return []
     wide = table.features.shape[1] > WIDE
@@ -83,7 +83,7 @@ def _finding(table: ClientTable, name: str, what: str) -> Note:
 
 
 def _is_copy(x: np.ndarray, y: np.ndarray, classes: bool) -> bool:
-    """One value, one class, and the other way round; of numbers the same order."""
+    """Return whether values and classes go one with one; for numbers, whether their order is the same."""
     if not classes:
         own = np.isfinite(x)
         if own.sum() < _FEWEST or (x[own] == x[own][0]).all() or (y[own] == y[own][0]).all():
@@ -108,7 +108,7 @@ def _bins(x: np.ndarray, categories: bool) -> np.ndarray:
 
 
 def _rough(bins: np.ndarray, y: np.ndarray, classes: bool) -> float:
-    """What bins tell of the rows that they were made of: too much, so that nothing is overlooked."""
+    """Score bins on the rows that they were made of. That flatters them, so nothing is overlooked."""
     if not classes:
         sizes = np.bincount(bins)
         means = np.bincount(bins, y) / np.maximum(sizes, 1)

@@ -44,7 +44,7 @@ def normal(name: str) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether names of different normal form are spelt so alike that they may mean the same.
+    """Return whether two names of different normal form are spelt so alike that they may mean the same.
 
     Example:
         >>> alike("cholesterol", "Cholestrol"), alike("chol", "cholesterol"), alike("creatinine", "serum_creatinine")

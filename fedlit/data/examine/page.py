@@ -38,7 +38,7 @@ _MOST_NOTES = 12  # of one client
 
 @dataclass(frozen=True)
 class Page(Shown):
-    """What was seen in clients' tables.
+    """The findings about clients' tables.
 
     Attributes:
         clients: in numbers.
@@ -98,7 +98,7 @@ class Page(Shown):
                     yield f"  {words}"
 
     def yaml(self) -> str:
-        """What could be written."""
+        """Return the suggested configuration as YAML."""
         import yaml
 
         return yaml.safe_dump(self.change, sort_keys=False, allow_unicode=True, width=72).rstrip()
@@ -218,7 +218,7 @@ def _target(own: ClientFacts) -> str:
 
 
 def _label(name: str, held: Mapping[Any, int], rows: int) -> str:
-    """One of several labels: how often it is true, and of how many rows it is not known."""
+    """Describe one of several labels: how often it is true, and in how many rows it is unknown."""
     known = sum(held.values())
     gaps = f", not known of {counted(rows - known, 'row')}" if known < rows else ""
     if len(held) < 2:

@@ -40,7 +40,7 @@ _DRAWN = 20_000  # rows of which types are found
 
 @dataclass(frozen=True)
 class Proposal:
-    """One client's part of a configuration.
+    """The part of a configuration for one client.
 
     Attributes:
         client: its name.
@@ -74,7 +74,7 @@ class Proposal:
 
     @property
     def entry(self) -> Any:
-        """As ``files`` has it."""
+        """The entry under ``files``."""
         return {"path": self.path, **self.options} if self.options else self.path
 
 
@@ -171,7 +171,7 @@ def _years(names: Sequence[str]) -> bool:
 
 
 def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
-    """What columns hold; those that may be codes."""
+    """Return the kinds of columns, and the columns that may be codes."""
     from fedlit.data.schema.schema import Schema
 
     few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]

@@ -43,7 +43,7 @@ _NOT_TOLD = 6  # names of columns in a comment; the rest is counted
 
 
 def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """What :class:`fedlit.Tables` is to be made of."""
+    """Return the arguments of :class:`fedlit.Tables`."""
     targets = {own.client: own.target for own in proposals}
     made: dict[str, Any] = {"files": {own.client: own.entry for own in proposals}}
     made["target"] = targets if len(set(targets.values())) > 1 else proposals[0].target
@@ -132,7 +132,7 @@ def _comment(lines: Iterable[str], indent: int) -> list[str]:
 
 
 def _advice(proposals: Sequence[Proposal], findings: Sequence[Note]) -> list[str]:
-    """What each column holds, what is left out, and keys that may be wanted, all as comments."""
+    """Return comments: what each column holds, what is left out, and keys that may be wanted."""
     lines = []
     for own in proposals:
         kinds: dict[str, list[str]] = {}

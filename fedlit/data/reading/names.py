@@ -65,7 +65,7 @@ def with_made_names(names: Sequence[str]) -> list[str]:
 
 
 def mostly_numbers(names: Iterable[str]) -> bool:
-    """Whether a header looks like a row of data.
+    """Return whether a header looks like a row of data.
 
     >>> mostly_numbers(["63.0", "1", "-1", "?"]), mostly_numbers(["age", "sex", "2019"])
     (True, False)
@@ -189,7 +189,7 @@ class Header:
         self.missing = [str(own) for own in options.missing] if isinstance(options.missing, list) else []
 
     def table(self, chunks: Iterable[Sequence[Sequence[str]]]) -> pa.Table:
-        """Rows, each with a text for every name, as columns.
+        """Turn rows, each with a text for every name, into columns.
 
         Raises:
             DataError: there are more rows than ``max_rows``.

@@ -214,6 +214,6 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What another library says, in one line of bounded length without its full stop."""
+    """Return another library's message in one line of bounded length, without its full stop."""
     text = " ".join(str(error).split()).rstrip(".")
     return (text[:300] + " …" if len(text) > 300 else text) or type(error).__name__

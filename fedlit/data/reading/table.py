@@ -135,7 +135,7 @@ def _read_file(text: str, options: ReadOptions, notes: Notes, types: Mapping[str
 
 
 def _begins(head: bytes) -> str:
-    """What a file is, by its first 4,096 bytes.
+    """Return what a file is, by its first 4,096 bytes.
 
     >>> _begins(b"a,b"), _begins(bytes([31, 139, 8])), _begins(b"PAR1,PAR2")
     ('text', 'gzip', 'text')

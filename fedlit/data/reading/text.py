@@ -141,7 +141,7 @@ def _likely(sample: bytes) -> str:
 
 
 def _lines_in(piece: bytes) -> int:
-    r"""How many lines end in a piece of text: by LF, CR or both.
+    r"""Return how many lines end in a piece of text, by LF, CR or both.
 
     >>> _lines_in(b"a\nb\r\nc\rd")
     3
@@ -336,5 +336,5 @@ class _Text:
 
 
 def _blank(row: Sequence[str], width: int) -> bool:
-    """Whether a line is blank. In a table of one column, blanks are a cell."""
+    """Return whether a line is blank. In a table of one column, blanks are a cell."""
     return not row or (width > 1 and len(row) == 1 and not row[0].strip())

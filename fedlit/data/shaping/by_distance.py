@@ -98,7 +98,7 @@ class Distance(Deal):
         return owner
 
     def _choose(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
-        """From the subsets at the start to clients that are as far from the whole as wanted."""
+        """Turn the first subsets into clients that are as far from the whole as wanted."""
         train, clients = splits["train"], int(start.max()) + 1
 
         def sets(owner: np.ndarray) -> dict[str, np.ndarray]:

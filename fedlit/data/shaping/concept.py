@@ -115,7 +115,7 @@ class ConceptShift(Source):
         return followed
 
     def _meanings(self, tables: Sequence[ClientTable], seed: int) -> list[dict[Any, Any]]:
-        """By concept: label → what it is called there."""
+        """Return, for each concept, label → its name there."""
         # by their text, as clients' labels may be of several types
         labels = sorted({label for table in tables for label in _labels(table)}, key=repr)
         if self.by == "flip":

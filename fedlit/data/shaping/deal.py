@@ -63,7 +63,7 @@ class Deal(ABC):
 
     @abstractmethod
     def deal(self, whole: Whole, clients: int | None, seed: int) -> dict[str, Hand]:
-        """Who gets what, by the clients' names.
+        """Return the rows of each client, by name.
 
         Args:
             whole: the rows.

@@ -22,7 +22,7 @@ _MOST_COLUMNS = 12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Described(Shown):
-    """How clients differ.
+    """The description of how clients differ.
 
     Attributes:
         rows: client → rows by split.
@@ -85,7 +85,7 @@ class Described(Shown):
 
 
 def describe(tables: Sequence[ClientTable], seed: int, measure: Measure | None = None) -> Described:
-    """How clients differ.
+    """The description of how clients differ.
 
     Args:
         tables: one per client, in any order.

@@ -53,7 +53,7 @@ def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, 
 
 @dataclass(frozen=True)
 class Distances:
-    """Of clients' rows, by name.
+    """The distances of clients' rows, by name.
 
     Attributes:
         to_whole: client → its earth mover's distance to all rows.
@@ -70,7 +70,7 @@ class Distances:
 
 @dataclass(frozen=True)
 class Measure:
-    """In which space, and on how many rows, distances are measured.
+    """The space in which distances are measured, and the number of rows.
 
     Attributes:
         features: ``standardised`` by the training rows of all clients; ``raw``; or ``autoencoded``, the narrow hidden
@@ -158,7 +158,7 @@ class Space:
         return _weighted({name: self.emd(rows) for name, rows in clients.items()}, clients)
 
     def between(self, clients: Mapping[str, np.ndarray]) -> Distances:
-        """All distances of clients (name → rows)."""
+        """Compute all distances of clients (name → rows)."""
         from scipy.stats import shapiro
 
         names = sorted(clients)

@@ -139,7 +139,7 @@ class Partition(Source):
 
 
 def _same(table: ClientTable) -> dict[str, object]:
-    """What all clients have in common whose rows are dealt."""
+    """Return what all clients whose rows are dealt have in common."""
     return {
         "columns": (set(table.features), set(table.categorical)),
         "target": (table.target.name, table.positive),

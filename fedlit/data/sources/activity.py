@@ -157,7 +157,7 @@ def _half(folder: Place, half: str, columns: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _codes(file: Place, what: str, most: int, rows: int) -> np.ndarray:
-    """Whole numbers from 1 to ``most``, (rows,)."""
+    """Read whole numbers from 1 to ``most``, (rows,)."""
     found = read_numbers(file, 1)[:, 0]
     wrong = np.flatnonzero(~np.isin(found, range(1, most + 1)))
     if len(wrong) or len(found) != rows:

@@ -46,7 +46,7 @@ _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 
 
 class Source(ABC):
-    """Where a federation's tables come from.
+    """The source of a federation's tables.
 
     A source's constructor only stores its arguments; files are looked for and read by :meth:`tables`.
 
@@ -81,7 +81,7 @@ class Source(ABC):
         """
 
     def table(self, client: str, seed: int) -> ClientTable:
-        """One client's table; a source that can reads no other's.
+        """Return one client's table. A source that can do so reads no other's.
 
         Raises:
             ConfigError: there is no such client.

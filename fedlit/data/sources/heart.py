@@ -86,7 +86,7 @@ class Heart(Source):
 
     @classmethod
     def files(cls) -> tuple[RemoteFile, ...]:
-        """One file a site."""
+        """The files, one for each site."""
         return tuple(site["file"] for site in _sites().values())
 
     def tables(self, seed: int) -> list[ClientTable]:

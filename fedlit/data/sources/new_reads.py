@@ -20,7 +20,7 @@ _NOTHING = " "  # a position without a base, in a text
 
 
 def are_positions(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of reads.
+    """Return whether these are the columns of reads.
 
     Example:
         >>> are_positions(["p1", "p2"]), are_positions(["age", "p2"])
@@ -53,7 +53,7 @@ def new_reads(path: Path, where: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def as_positions(frame: pd.DataFrame, columns: Sequence[str], where: str) -> tuple[pd.DataFrame, list[str]]:
-    """Rows with a column for each position; bases are converted as they are for training.
+    """Return rows with a column for each position; bases are converted as in training.
 
     Args:
         frame: rows with the column ``read``, or with ``columns``: a base in each, or nothing.
@@ -102,7 +102,7 @@ def without_bases(frame: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
 
 
 def lengths(frame: pd.DataFrame) -> list[int | None]:
-    """How many bases each row has, where they are texts."""
+    """Return how many bases each row has, where rows are texts."""
     return [len(text) for text in _texts(frame)] if _READ in frame else [None] * len(frame)
 
 

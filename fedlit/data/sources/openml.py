@@ -158,7 +158,7 @@ class OpenML(Source):
         )
 
     def _fetch(self) -> Any:
-        """What ``fetch_openml`` returns, the target among its columns.
+        """Fetch the data set, with the target among its columns.
 
         Raises:
             DataError: for all that can go wrong outside this program.

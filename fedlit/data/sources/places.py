@@ -27,7 +27,7 @@ _TYPES = "types"
 
 @dataclass(frozen=True)
 class Place:
-    """One client's table.
+    """The place of one client's table.
 
     Attributes:
         client: its name.
@@ -45,7 +45,7 @@ class Place:
 
     @property
     def is_database(self) -> bool:
-        """Whether it is read by SQL."""
+        """Whether the table is read by SQL."""
         return "://" in self.path
 
 
@@ -177,7 +177,7 @@ def files_in(
 
 
 def _kind(path: Path) -> str:
-    """What a path is that is not read."""
+    """Describe a path that is not read."""
     if path.is_dir():
         return "a folder"
     return "another ending" if path.is_file() else "a link that leads nowhere" if path.is_symlink() else "no file"

@@ -38,7 +38,7 @@ _WORD = 5
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What all reads come from.
+    """The origin of all reads.
 
     Attributes:
         reference: (R,) codes of its bases.

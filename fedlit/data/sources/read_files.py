@@ -208,7 +208,7 @@ def tidy(reads: Sequence[Read], length: int, where: str, no_label: str) -> tuple
 
 
 def repeated(names: Iterable[str], so: str) -> list[str]:
-    """What is said of names that stand there several times, and what comes of it."""
+    """Return a note on names that occur several times, and what follows from that."""
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     return [f"{len(twice):,} names of records stand there several times, such as {twice[0]!r}: {so}"] if twice else []
 
@@ -242,7 +242,7 @@ _PLAIN = str.maketrans({"U": "T", **dict.fromkeys(_OTHERS, "N")})
 
 
 def said(found: Mapping[str, int], others: Mapping[str, int], length: int) -> list[str]:
-    """What was converted, in words."""
+    """Return notes on what was converted."""
     notes = []
     if found["lower"]:
         notes.append(f"lower-case bases in {found['lower']:,} reads are taken as capitals")

@@ -83,7 +83,7 @@ class Reads(Source):
         return check_tables(tables)
 
     def table(self, client: str, seed: int) -> ClientTable:
-        """One client's table; reads no other's file."""
+        """Return one client's table; reads no other's file."""
         places, _ = self._places()
         if client not in places:
             return super().table(client, seed)

@@ -142,7 +142,7 @@ class Tables(Source):
         return _with_tasks_noted(check_tables(made))
 
     def table(self, client: str, seed: int) -> ClientTable:
-        """One client's table; reads no other's file."""
+        """Return one client's table; reads no other's file."""
         if self.client_column is not None:
             return super().table(client, seed)
         places = self._places()
@@ -194,7 +194,7 @@ class Tables(Source):
     # ------------------------------------------------------------------ one table
 
     def listed(self, key: str, client: str) -> list[str]:
-        """What ``drop`` or ``categorical`` says of a client."""
+        """Return what ``drop`` or ``categorical`` says about a client."""
         value = getattr(self, key)
         return list(value.get(client, []) if isinstance(value, dict) else value or [])
 
@@ -320,7 +320,7 @@ def _names(raw: Raw) -> list[str]:
 
 
 def _notes(table: ClientTable) -> list[str]:
-    """What a person should know of rows and splits."""
+    """Return notes on rows and splits."""
     notes, name = list[str](), table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
     if across:
@@ -352,7 +352,7 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
 
 
 def _by_client(raw: Raw, column: str, place: Place) -> dict[str, tuple[Raw, Place]]:
-    """Rows of one table, by the client that a column names."""
+    """Split the rows of one table by the client that a column names."""
     if column not in raw.frame:
         raise DataError(
             f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(_names(raw)[:20])}."
