@@ -146,7 +146,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return whom a lock's file names; None if it is empty or was cut short."""
+    """Return whom a lock's file names; an empty mapping if it is empty or was cut short."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

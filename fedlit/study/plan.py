@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -251,12 +252,19 @@ def _loaded(study: Study, name: str, tuned: Mapping[str, Any]) -> Run:
     try:
         if is_mixture(study.config(name)):  # all parts read the same rows
             first = next(iter(_parts(study, name, tuned).parts.values()))
-            return load(str(first.config), *first.arguments)
-        return load(str(study.config(name)), *study.methods[name].arguments(tuned))
+            return _read(first.config, Path(first.config).stat().st_mtime_ns, Path.cwd(), *first.arguments)
+        config = study.config(name)
+        return _read(config, config.stat().st_mtime_ns, Path.cwd(), *study.methods[name].arguments(tuned))
     except ConfigError as error:
         if not tuned:
             raise
         raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
+
+
+@lru_cache(256)
+def _read(config: Path, changed: int, here: Path, *arguments: str) -> Run:
+    """The run of a configuration, parsed once: that takes half a second, and several questions are asked of it."""
+    return load(str(config), *arguments)
 
 
 def _settings(study: Study, name: str, tuned: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from fedlit.study import figures
 from fedlit.study.answer import answer_cards, summary
 from fedlit.study.explanations import about_explanations, explanations
 from fedlit.study.findings import Findings
-from fedlit.study.job import DONE, each_variant, title_of, variant_name
+from fedlit.study.job import DONE, digest_of, each_variant, title_of, variant_name
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED
@@ -41,7 +43,7 @@ MOST_SEEDS = 3  # whose clusters are drawn
 
 
 def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
-    """Write the report.
+    """Write the report, unless the same is there: its pictures take long.
 
     Args:
         found: the study's results.
@@ -52,8 +54,15 @@ def write_report(found: Findings, path: Path, provenance: list[str]) -> None:
         loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"whole": _whole, "breakable": _breakable, "bar": _bar}
+    results = pd.util.hash_pandas_object(found.collected.results, index=False).to_numpy()
+    same = digest_of([version("fedlit"), hashlib.blake2b(results.tobytes()).hexdigest(), repr(found.study), found.seeds,
+                      list(found.notes), found.failures, provenance])  # fmt: skip
+    mark = f"<!-- {same} -->"
+    if path.is_file() and path.read_text(encoding="utf-8").rstrip().endswith(mark):
+        return
     found = replace(found, study=found.finished)
-    write_text(environment.get_template("report.html.j2").render(**_content(found, provenance)), path)
+    page = environment.get_template("report.html.j2").render(**_content(found, provenance))
+    write_text(f"{page}\n{mark}\n", path)
 
 
 def _whole(text: str) -> str:

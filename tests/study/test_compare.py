@@ -279,9 +279,13 @@ def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: py
     write(1)
     first = compare("mine.yaml", quiet=True, jobs=1)
     assert first.folder == tmp_path / "lightning_logs" / "studies" / "mine" and not first.failures
+    report = first.folder / "report.html"
+    drawn = report.stat().st_mtime_ns
     assert compare("mine.yaml", quiet=True).collected.results.equals(first.collected.results)
+    assert report.stat().st_mtime_ns == drawn  # nothing is new: the pictures are not drawn again
     write(2)
     second = compare("mine.yaml", quiet=True, jobs=1)
+    assert report.stat().st_mtime_ns > drawn
     assert not second.failures and not second.collected.results.equals(first.collected.results)
     assert [answer.verdict for answer in second.answers] == ["not enough data"] * 2
 
