@@ -78,7 +78,8 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
     run.describe()
     built, ready = _resident(), time.perf_counter() - began
     run.fit(quiet=True)
-    told = run.group.gather([before, built, _resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024])
+    sizes = [before, built, _resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]
+    told = run.group.gather("memory", sizes)
     if run.group.rank == 0:
         rounds = sorted(clock.rounds[1:])
         totals = [sum(own[place] - own[0] for own in told) / clients for place in (1, 2, 3)]
