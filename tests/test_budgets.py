@@ -12,7 +12,7 @@ LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
     "": 1113, "attacks": 285, "cli": 1116, "client": 378, "composite": 2303, "data": 8644, "engine": 646,
     "exchange": 3017, "explain": 308, "institutions": 3630, "methods": 1316, "mix": 408, "nn": 1017, "privacy": 888,
-    "run": 3425, "score": 979, "show": 723, "study": 4870, "tasks": 1536, "train": 2273, "trees": 528,
+    "run": 3425, "score": 979, "show": 723, "study": 4884, "tasks": 1536, "train": 2273, "trees": 528,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 
