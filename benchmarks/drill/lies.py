@@ -14,8 +14,8 @@ from fedlit.exchange.rules import Mean
 from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.agreed import wrong_settings
-from fedlit.institutions.sites_server import Patience, SitesServer
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.sites_server import Patience, SitesServer
 
 __all__ = ["lies"]
 
