@@ -55,7 +55,7 @@ def init(
             print(for_terminal(note))
         print(for_terminal(f"{own.client}: predicts {own.target} ({own.why}): {own.labels}"))
         if own.task:
-            print(for_terminal(f"{own.client}: task: {own.task}, for the target is a number with many values"))
+            print(for_terminal(f"{own.client}: task: {own.task}, for the target is a number"))
         if own.unlabelled:
             print(for_terminal(f"{own.client}: {counted(own.unlabelled, 'row')} without a label: left out"))
     print(for_terminal(f"\nWrote {out}. Next:"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from fedlit.__main__ import main
 from fedlit.data.files import RemoteFile
@@ -213,3 +214,15 @@ def test_neither_it_nor_check_needs_torch(here: Path) -> None:
     code = "import sys; from fedlit.__main__ import main; main(['init', 'sites']); main(['init', 'sites/north.csv']); "
     code += "assert main(['check', '--config', 'north.yaml']) == 0; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_site_with_few_rows_predicts_what_the_others_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a school with five pupils a score has few values: it is no class there, for it is a number elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    Path("schools").mkdir()
+    for name, scores in (("big", range(20, 60)), ("small", (28, 33, 38, 14, 39)), ("yes_no", (0, 1, 1, 0, 1, 0))):
+        rows = "\n".join(f"{number % 7},{number % 5},{score}" for number, score in enumerate(scores))
+        Path("schools", f"{name}.csv").write_text(f"iq,ses,score\n{rows}\n")
+    assert main(["init", "schools", "--target", "score", "--out", "mine.yaml"]) == 0
+    settings = yaml.safe_load(Path("mine.yaml").read_text())["data"]["source"]["init_args"]
+    assert settings["task"] == {"big": "regression", "small": "regression"}

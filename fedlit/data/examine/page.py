@@ -211,7 +211,7 @@ def _target(own: ClientFacts) -> str:
         return f"{own.target} ({own.task})"
     rows = sum(own.classes.values())
     labels = list(own.classes.items())
-    shown = [f"{label} ({count:,} rows, {_share(count / rows)})" for label, count in labels[:_MOST_CLASSES]]
+    shown = [f"{label} ({counted(count, 'row')}, {_share(count / rows)})" for label, count in labels[:_MOST_CLASSES]]
     more = f", … ({len(labels)} classes)" if len(labels) > _MOST_CLASSES else ""
     positive = f"; positive is {own.positive}" if own.positive is not None else ""
     return f"{own.target}: {', '.join(shown)}{more}{positive}"

@@ -56,6 +56,7 @@ class Proposal:
         codes: columns of few whole numbers, that may be categories.
         notes: what a person should know.
         sites: the column that may name the client of each row, where there is one file.
+        whole: whether the labels are whole numbers, and not 0 and 1 alone.
     """
 
     client: str
@@ -71,6 +72,7 @@ class Proposal:
     codes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sites: str | None = None
+    whole: bool = False
 
     @property
     def entry(self) -> Any:
@@ -98,13 +100,20 @@ def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str]
                 f"--target: expected a client among {', '.join(clients)}, found {client!r}."
                 + did_you_mean(client, clients)
             )
-    made = [_propose(place, len(places) == 1, targets.get(place.client, targets.get(None)), names) for place in places]
+    said = {place.client: targets.get(place.client, targets.get(None)) for place in places}
+    made = [_propose(place, len(places) == 1, said[place.client], names) for place in places]
+    numbers = {own.target for own in made if own.task == "regression"}
+    for at, (place, own) in enumerate(zip(places, made, strict=True)):
+        if own.task is None and own.whole and own.target in numbers:  # few rows have few values: one task for all
+            made[at] = _propose(place, len(places) == 1, said[place.client], names, few=0)
     if names is not None and not any("names" in own.options for own in made):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
     return made
 
 
-def _propose(place: Place, single: bool, target: str | None, names: Sequence[str] | None) -> Proposal:
+def _propose(
+    place: Place, single: bool, target: str | None, names: Sequence[str] | None, few: int = _FEW_CLASSES
+) -> Proposal:
     path = find_file(place.client, place.path, None)
     options, notes = _header(place.client, path, names)
     raw = read_table(path, ReadOptions(**options), place.client)
@@ -112,7 +121,7 @@ def _propose(place: Place, single: bool, target: str | None, names: Sequence[str
     kinds, codes = _kinds(raw.frame)
     columns = list(map(str, raw.frame.columns))
     target, why = _target(raw, columns, kinds, target)
-    task, labels, positive, unlabelled = _predicted(raw, target)
+    task, labels, positive, unlabelled, whole = _predicted(raw, target, few)
     sites = _sites(raw.frame, kinds, codes, target) if single else None
     if sites is not None:
         values = raw.frame[sites].nunique()
@@ -121,7 +130,7 @@ def _propose(place: Place, single: bool, target: str | None, names: Sequence[str
     return Proposal(
         place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
         {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes), sites,
+        (*([place.note] if place.note else []), *notes), sites, whole,
     )  # fmt: skip
 
 
@@ -238,8 +247,10 @@ def _few_values(values: pd.Series) -> bool:
     return 2 <= values.nunique() <= _FEW_CLASSES
 
 
-def _predicted(raw: Raw, target: str) -> tuple[str | None, str, Any, int]:
-    """The task, the labels in words, the positive one, and how many rows have none."""
+def _predicted(raw: Raw, target: str, few: int) -> tuple[str | None, str, Any, int, bool]:
+    """The task, the labels in words, the positive one, how many rows have none, and whether labels are whole numbers.
+    Of more than ``few`` different ones they are numbers to predict.
+    """
     import pandas as pd
 
     from fedlit.data.schema.column import is_text
@@ -263,9 +274,9 @@ def _predicted(raw: Raw, target: str) -> tuple[str | None, str, Any, int]:
         raise DataError(f"{raw.where}: the target {target!r} has the one value {held.iloc[0]}. Say another --target.")
     if held.dtype.kind in "iuf":
         own = held.astype(np.float64)
-        if different > _FEW_CLASSES or bool((own % 1 != 0).any()):
+        if different > few or bool((own % 1 != 0).any()):
             words = f"a number from {own.min():.4g} to {own.max():.4g} ({different:,} different values)"
-            return "regression", words, None, unlabelled
+            return "regression", words, None, unlabelled, False
         held = own.astype(np.int64)
     elif different > max(_MOST_CLASSES, len(held) // 10):
         raise DataError(
@@ -278,4 +289,4 @@ def _predicted(raw: Raw, target: str) -> tuple[str | None, str, Any, int]:
     counts = held.value_counts()
     words = shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in counts.items()], 6)
     positive = likely_positive(sorted(counts.index.tolist(), key=str))
-    return None, words, positive, unlabelled
+    return None, words, positive, unlabelled, held.dtype.kind in "iu" and not set(held) <= {0, 1}

@@ -83,7 +83,7 @@ def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Note] =
     comments = {
         "files": [note for own in proposals for note in own.notes],
         "target": [f"{own.client}: {own.target}, {own.why}: {own.labels}" for own in proposals],
-        "task": ["the target is a number with many values: its value is predicted, not a class"],
+        "task": ["the target is a number: its value is predicted, not a class"],
         "positive": ["AUROC and AUPRC are of this label"],
         "unlabelled": [
             f"{own.client}: {counted(own.unlabelled, 'row')} without a label" for own in proposals if own.unlabelled
