@@ -6,15 +6,10 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import Verbatim
-
-if TYPE_CHECKING:
-    from fedlit.data.examine.propose import Proposal
-    from fedlit.data.note import Note
 
 __all__ = ["init"]
 
@@ -45,7 +40,7 @@ def init(
     from fedlit.data.examine.written import written
 
     proposals = propose(folder, _targets(target), [name.strip() for name in names.split(",")] if names else None)
-    text = written(proposals, shlex.quote(str(out)), _findings(proposals))
+    text = written(proposals, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -95,20 +90,3 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
             )
         made[key] = column if equals else own
     return made
-
-
-def _findings(proposals: Sequence[Proposal]) -> list[Note]:
-    """Find what is odd in tables whose targets are classes; reading the others would need torch."""
-    from fedlit.data.examine.alone import alone
-    from fedlit.data.examine.leaks import leaks
-    from fedlit.data.examine.written import init_args
-    from fedlit.data.sources.tables import Tables
-
-    classes = [own for own in proposals if own.task is None]
-    if not classes:
-        return []
-    try:
-        tables = Tables(**init_args(classes)).tables(seed=1)
-    except FedlitError as error:
-        raise type(error)(f"{error} (fedlit init read the files as its configuration would)") from error
-    return [finding for table in tables for finding in (*leaks(table), *alone(table))]

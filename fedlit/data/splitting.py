@@ -282,7 +282,7 @@ def _times(by: pd.Series, known: ColumnType | None) -> pd.Series | None:
     if known is not None and known.kind == "date":
         return known.times(by)
     if known is not None and known.kind == "numeric":
-        return known.apply(by, f"column {by.name!r}").columns.iloc[:, 0]
+        return pd.Series(known.apply(by, f"column {by.name!r}").columns[str(by.name)], index=by.index, name=by.name)
     text = is_text(by)
     numbers = pd.to_numeric(by, errors="coerce") if text or by.dtype.kind in "iuf" else None
     if numbers is not None and int(numbers.notna().sum()) == int(by.notna().sum()) > 0:

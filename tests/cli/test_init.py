@@ -84,7 +84,6 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     ):
         assert part in said
     text = Path("sites.yaml").read_text()
-    assert "# drop: {north: [code]}" in text  # it tells the target
     for line in ("fedlit fit --config sites.yaml", "fedlit test --config sites.yaml --ckpt_path best"):
         assert f"#   {line}\n" in text
     assert (

@@ -147,7 +147,10 @@ def same_rows(tables: Sequence[ClientTable]) -> list[Note]:
     found = []
     for one, other in list(combinations(tables, 2))[:_MOST_PAIRS]:
         theirs = set(map(str, other.features))
-        columns = tuple(name for name in map(str, one.features) if name in theirs and _same_kind(one, other, name))
+        numbers = [{name for name, kind in own.features.dtypes.items() if kind.kind in "iuf"} for own in (one, other)]
+        columns = tuple(
+            name for name in one.features if name in theirs and (name in numbers[0]) == (name in numbers[1])
+        )
         if len(columns) < _FEWEST_COLUMNS:
             continue
         for own in (one, other):
@@ -167,10 +170,6 @@ def same_rows(tables: Sequence[ClientTable]) -> list[Note]:
     return found
 
 
-def _same_kind(one: ClientTable, other: ClientTable, name: str) -> bool:
-    return is_number(one.features[name]) == is_number(other.features[name])
-
-
 class _Rows:
     """Different rows of a client in some columns, as numbers."""
 
@@ -180,10 +179,7 @@ class _Rows:
             frame = frame.iloc[sampled(np.arange(len(frame)), _MOST_ROWS)]
         frame = frame[frame.notna().sum(axis=1) >= _FEWEST_COLUMNS]
         self.plain = pd.DataFrame(
-            {
-                name: frame[name].astype(np.float64) if is_number(frame[name]) else frame[name].astype(str)
-                for name in columns
-            }
+            {name: cells.astype(np.float64) if is_number(cells) else cells.astype(str) for name, cells in frame.items()}
         )
         self.hashes = np.unique(pd.util.hash_pandas_object(self.plain, index=False).to_numpy())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,17 @@ from fedlit.data.table import SPLITS, ClientTable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "labels_of", "last_of", "sampled", "task_of"]
+__all__ = [
+    "ClientFacts",
+    "ColumnFacts",
+    "facts_of",
+    "is_number",
+    "labels_of",
+    "last_of",
+    "quantiles_of",
+    "sampled",
+    "task_of",
+]
 
 SAMPLE = 100_000
 """Rows of which quantiles and different values are taken, spread over the table."""
@@ -164,15 +174,16 @@ def _columns(table: ClientTable, missing: Mapping[Any, int]) -> dict[str, Column
     schema = table.schema
     parts = {} if schema is None else {name: own for name, own in schema.columns.items() if own.kind == "date"}
     made = {}
-    for name in map(str, few):
+    for key, cells in few.items():
+        name = str(key)
         raw = name.rpartition(".")[0] if name not in (schema.columns if schema else ()) else name
         if raw in parts and raw != name:
             if raw not in made or name.endswith(".elapsed"):
-                made[raw] = _column(few[name], "date", missing[name] / rows)
+                made[raw] = _column(cells, "date", missing[name] / rows)
             continue
         kind = schema.columns[name].kind if schema is not None and name in schema.columns else None
         kind = kind or ("categorical" if name in table.categorical else "numeric")
-        made[name] = _column(few[name], kind, missing[name] / rows)
+        made[name] = _column(cells, kind, missing[name] / rows)
     return made
 
 
@@ -186,7 +197,18 @@ def _column(values: pd.Series, kind: str, missing: float) -> ColumnFacts:
     numbers = held.to_numpy(np.float64)
     if not len(numbers):
         return ColumnFacts(kind, missing, 0)
-    quantiles = tuple(map(float, np.quantile(numbers, QUANTILES)))
-    return ColumnFacts(
-        kind, missing, len(np.unique(numbers)), quantiles, low=float(numbers.min()), high=float(numbers.max())
-    )
+    numbers = np.sort(numbers)
+    different = 1 + int(np.count_nonzero(np.diff(numbers)))
+    quantiles = tuple(map(float, quantiles_of(numbers, QUANTILES)))
+    return ColumnFacts(kind, missing, different, quantiles, low=float(numbers[0]), high=float(numbers[-1]))
+
+
+def quantiles_of(ordered: np.ndarray, shares: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Quantiles (k,) of sorted numbers (n,), as :func:`numpy.quantile` has them: its own call costs more than sorting.
+
+    Example:
+        >>> quantiles_of(np.array([1.0, 2.0, 4.0]), [0.25, 1])
+        array([1.5, 4. ])
+    """
+    places = np.asarray(shares) * (len(ordered) - 1)
+    return np.asarray(np.interp(places, np.arange(len(ordered)), ordered), np.float64)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import is_number, sampled, task_of
+from fedlit.data.examine.facts import is_number, quantiles_of, sampled, task_of
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 
@@ -39,8 +39,8 @@ def leaks(table: ClientTable) -> list[Note]:
         return []
     return [
         found
-        for name in map(str, table.features)
-        if (found := _leak(table, name, table.features[name].iloc[rows], target, y, classes)) is not None
+        for name, column in table.features.iloc[rows].items()
+        if (found := _leak(table, str(name), column, target, y, classes)) is not None
     ]
 
 
@@ -103,7 +103,8 @@ def _bins(x: np.ndarray, categories: bool) -> np.ndarray:
     if categories:
         return np.asarray(x - x.min(), np.int64)
     missing = np.isnan(x)
-    edges = np.unique(np.quantile(x[~missing], np.linspace(0, 1, _BINS + 1)[1:-1])) if not missing.all() else x[:0]
+    held = np.sort(x[~missing])
+    edges = np.unique(quantiles_of(held, np.linspace(0, 1, _BINS + 1)[1:-1])) if len(held) else held
     return np.where(missing, _BINS, np.searchsorted(edges, x, side="left")).astype(np.int64)
 
 

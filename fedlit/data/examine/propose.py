@@ -55,6 +55,7 @@ class Proposal:
         kinds: column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
         notes: what a person should know.
+        groups: columns whose rows belong in one split.
         sites: the column that may name the client of each row, where there is one file.
         whole: whether the labels are whole numbers, and not 0 and 1 alone.
     """
@@ -71,6 +72,7 @@ class Proposal:
     kinds: Mapping[str, str] = field(default_factory=dict)
     codes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    groups: tuple[Note, ...] = ()
     sites: str | None = None
     whole: bool = False
 
@@ -118,7 +120,7 @@ def _propose(
     options, notes = _header(place.client, path, names)
     raw = read_table(path, ReadOptions(**options), place.client)
     options |= {key: value for note in raw.notes if isinstance(note, Note) for key, value in note.fix.items()}
-    kinds, codes = _kinds(raw.frame)
+    kinds, codes, groups = _kinds(raw.frame)
     columns = list(map(str, raw.frame.columns))
     target, why = _target(raw, columns, kinds, target)
     task, labels, positive, unlabelled, whole = _predicted(raw, target, few)
@@ -130,7 +132,7 @@ def _propose(
     return Proposal(
         place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
         {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes), sites, whole,
+        (*([place.note] if place.note else []), *notes), groups, sites, whole,
     )  # fmt: skip
 
 
@@ -179,20 +181,24 @@ def _years(names: Sequence[str]) -> bool:
     return len(set(names)) == len(names) and all(re.fullmatch(r"(19|20)\d\d", own) for own in names)
 
 
-def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str]]:
-    """Return the kinds of columns, and the columns that may be codes."""
+def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], tuple[Note, ...]]:
+    """Return the kinds of columns, the columns that may be codes, and notes on columns whose rows belong together."""
     from fedlit.data.schema.schema import Schema
 
     few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
-    schema, _ = Schema.find(few)
-    typed, _ = schema.apply(few, "")
-    codes = [
-        name
-        for name, own in schema.columns.items()
-        if own.kind == "numeric" and 2 < typed[name].nunique() <= _FEW_CLASSES and (typed[name].dropna() % 1 == 0).all()
-    ]
+    parsed: dict[str, np.ndarray] = {}
+    schema, notes = Schema.find(few, parsed=parsed)
+    numbers = [name for name, own in schema.columns.items() if own.kind == "numeric"]
+    typed, _ = Schema({name: schema.columns[name] for name in numbers}).apply(few, "", parsed)
+    codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
-    return kinds, codes
+    return kinds, codes, tuple(note for note in notes if isinstance(note, Note) and note.kind == "group")
+
+
+def _is_code(numbers: np.ndarray) -> bool:
+    """Return whether numbers may be codes of categories: few, and whole."""
+    whole = bool((numbers[:100] % 1 == 0).all() and (numbers % 1 == 0).all())
+    return whole and 2 < len(np.unique(numbers)) <= _FEW_CLASSES
 
 
 # ---------------------------------------------------------------------- the target

@@ -8,7 +8,6 @@ from typing import Any
 
 from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.propose import Proposal
-from fedlit.data.note import Note
 from fedlit.show.text import shorten
 
 __all__ = ["init_args", "written"]
@@ -59,13 +58,12 @@ def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
     return made
 
 
-def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Note] = ()) -> str:
+def written(proposals: Sequence[Proposal], file: str) -> str:
     """The text of a configuration that trains as it is.
 
     Args:
         proposals: of all clients.
         file: how it will be called, for the commands in it.
-        findings: what to look at, for comments.
     """
     lines = [
         "# Written by fedlit init. What was guessed is said beside it. Next:",
@@ -96,7 +94,7 @@ def written(proposals: Sequence[Proposal], file: str, findings: Sequence[Note] =
     if (sites := proposals[0].sites) is not None:
         text = f"To make a client of each value of {sites!r}, take the # away:"
         lines += [*_comment([text], 6), f"      # {_flow({'client_column': sites})[1:-1]}"]
-    lines += _advice(proposals, findings)
+    lines += _advice(proposals)
     return "\n".join(lines) + "\n" + _TRAINING
 
 
@@ -131,7 +129,7 @@ def _comment(lines: Iterable[str], indent: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _advice(proposals: Sequence[Proposal], findings: Sequence[Note]) -> list[str]:
+def _advice(proposals: Sequence[Proposal]) -> list[str]:
     """Return comments: what each column holds, what is left out, and keys that may be wanted."""
     lines = []
     for own in proposals:
@@ -144,14 +142,6 @@ def _advice(proposals: Sequence[Proposal], findings: Sequence[Note]) -> list[str
     if codes := Counter(name for own in proposals for name in own.codes):
         text = "Whole numbers of few values. If they are codes of categories, take the # away:"
         lines += [*_comment([text], 6), f"      # categorical: {_flow(list(codes))}"]
-    drops: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.kind == "leak":
-            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.text}"], 6)
-            drops.setdefault(finding.clients[0], []).append(finding.column)
-    if drops:
-        lines += [*_comment(["If it is not known when a prediction is made:"], 6), f"      # drop: {_flow(drops)}"]
-    for finding in findings:
-        if finding.kind == "group":
-            lines += _comment([f"{finding.clients[0]}, {finding.column}: {finding.text}. {finding.advice}"], 6)
+    for own in proposals:
+        lines += _comment((f"{own.client}, {note.column}: {note.text}" for note in own.groups), 6)
     return lines

@@ -32,11 +32,11 @@ class Made:
     """What a raw column became.
 
     Attributes:
-        columns: the typed ones, (n, k).
+        columns: name → the typed cells, (n,).
         notes: what was converted or could not be read, without the column's name.
     """
 
-    columns: pd.DataFrame
+    columns: Mapping[str, pd.Series | np.ndarray]
     notes: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ class ColumnType:
             DataError: most cells with a value cannot be read; begins with ``where``.
         """
         if self.kind == "left out":
-            return Made(pd.DataFrame(index=values.index))
+            return Made({})
         values = plain_types(values)
         if self.kind == "numeric":
             return self._numbers(values, where)
@@ -96,7 +96,7 @@ class ColumnType:
             return self._checked(made, plain, where, "numbers")
         if self.spelling:
             plain = plain.map(lambda text: self.spelling.get(text.casefold(), text), na_action="ignore")
-        return Made(plain.to_frame())
+        return Made({str(plain.name): plain})
 
     def _texts(self, values: pd.Series) -> pd.Series:
         """As text, missing where a token says so; numbers that are categories stay numbers."""
@@ -127,9 +127,7 @@ class ColumnType:
         declared = [own for own in self.missing if not isinstance(own, str)]
         if declared:
             numbers = np.where(np.isin(numbers, declared), np.nan, numbers)
-        return Made(
-            pd.DataFrame({values.name: numbers}, index=values.index, copy=False), (*notes, *_lost(lost, "numbers"))
-        )
+        return Made({str(values.name): numbers}, (*notes, *_lost(lost, "numbers")))
 
     def _written(self, plain: pd.Series) -> Parsed | None:
         """As another decimal mark than in training gives them, if all are numbers then, and it cannot be mistaken."""
@@ -156,7 +154,8 @@ class ColumnType:
         lost = _counts(plain[failed])
         self._refuse_other(lost, plain, where, "dates")
         columns = expand(times.rename(str(values.name)))
-        return Made(columns[[f"{values.name}.{part}" for part in self.parts]], (*ways, *_lost(lost, "dates")))
+        kept = {name: columns[name] for part in self.parts if (name := f"{values.name}.{part}")}
+        return Made(kept, (*ways, *_lost(lost, "dates")))
 
     def _booleans(self, plain: pd.Series, raw: pd.Series, where: str) -> Made:
         if raw.dtype.kind in "iuf":
@@ -167,7 +166,7 @@ class ColumnType:
     def _checked(self, made: pd.Series, raw: pd.Series, where: str, expected: str) -> Made:
         lost = _counts(raw[made.isna() & self._texts(raw).notna()])
         self._refuse_other(lost, raw, where, expected)
-        return Made(made.to_frame(), tuple(_lost(lost, expected)))
+        return Made({str(made.name): made}, tuple(_lost(lost, expected)))
 
     def _refuse_other(self, lost: Mapping[str, int], values: pd.Series, where: str, expected: str) -> None:
         held = int(values.notna().sum())

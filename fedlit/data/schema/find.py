@@ -55,12 +55,14 @@ class Found:
         notes: what a person should know, without the column's name.
         gaps: words that count as missing → in how many cells.
         unique: whether it is whole numbers, another in each row, which are kept.
+        numbers: (n,) float64 of a numeric column that is written as programs do, so that it is parsed once.
     """
 
     type: ColumnType
     notes: tuple[str, ...] = ()
     gaps: Mapping[str, int] = field(default_factory=dict)
     unique: bool = False
+    numbers: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def _of_text(values: pd.Series, habits: Habits, declared: ColumnType | None) -> 
     if declared is None and not missing and habits.decimal in (None, ".") and habits.thousands in (None, ","):
         numbers = plain_numbers(values)
         if numbers is not None and not np.isnan(numbers).all():
-            return _of_numbers(name, numbers, ColumnType("numeric"), ())
+            return replace(_of_numbers(name, numbers, ColumnType("numeric"), ()), numbers=numbers)
     plain = plain_text(values)
     signs = ("-", "--", "---") if plain.isin(["+", "++", "+++"]).any() else ()
     held = plain[~blank(plain, missing) | plain.isin(signs)]

@@ -31,10 +31,10 @@ def grouped_by_points(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> dic
     """
     found = {}
     for name, own in types.items():
-        if own.kind != "numeric" or own.notation.decimal != "." or not is_text(raw[name]):
+        if own.kind != "numeric" or own.notation.decimal != "." or not is_text(cells := raw[name]):
             continue
         marked = plain = ""
-        for cell in raw[name].iloc[:_SAMPLE].tolist():
+        for cell in cells.iloc[:_SAMPLE]:
             text = cell.strip() if isinstance(cell, str) else ""
             if "." in text:
                 if not _GROUPED.fullmatch(text):
@@ -50,9 +50,12 @@ def grouped_by_points(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> dic
 
 def second_header(raw: pd.DataFrame, types: Mapping[str, ColumnType]) -> list[str]:
     """The first row's cells, if they look like units below the names: words where all other rows have numbers."""
-    numbers = [name for name, own in types.items() if own.kind == "numeric" and is_text(raw[name]) and len(raw) > 1]
-    first = [str(raw[name].iloc[0]).strip() for name in numbers]
-    words = [
-        text.casefold() in types[name].missing and text[:1].isalpha() for name, text in zip(numbers, first, strict=True)
-    ]
-    return first if numbers and all(words) else []
+    first = list[str]()
+    for name, own in types.items():
+        if own.kind != "numeric" or len(raw) < 2 or not is_text(cells := raw[name]):
+            continue
+        text = str(cells.iloc[0]).strip()
+        if text.casefold() not in own.missing or not text[:1].isalpha():
+            return []
+        first.append(text)
+    return first

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedlit.data.note import behind
@@ -50,6 +51,7 @@ class Schema:
         decimal: str | None = None,
         thousands: str | None = None,
         reading: Mapping[str, Any] | None = None,
+        parsed: dict[str, np.ndarray] | None = None,
     ) -> tuple[Schema, list[str]]:
         """Look at all columns.
 
@@ -60,6 +62,7 @@ class Schema:
             decimal: the decimal mark, where it is known.
             thousands: what groups digits, where it is known.
             reading: kept for new rows.
+            parsed: receives the numbers (n,) that had to be parsed to be found, for :meth:`apply` to these rows.
 
         Returns:
             The schema, and notes for a person that name their column.
@@ -76,12 +79,15 @@ class Schema:
                     )
         columns, notes, gaps = dict[str, ColumnType](), list[str](), dict[str, list[str]]()
         unique = list[str]()
-        for name in map(str, raw):
+        for column, cells in raw.items():
+            name = str(column)
             words = (*further.get("*", ()), *further.get(name, ()))
             habits = Habits(decimal, thousands, words)
             said = declared_type(name, declared[name], habits) if name in declared else None
-            found = find_type(raw[name], habits, said)
+            found = find_type(cells, habits, said)
             columns[name] = found.type
+            if parsed is not None and found.numbers is not None:
+                parsed[name] = found.numbers
             notes += [behind(name, note, column=name) for note in found.notes]
             unique += [name] * found.unique
             for word, count in found.gaps.items():
@@ -96,6 +102,9 @@ class Schema:
                 also = {name: [*further.get("*", ()), *further.get(name, ())] for name in points}
                 again, more = cls.find(raw[list(points)], dict.fromkeys(points, "numeric"), also, ",", ".")
                 columns |= again.columns
+                if parsed is not None:
+                    for name in points:
+                        parsed.pop(name, None)
                 notes += [note for note in more if note not in notes]
             else:
                 notes += [
@@ -123,12 +132,15 @@ class Schema:
         """Columns that new rows must have."""
         return [name for name, own in self.columns.items() if own.kind != "left out"]
 
-    def apply(self, raw: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[str]]:
+    def apply(
+        self, raw: pd.DataFrame, where: str, parsed: Mapping[str, np.ndarray] | None = None
+    ) -> tuple[pd.DataFrame, list[str]]:
         """Raw rows as typed ones: float64, ``boolean``, or objects; NaN where missing.
 
         Args:
             raw: with all used columns, in any order.
             where: whose rows, the start of messages.
+            parsed: numbers of these rows that are known already.
 
         Returns:
             The typed rows, and notes that name their column.
@@ -136,8 +148,11 @@ class Schema:
         Raises:
             DataError: a column is not there, or holds something else.
         """
-        made, notes = [], list[str]()
+        made, notes = dict[str, pd.Series | np.ndarray](), list[str]()
         for name in self.used:
+            if parsed and name in parsed:
+                made[name] = parsed[name]
+                continue
             if name not in raw:
                 others = [own for own in self.used if own not in raw and own != name]
                 also = f" Nor are there {shorten(others)}." if others else ""
@@ -146,9 +161,9 @@ class Schema:
                     f"allowed).{did_you_mean(name, map(str, raw))}{also}"
                 )
             own = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
-            made.append(own.columns)
+            made |= own.columns
             notes += [behind(name, note, column=name) for note in own.notes]
-        return pd.concat(made, axis=1) if made else pd.DataFrame(index=raw.index), notes
+        return pd.DataFrame(made, index=raw.index, copy=False), notes
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
         """Which typed columns hold categories."""

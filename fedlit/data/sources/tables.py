@@ -18,6 +18,7 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from fedlit.data.schema.schema import Schema
@@ -303,10 +304,11 @@ class Tables(Source):
             known = {"*", *rows} if common else {*missing} - {*self._targets(client)}
             missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
+        parsed: dict[str, np.ndarray] = {}
         schema, notes = Schema.find(
-            rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading
+            rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading, parsed
         )
-        features, more = schema.apply(rows, f"client {client!r}")
+        features, more = schema.apply(rows, f"client {client!r}", parsed)
         known_notes = set(notes)
         notes += [note for note in more if note not in known_notes]
         return features, schema, [behind(client, note) for note in notes]
