@@ -19,18 +19,21 @@ __all__ = ["check_frame", "missing_and_unseen", "typed"]
 _TRUTHS = {"true": True, "false": False}
 
 
-def check_frame(frame: pd.DataFrame, client: str) -> pd.DataFrame:
-    """The frame with names of columns as text.
+def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
+    """The frame with names of columns as text, and as training called them where they were renamed.
 
     Raises:
         DataError: it is no frame, or two columns have one name.
     """
+    client = encoder.client
     if not isinstance(frame, pd.DataFrame):
         raise DataError(
             f"client {client!r}: expected rows as a pandas DataFrame, found {type(frame).__name__}; its columns need "
             "names, as in pandas.DataFrame(rows, columns=names)"
         )
     frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    renamed = (encoder.schema.reading.get("rename") or {}) if encoder.schema is not None else {}
+    frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise DataError(f"client {client!r}: expected each column once, found {twice!r} twice; rename or drop one")

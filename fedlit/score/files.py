@@ -116,13 +116,12 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     # Another file may be written in another way, and lack what is dropped, kept or renamed, such as the target.
     told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
     try:
-        raw = read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)
+        return read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)
     except DataError:
         without = [name for name in told.get("names", ()) if name != encoder.target_name]
         if len(without) == len(told.get("names", ())):
             raise
-        raw = read_table(path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client)
-    return replace(raw, frame=raw.frame.rename(columns=schema.reading.get("rename") or {}))
+        return read_table(path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client)
 
 
 def write_scores(scores: pd.DataFrame, path: Path) -> bool:

@@ -139,7 +139,7 @@ class Scorer:
         Raises:
             DataError: a column is missing, is there twice, or has cells of another type.
         """
-        frame = check_frame(frame, self.client)
+        frame = check_frame(frame, self.encoder)
         chosen = self._keys(frame, keys)
         told = pd.DataFrame(self.outcome.columns(self._predictions(frame, chosen)))
         if self.labels_reads and (empty := without_bases(frame, list(self.encoder.columns))).any():
@@ -161,7 +161,7 @@ class Scorer:
         """
         if not self.outcome.classes:
             raise ConfigError(f"client {self.client!r}: expected a classifier, found one that predicts a number")
-        frame = check_frame(frame, self.client)
+        frame = check_frame(frame, self.encoder)
         return self._predictions(frame, []).astype(np.float32)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.score.scorer import Scorer
@@ -187,3 +188,14 @@ def test_descriptions_are_plain_data(tmp_path: Path) -> None:
     assert ClientSpec.from_state(torch.load(tmp_path / "spec", weights_only=True)) == spec
     for task in (spec.task, Regression("huber", 3.0, 2.0, "price")):
         assert task_from(task_state(task)) == task
+
+
+def test_a_renamed_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:
+    raw = TABLE.features.assign(outcome=TABLE.target).rename(columns={"age": "AGE"})
+    raw.to_csv(tmp_path / "north.csv", index=False)
+    files = {"north": {"path": str(tmp_path / "north.csv"), "rename": {"AGE": "age"}}}
+    (read,) = Tables(files, "outcome").tables(seed=0)
+    encoder = TableEncoder("north").fit(read)
+    made = Scorer("north", encoder, of_age, task_state(encoder.task))
+    rows = raw.drop(columns="outcome")
+    pd.testing.assert_frame_equal(made.predict(rows), made.predict(rows.rename(columns={"AGE": "age"})))

@@ -74,8 +74,8 @@ class Page(Shown):
 
     def _found(self) -> Iterable[str]:
         if not self.findings:
-            noted = any(own.notes for own in self.clients)
-            yield "Nothing else is odd." if noted else "Nothing odd was found."
+            if not any(own.notes for own in self.clients):
+                yield "Nothing odd was found."
             return
         yield f"To look at ({len(self.findings)}):"
         for kind, title in KINDS.items():

@@ -232,11 +232,17 @@ class _Text:
         lines = _lines_in(self._content) + (self._content[-1:] not in (b"\n", b"\r"))
         more = lines - len(table) - (self._names is None)
         # Where each line is a row, no quote swallowed a line.
-        blank += self._check() if quotes % 2 or (quotes and more) else more
+        blank += self._check() if quotes % 2 or (quotes and (more or self._text_behind_quotes())) else more
         if blank:
             self._notes.add(f"{counted(blank, 'blank line was', 'blank lines were')} skipped.")
         self._content = b""  # the columns hold their own copies
         return self._header.frame(table)
+
+    def _text_behind_quotes(self) -> bool:
+        """Return whether a closing quote is followed by text, which Arrow would append to the cell."""
+        sep = re.escape(self._sep.encode())
+        cell = rb"(?:\A|[\r\n]|" + sep + rb')"[^"\r\n]*(?:""[^"\r\n]*)*"'
+        return re.search(cell + rb'(?!["\r\n]|' + sep + rb"|\Z)", self._content) is not None
 
     def _table(self, quoted: bool, types: Mapping[str, Any] | None) -> Any:
         import pyarrow as pa

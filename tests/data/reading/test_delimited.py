@@ -110,6 +110,7 @@ def test_swallowed_lines_are_counted_or_refused(tmp_path: Path) -> None:
     message = refused(made(tmp_path, "a,b\n" + "1,2\n" * 2000 + '3,"4\n' + "5,6\n" * 3000))
     assert "line 2,002" in message and "3,001 lines" in message
     assert "line 3" in refused(made(tmp_path, 'a,b\n1,2\n"x,3\n"y",4\n'))
+    assert "line 2,002" in refused(made(tmp_path, "a,b\n" + '1,"2"\n' * 2000 + '3,"x"y\n' + '5,"6"\n' * 3000))
 
 
 @pytest.mark.parametrize("rows", [3, 5000])
