@@ -19,6 +19,7 @@ def init(
     *,
     target: tuple[str, ...] = (),
     names: str | None = None,
+    client_column: str | None = None,
     out: Path | None = None,
     force: bool = False,
 ) -> None:
@@ -30,6 +31,7 @@ def init(
         folder: a folder, a pattern such as 'sites/*.csv', or one file
         target: the column to predict; of one client alone: CLIENT=COLUMN (may be repeated)
         names: names of the columns of files without a header, divided by commas
+        client_column: the column of one file that names the client of each row, such as a school
         out: the file to write (default: the folder's name, here)
         force: overwrite it if it is there
     """
@@ -39,7 +41,8 @@ def init(
     from fedlit.data.examine.propose import propose
     from fedlit.data.examine.written import written
 
-    proposals = propose(folder, _targets(target), [name.strip() for name in names.split(",")] if names else None)
+    called = [name.strip() for name in names.split(",")] if names else None
+    proposals = propose(folder, _targets(target), called, client_column)
     text = written(proposals, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")

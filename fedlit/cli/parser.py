@@ -78,7 +78,9 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str], *, forei
 
 def _flags(parameter: inspect.Parameter) -> list[str]:
     name = parameter.name.rstrip("_")
-    return [f"--{name}"] if parameter.kind is parameter.KEYWORD_ONLY else [name]
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        return [name]
+    return list(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))  # as keys are written, and as commands do
 
 
 def _options(parameter: inspect.Parameter, about: str) -> dict[str, Any]:
@@ -143,6 +145,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """See the class."""
+        message = re.sub(r"^argument (--\w+)/--[\w-]+:", r"argument \1:", message)  # one spelling will do
         choice = re.fullmatch(r"argument ([^:]+): invalid choice: '([^']*)'.*", message)
         if choice:
             known = next(own.choices for own in self._actions if choice[1] in own.option_strings) or ()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Note", "behind"]
+__all__ = ["Note", "alike", "behind"]
 
 
 class Note(str):
@@ -80,3 +81,26 @@ def behind(head: str, note: str, *, column: str = "") -> Note:
     before = note.removesuffix(note.text).removesuffix(": ")
     whole = f"{head}: {before}" if before else head
     return Note(note.text, note.kind, column=note.column or column, fix=note.fix, head=whole)
+
+
+def alike(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Notes that differ in numbers alone are said once, with the clients that have them.
+
+    Args:
+        notes: client and note.
+
+    Returns:
+        The first one's text, and the clients; the most frequent first.
+
+    Example:
+        >>> alike([("a", "a: 4 rows doubled"), ("b", "b: 5 rows doubled"), ("b", "b: no header")])
+        [('4 rows doubled', ['a', 'b']), ('no header', ['b'])]
+    """
+    groups: dict[str, tuple[str, list[str]]] = {}
+    for client, note in notes:
+        text = note.removeprefix(f"{client}: ")
+        if isinstance(note, Note):
+            text = f"{note.column}: {note.text}" if note.column else note.text
+            client = client if note != note.text else ""  # without a name before it, it is of all
+        groups.setdefault(re.sub(r"\d[\d,.]*", "#", text), (text, []))[1].append(client)
+    return sorted(groups.values(), key=lambda own: -len(own[1]))

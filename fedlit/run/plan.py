@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedlit.data.note import alike
 from fedlit.exchange.questions import bytes_of
 from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
@@ -137,7 +138,12 @@ class Plan(Shown):
             parts.append(f"Published beside it: {shorten([*beside], 6)}")
         if self.optimizer:
             parts.append("Optimizer: " + ", ".join(f"{key} {own}" for key, own in self.optimizer.items()) + ".")
-        return [*parts, *(f"Note: {note}" for note in self.notes[:MOST_ROWS]), *more(self.notes, "notes")]
+        notes = list(map(str, self.notes))
+        if len(self.clients) > MOST_ROWS:  # what differs in numbers alone is said once
+            begins = [note.partition(": ")[0] for note in notes]
+            told = alike((own if own in self.clients else "", note) for own, note in zip(begins, notes, strict=True))
+            notes = [f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text for text, who in told]
+        return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
     def markdown(self) -> str:
         """Return the plan for TensorBoard's text tab."""

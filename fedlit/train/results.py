@@ -117,6 +117,10 @@ class Results(Shown):
             [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
             for name, scores in self._printed().items()
         ]
+        if len(self.scores) > MOST_ROWS:
+            quartiles = self.to_frame().drop(columns="rows").quantile([0.25, 0.5, 0.75])
+            for label, row in zip(("25 %", "median", "75 %"), quartiles.to_dict("records"), strict=True):
+                lines.append([label, "", *("" if self._context(own) else self._cell(own, row[own]) for own in metrics)])
         for label in ("mean", "worst"):
             values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
             values |= dict.fromkeys(self.apart & values.keys(), math.nan)

@@ -15,7 +15,9 @@ import yaml
 
 from fedlit.__main__ import main
 from fedlit.data.files import RemoteFile
+from fedlit.data.note import Note
 from fedlit.data.sources import Heart, Tables
+from fedlit.errors import ConfigError
 from fedlit.run.config import read_yaml
 from fedlit.run.keys import check_file
 
@@ -225,3 +227,60 @@ def test_a_site_with_few_rows_predicts_what_the_others_predict(tmp_path: Path, m
     assert main(["init", "schools", "--target", "score", "--out", "mine.yaml"]) == 0
     settings = yaml.safe_load(Path("mine.yaml").read_text())["data"]["source"]["init_args"]
     assert settings["task"] == {"big": "regression", "small": "regression"}
+
+
+def schools(sizes: list[int]) -> pd.DataFrame:
+    """Pupils of several schools: few whole scores at each, a column that is the school's own, and row numbers."""
+    draw = np.random.default_rng(0)
+    parts = [
+        pd.DataFrame(
+            {
+                "pupilNR": draw.permutation(10_000)[:rows] + 10_000 * place,
+                "school": f"s{place}",
+                "size": 100 + 7 * place,
+                "iq": draw.normal(100, 15, rows).round(1),
+                "score": draw.integers(30, 38, rows) + place % 4,
+            }
+        )
+        for place, rows in enumerate(sizes)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One table has one schema and one task; what is constant at a site and differs between sites is kept; tiny sites
+    are left out with a note; and what init writes trains with 20 rows a site."""
+    schools([20] * 14 + [7, 3]).to_csv("schools.csv", index=False)
+    assert main(["init", "schools.csv", "--target", "score", "--client-column", "school"]) == 0
+    own = settings("schools.yaml")
+    assert own["client_column"] == "school" and own["least_rows"] == 20 and own["task"] == "regression"
+    tables = Tables(**own).tables(seed=1)
+    assert len(tables) == 14 and all(list(table.features) == ["size", "iq"] for table in tables)
+    assert all(table.features["size"].nunique() == 1 and table.schema == tables[0].schema for table in tables)
+    notes = [note for table in tables for note in table.notes if isinstance(note, Note) and not note.column]
+    assert sorted(note.kind for note in notes) == ["client columns", "small clients"]
+    capsys.readouterr()
+    assert main(["check", "schools.yaml"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) < 25
+    quick = ["--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false"]
+    assert main(["fit", "schools.yaml", *quick]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "sizes"),
+    [
+        (["--client-column", "ward"], [30, 30]),  # no such column
+        (["--client-column", "score"], [30, 30]),  # the target
+        (["--client-column", "school"], [30]),  # one site
+    ],
+)
+def test_a_client_column_that_makes_no_federation(here: Path, flags: list[str], sizes: list[int]) -> None:
+    schools(sizes).to_csv("schools.csv", index=False)
+    assert main(["init", "schools.csv", "--target", "score", *flags]) == 2
+    assert not Path("schools.yaml").exists()
+
+
+def test_no_client_has_the_least_rows(here: Path) -> None:
+    schools([30, 30]).to_csv("schools.csv", index=False)
+    with pytest.raises(ConfigError, match="least_rows"):
+        Tables("schools.csv", "score", client_column="school", least_rows=31, task="regression").tables(seed=0)

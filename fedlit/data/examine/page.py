@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from fedlit.data.examine.between import between, common_columns
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, last_of
 from fedlit.data.examine.kinds import KINDS, counted, named
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
+from fedlit.data.examine.many import MANY, summary
 from fedlit.data.examine.suggest import suggested
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
@@ -54,8 +56,11 @@ class Page(Shown):
 
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
-        yield Grid(["client", *_HEADER], [[own.client, *_numbers(own)] for own in self.clients])
-        for own in self.clients:
+        if many := len(self.clients) > MANY:
+            yield from summary(self.clients)
+        else:
+            yield Grid(["client", *_HEADER], [[own.client, *_numbers(own)] for own in self.clients])
+        for own in self.clients if self.columns or not many else ():
             yield ""
             yield from _client(own)
             if self.columns:
@@ -74,8 +79,8 @@ class Page(Shown):
 
     def _found(self) -> Iterable[str]:
         if not self.findings:
-            if not any(own.notes for own in self.clients):
-                yield "Nothing odd was found."
+            odd = any(own.notes for own in self.clients)
+            yield "The notes above are all that was found." if odd else "Nothing odd was found."
             return
         yield f"To look at ({len(self.findings)}):"
         for kind, title in KINDS.items():
@@ -84,15 +89,20 @@ class Page(Shown):
                 continue
             yield f"{title[0].upper()}{title[1:]}:"
             advice = Counter(finding.advice for finding in own)
-            for finding in own[:_MOST_OF_A_KIND]:
+            lines: dict[tuple[str, str], list[Note]] = {}
+            for finding in own:  # of many clients, what differs in numbers alone is said once
+                text = re.sub(r"\d[\d,.]*", "#", finding.text) if len(self.clients) > MANY else finding.text
+                lines.setdefault((finding.column, text), []).append(finding)
+            for same in list(lines.values())[:_MOST_OF_A_KIND]:
+                finding = same[0]
                 one = finding.kind in ("untrainable", "leak", "group", "missing", "task", "date", "positive")
-                who = named(finding.clients) if one else ""
+                who = named([client for found in same for client in found.clients]) if one else ""
                 head = ", ".join(filter(None, [who, finding.column]))
                 stop = "" if finding.text.endswith("?") else "."
                 said = "" if advice[finding.advice] > 1 or not finding.advice else f"{stop} {finding.advice}"
                 yield f"- {head}{': ' if head else ''}{finding.text}{said}"
-            if len(own) > _MOST_OF_A_KIND:
-                yield f"- … and {len(own) - _MOST_OF_A_KIND} more (--format json has all)"
+            if len(lines) > _MOST_OF_A_KIND:
+                yield f"- … and {len(lines) - _MOST_OF_A_KIND} more (--format json has all)"
             for words, times in advice.items():
                 if times > 1 and words:
                     yield f"  {words}"
@@ -131,7 +141,9 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
     """
     clients = tuple(map(facts_of, tables))
     found = [finding for table in tables for finding in (*leaks(table), *alone(table))]
-    found += [*between(clients), *same_values(clients), *same_labels(clients), *same_rows(tables)]
+    if getattr(source, "client_column", None) is None:  # a column of one table is one thing
+        found += [*between(clients), *same_values(clients), *same_labels(clients)]
+    found += same_rows(tables)
     order = list(KINDS)
     found.sort(key=lambda own: order.index(own.kind))
     names = [own.client for own in clients]

@@ -14,6 +14,7 @@ import numpy as np
 from fedlit.data.examine.alone import likely_positive
 from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.names import words_of
+from fedlit.data.examine.sites import by_client
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
@@ -58,6 +59,9 @@ class Proposal:
         groups: columns whose rows belong in one split.
         sites: the column that may name the client of each row, where there is one file.
         whole: whether the labels are whole numbers, and not 0 and 1 alone.
+        rows: of the smallest client, with a label.
+        federation: where ``sites`` was asked for, further keys of :class:`fedlit.Tables` that make a client of each of
+            its values.
     """
 
     client: str
@@ -75,6 +79,8 @@ class Proposal:
     groups: tuple[Note, ...] = ()
     sites: str | None = None
     whole: bool = False
+    rows: int = 0
+    federation: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def entry(self) -> Any:
@@ -82,13 +88,19 @@ class Proposal:
         return {"path": self.path, **self.options} if self.options else self.path
 
 
-def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str] | None = None) -> list[Proposal]:
+def propose(
+    folder: str,
+    targets: Mapping[str | None, str],
+    names: Sequence[str] | None = None,
+    client_column: str | None = None,
+) -> list[Proposal]:
     """Look at the files of a folder.
 
     Args:
         folder: a folder, a pattern or one file.
         targets: the column to predict by client; of all others under None; guessed where nothing is said.
         names: of the columns of files without a header.
+        client_column: the column of one file that names the client of each row.
 
     Raises:
         DataError: a file cannot be read, or has no column that could be meant.
@@ -96,6 +108,8 @@ def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str]
     """
     places = places_of(folder, {}, None)
     clients = [place.client for place in places]
+    if client_column is not None and len(places) != 1:
+        raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
     for client in targets:
         if client is not None and client not in clients:
             raise ConfigError(
@@ -103,6 +117,8 @@ def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str]
                 + did_you_mean(client, clients)
             )
     said = {place.client: targets.get(place.client, targets.get(None)) for place in places}
+    if client_column is not None:
+        return [_propose(places[0], True, said[clients[0]], names, client_column=client_column)]
     made = [_propose(place, len(places) == 1, said[place.client], names) for place in places]
     numbers = {own.target for own in made if own.task == "regression"}
     for at, (place, own) in enumerate(zip(places, made, strict=True)):
@@ -114,7 +130,12 @@ def propose(folder: str, targets: Mapping[str | None, str], names: Sequence[str]
 
 
 def _propose(
-    place: Place, single: bool, target: str | None, names: Sequence[str] | None, few: int = _FEW_CLASSES
+    place: Place,
+    single: bool,
+    target: str | None,
+    names: Sequence[str] | None,
+    few: int = _FEW_CLASSES,
+    client_column: str | None = None,
 ) -> Proposal:
     path = find_file(place.client, place.path, None)
     options, notes = _header(place.client, path, names)
@@ -124,15 +145,20 @@ def _propose(
     columns = list(map(str, raw.frame.columns))
     target, why = _target(raw, columns, kinds, target)
     task, labels, positive, unlabelled, whole = _predicted(raw, target, few)
-    sites = _sites(raw.frame, kinds, codes, target) if single else None
-    if sites is not None:
+    rows, federation = len(raw.frame) - unlabelled, dict[str, Any]()
+    sites = _sites(raw.frame, kinds, codes, target) if single and client_column is None else client_column
+    if client_column is not None:
+        federation, rows, said = by_client(raw, client_column, target)
+        kinds = {name: kind for name, kind in kinds.items() if name != client_column}
+        notes += said
+    elif sites is not None:
         values = raw.frame[sites].nunique()
         told = f"{place.client}: {sites!r} has {values} values and may name sites: client_column: {sites}"
         notes.append(f"{told} makes a client of each value")
     return Proposal(
         place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
         {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes), groups, sites, whole,
+        (*([place.note] if place.note else []), *notes), groups, sites, whole, rows, federation,
     )  # fmt: skip
 
 

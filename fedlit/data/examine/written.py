@@ -19,17 +19,17 @@ model:
     class_path: fedlit.FederatedClient
     init_args:
       network:
-        class_path: fedlit.MLP  # the first layer is the encoder, the last the head; the core lies between
+        class_path: fedlit.MLP  # encoder: first layer; core; head: last layer
         init_args: {hidden: [64, 64, 64], dropout: 0.1}
   optimizer:
     class_path: torch.optim.AdamW
     init_args: {lr: 0.001, weight_decay: 0.01}
-  threads: 1  # the networks are small: a second thread costs more than it gives
+  threads: 1  # small networks: a second thread costs more than it gives
 exchange:
   federated: [core]  # what clients share; none: everybody for himself
   every: epoch
-# Training ends when the clients' mean loss on validation rows has not become less for 30 epochs. What it was like at
-# its best is kept: --ckpt_path best.
+# Training ends when the clients' mean loss on validation rows has not fallen
+# for 30 epochs. The best state is kept: --ckpt_path best.
 checkpoint: {monitor: val/loss, mode: min}
 trainer:
   max_epochs: 300
@@ -52,6 +52,10 @@ def init_args(proposals: Sequence[Proposal]) -> dict[str, Any]:
         made["positive"] = positive
     if proposals[0].sites is not None:  # of any client, so that client_column can be added
         made |= {key: next(iter(own.values())) for key in ("task", "positive") if (own := made.get(key))}
+    if proposals[0].federation:
+        if not proposals[0].options:
+            made["files"] = proposals[0].path
+        made |= proposals[0].federation
     if any(own.unlabelled for own in proposals):
         made["unlabelled"] = "drop"
     made["validation"] = VALIDATION
@@ -67,7 +71,7 @@ def written(proposals: Sequence[Proposal], file: str) -> str:
     """
     lines = [
         "# Written by fedlit init. What was guessed is said beside it. Next:",
-        f"#   fedlit check --config {file}       what is odd in the tables, and what to write about it",
+        f"#   fedlit check --config {file}",
         f"#   fedlit fit --config {file}",
         f"#   fedlit test --config {file} --ckpt_path best",
         f"#   fedlit predict --config {file} --ckpt_path best",
@@ -86,16 +90,19 @@ def written(proposals: Sequence[Proposal], file: str) -> str:
         "unlabelled": [
             f"{own.client}: {counted(own.unlabelled, 'row')} without a label" for own in proposals if own.unlabelled
         ],
+        "least_rows": ["clients of fewer rows are left out"],
         "validation": ["the share of the rows that are no test rows by which training is ended"],
     }
     for key, value in settings.items():
-        lines += _comment(comments[key], 6)
+        lines += _comment(comments.get(key, ()), 6)
         lines += _entry(key, value, 6)
-    if (sites := proposals[0].sites) is not None:
+    if (sites := proposals[0].sites) is not None and not proposals[0].federation:
         text = f"To make a client of each value of {sites!r}, take the # away:"
         lines += [*_comment([text], 6), f"      # {_flow({'client_column': sites})[1:-1]}"]
     lines += _advice(proposals)
-    return "\n".join(lines) + "\n" + _TRAINING
+    # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.
+    batches = max(1, min(10, int(0.5 * min(own.rows for own in proposals)) // 4))
+    return "\n".join(lines) + "\n" + _TRAINING.replace("batches: 10", f"batches: {batches}", 1)
 
 
 def _entry(key: str, value: Any, indent: int) -> list[str]:
@@ -123,7 +130,7 @@ def _comment(lines: Iterable[str], indent: int) -> list[str]:
         own
         for line in lines
         for own in textwrap.wrap(
-            " ".join(line.split()), 118, initial_indent=start, subsequent_indent=start + "  ", break_long_words=False,
+            " ".join(line.split()), 79, initial_indent=start, subsequent_indent=start + "  ", break_long_words=False,
             break_on_hyphens=False,
         )
     ]  # fmt: skip

@@ -37,7 +37,7 @@ _ID_NAME = re.compile(
     re.I,
 )
 _COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
-_ID_CAMEL = re.compile(r"[a-z](ID|Id|Nr|No)$")
+_ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
 _SUM = re.compile(r"(sub)?total|sum|mean|average|median|gesamt|summe|source|note|\*", re.I)
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _DIGIT = re.compile(r"\d")

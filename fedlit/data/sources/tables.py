@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedlit.data.note import behind
+from fedlit.data.note import Note, behind
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from fedlit.data.schema.column import ColumnType
     from fedlit.data.schema.schema import Schema
     from fedlit.names import Share
 
@@ -44,6 +45,7 @@ class Tables(Source):
         target: the column to predict; one name for all clients, or one for each. A list of columns of two values each
             is ``task: multi_label``.
         client_column: the column of one table that names the client of each row.
+        least_rows: with ``client_column``, clients of fewer rows are left out, with a note.
         read: how all files are read: ``sep``, ``decimal``, ``encoding``, ``names``, ``missing``, ``rename``, …
         types: what columns hold: ``numeric``, ``categorical``, ``boolean``, ``date``, ``identifier``, ``text``,
             ``drop``; a list is the order of an ordinal column; ``{date: '%d/%m/%Y'}``.
@@ -90,6 +92,7 @@ class Tables(Source):
         files: Files,
         target: str | list[str] | dict[str, str | list[str]],
         client_column: str | None = None,
+        least_rows: int = 0,
         read: dict[str, Any] | None = None,
         types: dict[str, Any] | None = None,
         categorical: list[str] | dict[str, list[str]] | None = None,
@@ -104,6 +107,7 @@ class Tables(Source):
         task: TaskSettings | None = None,
     ) -> None:
         self.given, self.client_column, self.root = files, client_column, root
+        self.least_rows = least_rows
         self.read = {**({"encoding": encoding} if encoding else {}), **(read or {})}
         if isinstance(files, Mapping) and client_column is not None and len(files) != 1:
             raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
@@ -136,10 +140,12 @@ class Tables(Source):
         raws = self._read_all()
         self._check_keys(list(raws))
         self._check_columns({client: _names(raw) for client, (raw, _) in raws.items()})
+        schema, common = self._common(raws) if self.client_column is not None else (None, [])
         made = []
         for client in list(raws):
             raw, place = raws.pop(client)  # so that it can be forgotten
-            made.append(self._table(client, raw, place, seed))
+            made.append(self._table(client, raw, place, seed, schema))
+        made[0] = replace(made[0], notes=(*common, *made[0].notes))
         return _with_tasks_noted(check_tables(made))
 
     def table(self, client: str, seed: int) -> ClientTable:
@@ -190,7 +196,7 @@ class Tables(Source):
                 f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
             )
         (place,) = places.values()
-        return _by_client(self._read(place), self.client_column, place)
+        return _by_client(self._read(place), self.client_column, place, self.least_rows)
 
     # ------------------------------------------------------------------ one table
 
@@ -220,7 +226,22 @@ class Tables(Source):
                         who = "no client has a column" if client is None else f"client {client!r} has no column"
                         raise ConfigError(f"tables: {key}: {who} {column!r}.{did_you_mean(column, known)}")
 
-    def _table(self, client: str, raw: Raw, place: Place, seed: int) -> ClientTable:
+    def _common(self, raws: Mapping[str, tuple[Raw, Place]]) -> tuple[Schema, list[Note]]:
+        """What one table's columns hold, at all clients alike, and notes on it."""
+        import pandas as pd
+
+        whole = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
+        targets = dict.fromkeys(own for client in raws for own in self._targets(client))
+        rows = whole.drop(columns=[own for own in targets if own in whole])
+        schema, notes, _ = self._found(next(iter(raws)), rows, next(iter(raws.values()))[1])
+        several = {name for raw, _ in raws.values() for name in schema.used if raw.frame[name].nunique() > 1}
+        if own := [name for name in schema.used if name not in several]:
+            text = f"{shorten(own)}: one value at each client, another at others; kept for what is learnt together"
+            notes.append(Note(text, "client columns"))
+        return schema, notes
+
+    def _table(self, client: str, raw: Raw, place: Place, seed: int, schema: Schema | None = None) -> ClientTable:
+        """One client's table; ``schema`` where its columns were looked at together with others'."""
         from fedlit.data.labels import read_target
         from fedlit.data.schema.schema import words_by_column
 
@@ -242,7 +263,7 @@ class Tables(Source):
         )
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         left = [own for own in (*targets, *self.listed("drop", client)) if own in rows]
-        features, schema, said = self._features(client, rows.drop(columns=left), place)
+        features, schema, said = self._features(client, rows.drop(columns=left), place, schema)
         classes = not several and is_classification(own_task(self.task, client))
         splits, how = split_rows(
             client,
@@ -289,15 +310,37 @@ class Tables(Source):
         if by in targets:
             raise ConfigError(f"tables: split: names {by!r}, which is the target of {client!r}. Name another column.")
 
-    def _features(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[pd.DataFrame, Schema, list[str]]:
+    def _features(
+        self, client: str, rows: pd.DataFrame, place: Place, schema: Schema | None
+    ) -> tuple[pd.DataFrame, Schema, list[Note]]:
+        parsed: dict[str, np.ndarray] = {}
+        notes: list[str] = []
+        if schema is None:
+            schema, notes, parsed = self._found(client, rows, place)
+        else:
+            own = {name: type_ for name, type_ in schema.columns.items() if name in rows}
+            schema = replace(schema, columns={**own, **self._split_types(client, rows)})
+        features, more = schema.apply(rows, f"client {client!r}", parsed)
+        known_notes = set(notes)
+        notes += [note for note in more if note not in known_notes]
+        return features, schema, [behind(client, note) for note in notes]
+
+    def _split_types(self, client: str, rows: pd.DataFrame) -> dict[str, ColumnType]:
+        """What a table is split by says nothing of tomorrow's rows, but for a time."""
+        from fedlit.data.schema.column import ColumnType
+
+        split, by = own_split(self.split, client), split_column(own_split(self.split, client))
+        if by not in rows or not isinstance(split, dict) or "time" in split:
+            return {}
+        return {str(by): ColumnType("left out", why="identifier" if "group" in split else "dropped")}
+
+    def _found(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[Schema, list[Any], dict[str, np.ndarray]]:
+        """Look at columns: the schema, notes, and numbers that were parsed."""
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
         types |= dict.fromkeys((own for own in self.listed("categorical", client) if own in rows), "categorical")
-        split = own_split(self.split, client)
-        if isinstance(split, dict) and "time" not in split:  # who a row is of says nothing of tomorrow's
-            (way, by), *_ = split.items()
-            types |= {by: "identifier" if way == "group" else "drop"} if by in rows else {}
+        types |= {name: own.why.replace("dropped", "drop") for name, own in self._split_types(client, rows).items()}
         options, missing = place.options, place.options.missing
         if isinstance(missing, dict):  # the target's are its own; what is said of all files need not fit each
             common = options == ReadOptions.from_dict(self.read, "read")
@@ -308,10 +351,7 @@ class Tables(Source):
         schema, notes = Schema.find(
             rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading, parsed
         )
-        features, more = schema.apply(rows, f"client {client!r}", parsed)
-        known_notes = set(notes)
-        notes += [note for note in more if note not in known_notes]
-        return features, schema, [behind(client, note) for note in notes]
+        return schema, notes, parsed
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive
@@ -353,8 +393,8 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     return made
 
 
-def _by_client(raw: Raw, column: str, place: Place) -> dict[str, tuple[Raw, Place]]:
-    """Split the rows of one table by the client that a column names."""
+def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str, tuple[Raw, Place]]:
+    """Split the rows of one table by the client that a column names; clients of fewer rows are left out."""
     if column not in raw.frame:
         raise DataError(
             f"{raw.where}: expected the column {column!r} that names clients, found {', '.join(_names(raw)[:20])}."
@@ -368,13 +408,23 @@ def _by_client(raw: Raw, column: str, place: Place) -> dict[str, tuple[Raw, Plac
         )
     made, called = dict[str, tuple[Raw, Place]](), dict[str, list[str]]()
     owner = values.map({own: client_name(own) for own in values.unique()})
-    for own in values.unique():
+    sizes = owner.value_counts()
+    few, notes = sizes[sizes < least_rows], list(raw.notes)
+    if len(few) == len(sizes):
+        raise ConfigError(
+            f"tables: least_rows: expected clients of {least_rows:,} or more rows, found none in {column!r}; the "
+            f"largest has {sizes.max():,}. Lower it."
+        )
+    if len(few):
+        text = f"clients of fewer than {least_rows:,} rows are left out: {shorten(sorted(few.index))}"
+        notes.append(Note(text, "small clients"))
+    for own in values[~owner.isin(few.index)].unique():
         called.setdefault(client_name(own), []).append(str(own))
     check_names(list(called))
     for client in sorted(called):
         rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
         note = f"{client}: is {column} {' and '.join(map(repr, called[client]))}" if called[client] != [client] else ""
-        first = raw.notes if not made else ()  # said once
+        first = tuple(notes) if not made else ()  # said once
         where = f"client {client!r}, {column} of {raw.where}"
         made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
     return made
