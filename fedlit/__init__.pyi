@@ -16,6 +16,7 @@ from .data.sources.emnist import EMNIST as EMNIST
 from .data.sources.heart import Heart as Heart
 from .data.sources.openml import OpenML as OpenML
 from .data.sources.populations import Populations as Populations
+from .data.sources.rdatasets import Rdatasets as Rdatasets
 from .data.sources.reads import Reads as Reads
 from .data.sources.tables import Tables as Tables
 from .data.sources.vehicle import VehicleSensors as VehicleSensors

@@ -20,6 +20,7 @@ SOURCES: dict[str, str] = {
     "heart": "fedlit.data.sources.heart.Heart",
     "openml": "fedlit.data.sources.openml.OpenML",
     "populations": "fedlit.data.sources.populations.Populations",
+    "rdatasets": "fedlit.data.sources.rdatasets.Rdatasets",
     "reads": "fedlit.data.sources.reads.Reads",
     "tables": "fedlit.data.sources.tables.Tables",
     "vehicle": "fedlit.data.sources.vehicle.VehicleSensors",
