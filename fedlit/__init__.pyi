@@ -57,6 +57,7 @@ from .methods import (
     FedProx as FedProx,
     Forest as Forest,
     IFedAvg as IFedAvg,
+    MixedModel as MixedModel,
     PerFedAvg as PerFedAvg,
     PFedMe as PFedMe,
     PooledLogistic as PooledLogistic,

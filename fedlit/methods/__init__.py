@@ -9,6 +9,7 @@ from fedlit.methods.feddyn import FedDyn, FedDynMean
 from fedlit.methods.fedprox import FedProx
 from fedlit.methods.forest import Forest
 from fedlit.methods.ifedavg import IFedAvg
+from fedlit.methods.mixed_model import MixedModel
 from fedlit.methods.moon import MOON
 from fedlit.methods.per_fedavg import PerFedAvg
 from fedlit.methods.pfedme import PFedMe
@@ -27,6 +28,7 @@ __all__ = [
     "FedProx",
     "Forest",
     "IFedAvg",
+    "MixedModel",
     "PFedMe",
     "PerFedAvg",
     "PooledLogistic",

@@ -20,7 +20,7 @@ from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression
 
-__all__ = ["PooledLogistic"]
+__all__ = ["PooledLogistic", "safe_name"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,9 +76,9 @@ class PooledLogistic(FederatedClient):
         self.kind = _kind(spec)
         self.strengths = _values("strength", strength, STRENGTHS)
         self.ridges = _values("ridge", ridge, RIDGES)
-        outputs = [_safe(name, ".:") for name in spec.task.output_names]
+        outputs = [safe_name(name, ".:") for name in spec.task.output_names]
         outputs = [f"{name} (number)" for name in outputs] if self.kind == "gaussian" else outputs
-        known = [(place, _safe(name, ".")) for place, name in enumerate(spec.features) if name not in spec.absent]
+        known = [(place, safe_name(name, ".")) for place, name in enumerate(spec.features) if name not in spec.absent]
         self.cells = {f"{out}: {name}": (o, i) for o, out in enumerate(outputs) for i, name in known}
         self.prior = nn.Module()
         for name in self.cells:
@@ -200,11 +200,11 @@ def _values(key: str, value: float | str, all_of_them: tuple[float, ...]) -> tup
     return (float(value),)
 
 
-def _safe(name: str, special: str) -> str:
+def safe_name(name: str, special: str) -> str:
     """A name that torch takes for a tensor's, and that no other becomes.
 
     Example:
-        >>> _safe("max. rate", "."), _safe("100%", ".")
+        >>> safe_name("max. rate", "."), safe_name("100%", ".")
         ('max%2E rate', '100%25')
     """
     for sign in "%" + special:

@@ -14,6 +14,7 @@ from fedlit.exchange.rules.ifca import IFCA
 from fedlit.exchange.rules.krum import Krum, MultiKrum
 from fedlit.exchange.rules.mean import Mean, mean
 from fedlit.exchange.rules.median import Median, TrimmedMean
+from fedlit.exchange.rules.mixed_effects import MixedEffects
 from fedlit.exchange.rules.momentum import FedAvgM
 from fedlit.exchange.rules.newton import Newton
 from fedlit.exchange.rules.robust import Robust
@@ -39,6 +40,7 @@ __all__ = [
     "Krum",
     "Mean",
     "Median",
+    "MixedEffects",
     "MultiKrum",
     "Newton",
     "NormBound",

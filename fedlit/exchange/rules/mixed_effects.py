@@ -1,0 +1,165 @@
+"""Mixed models of all sites' rows, from terms that are only added."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlit import reml
+from fedlit.errors import DataError
+from fedlit.exchange.questions import Blueprint, Own
+from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
+from fedlit.sharing import Sharing, State
+
+__all__ = ["MixedEffects"]
+
+_log = logging.getLogger(__name__)
+
+REML_QUESTIONS, PQL_QUESTIONS, PQL_AT_ONCE, SMALL = 30, 60, 8, 1e-6
+_PREFIX, _INTERCEPT = "effects.", "(intercept)"
+
+
+class MixedEffects(Rule):
+    """Fits a mixed model, with the client as the group, for clients of :class:`fedlit.MixedModel`.
+
+    Fixed effects and variance components are those of one model on the rows of all in one place. The rule asks with
+    the present variances, at most 30 times for a number and 60 times for classes and counts; sites answer with
+    [X y]ᵀ W⁻¹ [X y], log|W| and their derivatives, of which the sums over sites are used alone. The site's own effects
+    never leave it. Steps are quasi-Newton, by analytic gradients.
+
+    Args:
+        slopes: patterns of columns whose effects differ between sites, too, beside the intercept. Their covariance,
+            with the intercept's, is full.
+
+    Raises:
+        DataError: there are no more rows than effects.
+    """
+
+    needs = frozenset({"answers"})
+    sends = "effects with their covariance, and variance components"
+
+    def __init__(self, slopes: list[str] | None = None) -> None:
+        self.slopes = list(slopes or [])
+        self.facts = Facts(
+            questions={"mixed": {}}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
+        )
+        self.asks = (
+            "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers and their "
+            f"derivatives for d columns, up to {REML_QUESTIONS} times ({PQL_QUESTIONS} for classes and counts); sums "
+            "over sites are used alone"
+        )
+
+    def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
+        """Refuse other tensors than effects, and patterns that fit no column."""
+        odd = [name for name in sharing.all_names if not name.startswith(_PREFIX)]
+        wanted = "exchange.federated: [effects] and clients of fedlit.MixedModel"
+        demand(not odd, "exchange.rule: MixedEffects finds effects by name", wanted, "".join(odd[:1]))
+        columns = sorted({name.partition(": ")[2] for name in sharing.all_names} - {_INTERCEPT})
+        for pattern in self.slopes:
+            fits = any(fnmatchcase(column, pattern) for column in columns)
+            demand(fits, "MixedEffects: slopes", f"patterns of columns such as {', '.join(columns[:8])}", pattern)
+
+    def __call__(self, round: Round) -> Mapping[str, State]:
+        """See the class."""
+        outputs = dict.fromkeys(name.partition(": ")[0] for names in round.receivers.values() for name in names)
+        received: dict[str, dict[str, Tensor]] = {client: {} for client in round.receivers}
+        asked = 0
+        for output in sorted(outputs):
+            names = sorted({name for own in round.receivers.values() for name in own if name.startswith(f"{output}: ")})
+            names.sort(key=lambda name: not name.endswith(_INTERCEPT))  # first
+            problem = _Problem(round, names, self.slopes)
+            fit = problem.solve()
+            asked = max(asked, problem.asked)
+            for client, own in round.receivers.items():
+                mine = [name for name in names if name in own]
+                if mine:
+                    received[client] |= problem.told(fit, mine)
+        self.scalars = {"questions": float(asked)}
+        return received
+
+
+class _Problem:
+    """One output: its columns, and what sites say of them."""
+
+    def __init__(self, round: Round, names: Sequence[str], slopes: Sequence[str]) -> None:
+        self.round, self.names, self.asked = round, list(names), 0
+        columns = [name.partition(": ")[2] for name in names]
+        private = [any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]]
+        self.places = [0, *(sum(private[: at + 1]) if own else 0 for at, own in enumerate(private))]
+        self.q = 1 + sum(private)
+        self.family = "gaussian" if names[0].partition(": ")[0].endswith(" (number)") else "quasi"
+        self.kept = np.ones(len(names), bool)
+
+    def solve(self) -> reml.Fit:
+        """REML, or PQL: REML of working responses, until these change no more."""
+        start = np.diag([0.5, *[0.3] * (self.q - 1)])[np.tril_indices(self.q)]
+        effects = np.zeros(len(self.names))
+        if self.family == "gaussian":
+            fit = self._minimised(start, start, effects, REML_QUESTIONS, 1e-6)
+            self._warn(fit.gradient, REML_QUESTIONS)
+            return fit
+        theta, change = start, np.inf
+        while change > SMALL and self.asked < PQL_QUESTIONS - 1:
+            most = min(PQL_AT_ONCE, PQL_QUESTIONS - self.asked)
+            fit = self._minimised(theta, theta, effects, most, max(1e-6, 0.1 * min(1.0, change)))
+            change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
+            theta, effects = fit.theta, fit.effects
+        if change > SMALL:
+            self._warn(np.array([change]), PQL_QUESTIONS)
+        return fit
+
+    def _minimised(self, start: np.ndarray, at: np.ndarray, effects: np.ndarray, most: int, enough: float) -> reml.Fit:
+        if not self.asked:  # with all variances 0 it is XᵀX (of working responses, weighted)
+            sums = self._ask(np.zeros_like(start), at, effects)
+            self.kept = reml.independent(sums["cross"][:-1, :-1])
+            most -= 1
+
+        def ask(theta: np.ndarray) -> reml.Fit:
+            try:
+                return reml.criterion(self._ask(theta, at, effects), theta, self.kept)
+            except ValueError as error:
+                output = self.names[0].partition(": ")[0].removeprefix(_PREFIX)
+                raise DataError(f"MixedEffects: {output}: {error}; leave columns out (data.columns)") from error
+
+        return reml.minimise(ask, start, most, enough)
+
+    def _ask(self, theta: np.ndarray, at: np.ndarray, effects: np.ndarray) -> reml.Terms:
+        """The same question to all, and the sum of their answers."""
+        self.asked += 1
+        columns = zip(self.names, self.places, effects, strict=True)
+        told = {name: _tensor([place, slope, effect]) for place, (name, slope, effect) in enumerate(columns)}
+        question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)})
+        answers = self.round.ask(dict.fromkeys(sorted(self.round.updates), question))
+        said = [answers[client] for client in sorted(answers)]
+        return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}
+
+    def _warn(self, left: np.ndarray, most: int) -> None:
+        if np.abs(left).max() > 1e-3:
+            _log.warning(
+                "exchange %d: variances were not found in %d questions (%.1g is left); are there slopes that the rows "
+                "cannot tell apart?",
+                self.round.number + 1, most, np.abs(left).max(),
+            )  # fmt: skip
+
+    def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
+        """What a client receives: effects of its columns, and beside them what explains and predicts."""
+        at = [self.names.index(name) for name in mine]
+        where = f"{DOWN}{self.names[0].partition(': ')[0].removeprefix(_PREFIX)}/"
+        rows = [[place, self.places[own], fit.effects[own]] for place, own in enumerate(at)]
+        beside = {
+            "effects": rows,
+            "theta": fit.theta,
+            "covariance": fit.covariance[np.ix_(at, at)],
+            "sigma2": fit.sigma2,
+        }
+        effects = {name: torch.tensor(fit.effects[own]).float() for name, own in zip(mine, at, strict=True)}
+        return {**effects, **{where + name: _tensor(own) for name, own in beside.items()}}
+
+
+def _tensor(value: object) -> Tensor:
+    return torch.from_numpy(np.array(value, np.float64))

@@ -1,0 +1,200 @@
+"""Linear mixed models by restricted maximum likelihood (REML), from terms that are added over sites.
+
+A site k has X_k (n, p), Z_k (n, q) and y_k (n,), and y_k = X_k β + Z_k b_k + e_k with b_k ~ N(0, σ² D), e_k ~ N(0, σ²),
+D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]ᵀ W⁻¹ [X y] and Σ log|W| (after Luo et al.
+2022, Nature Communications 13:1678, who let each site send XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once instead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Fit", "Terms", "criterion", "independent", "link_mean", "lower", "minimise", "site_effect", "site_terms"]
+
+Array = NDArray[np.float64]
+Terms = Mapping[str, Array]
+"""What a site says at given variances; sums over sites have the same names.
+
+``cross`` (p + 1, p + 1): Uᵀ W⁻¹ U with U = [X y]; ``slope`` (r, p + 1, p + 1): its derivative by each entry of L;
+``logdet`` (): log|W|; ``logdet_slope`` (r,): its derivative; ``rows`` (): n.
+"""
+_ALIASED = 1e-8  # of a column's sum of squares, that the columns before it leave
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A mixed model at some variances.
+
+    Attributes:
+        theta: the entries of L, row by row, (q (q + 1) / 2,).
+        effects: β, (p,); 0 where a column is a combination of those before it.
+        covariance: of β, (p, p).
+        sigma2: residual variance σ².
+        value: −2 log restricted likelihood, but for a constant.
+        gradient: by ``theta``.
+    """
+
+    theta: Array
+    effects: Array
+    covariance: Array
+    sigma2: float
+    value: float
+    gradient: Array
+
+
+def lower(theta: Array, q: int) -> Array:
+    """L (q, q) from its entries.
+
+    Example:
+        >>> lower(np.array([1.0, 2.0, 3.0]), 2)
+        array([[1., 0.],
+               [2., 3.]])
+    """
+    made = np.zeros((q, q))
+    made[np.tril_indices(q)] = theta
+    return made
+
+
+def _between(z: Array, theta: Array) -> tuple[Array, Array]:
+    """L, and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which is (D⁻¹ + ZᵀZ)⁻¹ also where D has no inverse."""
+    root = lower(theta, z.shape[1])
+    inner = np.eye(z.shape[1]) + root.T @ (z.T @ z) @ root
+    return root, root @ np.linalg.solve(inner, root.T)
+
+
+def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
+    """What a site says: see :data:`Terms`.
+
+    Args:
+        x: (n, p) float64.
+        y: (n,) float64.
+        z: (n, q) float64.
+        theta: entries of L.
+
+    Example:
+        >>> x = np.ones((2, 1))
+        >>> site_terms(x, np.array([1.0, 3.0]), x, np.array([1.0]))["cross"].round(3)  # W = I + 11ᵀ
+        array([[0.667, 1.333],
+               [1.333, 4.667]])
+    """
+    both = np.column_stack([x, y])
+    root, gain = _between(z, theta)
+    across, own = z.T @ both, z.T @ z
+    left = across - own @ (gain @ across)  # Zᵀ W⁻¹ U
+    whitened = own - own @ gain @ own  # Zᵀ W⁻¹ Z
+    q = z.shape[1]
+    slopes, logdet_slopes = [], []
+    for row, column in zip(*np.tril_indices(q), strict=True):
+        change = np.zeros((q, q))
+        change[row] = root[:, column]
+        change += change.T  # dD
+        slopes.append(-left.T @ change @ left)
+        logdet_slopes.append(float(np.sum(whitened * change)))
+    return {
+        "cross": both.T @ both - across.T @ gain @ across,
+        "slope": np.array(slopes),
+        "logdet": np.array(np.linalg.slogdet(np.eye(q) + root.T @ own @ root)[1]),
+        "logdet_slope": np.array(logdet_slopes),
+        "rows": np.array(float(len(y))),
+    }
+
+
+def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> Array:
+    """A site's own effects b (q,): their mean given its rows (best linear unbiased prediction)."""
+    _, gain = _between(z, theta)
+    effect: Array = gain @ (z.T @ (y - x @ effects))
+    return effect
+
+
+def independent(cross: Array) -> Array:
+    """Which columns (p,) are no combination of those before them, from XᵀX (p, p); the others' effects are 0.
+
+    Example:
+        >>> x = np.array([[1.0, 1, 0], [1, 0, 1], [1, 1, 0]])
+        >>> independent(x.T @ x)
+        array([ True,  True, False])
+    """
+    left, kept = cross.copy(), np.zeros(len(cross), bool)
+    for place in range(len(cross)):
+        if left[place, place] > _ALIASED * cross[place, place] > 0:
+            kept[place] = True
+            left = left - np.outer(left[place], left[place]) / left[place, place]
+    return kept
+
+
+def criterion(sums: Terms, theta: Array, kept: Array) -> Fit:
+    """REML of all sites' rows, and its gradient.
+
+    Args:
+        sums: of what sites said at ``theta``.
+        theta: entries of L.
+        kept: columns whose effects are fitted, (p,) bool.
+
+    Raises:
+        ValueError: there are no more rows than columns.
+    """
+    free = float(sums["rows"]) - kept.sum()
+    if free <= 0:
+        raise ValueError(
+            f"expected more rows than columns, found {float(sums['rows']):g} rows and {kept.sum()} columns"
+        )
+    places = np.flatnonzero(kept)
+    curvature, target = sums["cross"][np.ix_(places, places)], sums["cross"][places, -1]
+    inverse = np.linalg.inv(curvature)
+    found = inverse @ target
+    squares = max(float(sums["cross"][-1, -1] - target @ found), 1e-300)
+    sigma2 = squares / free
+    value = free * np.log(sigma2) + float(sums["logdet"]) + np.linalg.slogdet(curvature)[1]
+    gradient = []
+    for slope, logdet in zip(sums["slope"], sums["logdet_slope"], strict=True):
+        inner = slope[np.ix_(places, places)]
+        change = slope[-1, -1] - 2 * found @ slope[places, -1] + found @ inner @ found
+        gradient.append(change / sigma2 + logdet + np.sum(inverse * inner))
+    effects, covariance = np.zeros(len(kept)), np.zeros((len(kept), len(kept)))
+    effects[places], covariance[np.ix_(places, places)] = found, sigma2 * inverse
+    return Fit(theta, effects, covariance, sigma2, float(value), np.array(gradient))
+
+
+def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float = 1e-6) -> Fit:
+    """The fit of least criterion, by quasi-Newton steps (L-BFGS).
+
+    Args:
+        ask: what sites say at some variances.
+        start: entries of L.
+        most: so many questions at most.
+        enough: largest entry of the gradient at which it ends.
+    """
+    from scipy.optimize import minimize
+
+    asked: list[Fit] = []
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        asked.append(ask(np.array(theta)))
+        return asked[-1].value, asked[-1].gradient
+
+    options = {"maxfun": most - 1, "ftol": 1e-15, "gtol": enough}
+    minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return min(asked, key=lambda own: own.value)
+
+
+def link_mean(eta: Array, family: str) -> tuple[Array, Array]:
+    """Means (n,) and their variances of a linear predictor, for ``logistic`` and ``poisson``.
+
+    Example:
+        >>> link_mean(np.zeros(1), "logistic"), link_mean(np.zeros(1), "poisson")
+        ((array([0.5]), array([0.25])), (array([1.]), array([1.])))
+    """
+    if family == "poisson":
+        mean = np.exp(np.clip(eta, -30, 30))
+        return mean, np.maximum(mean, 1e-10)
+    mean = 1 / (1 + np.exp(-np.clip(eta, -30, 30)))
+    return mean, np.maximum(mean * (1 - mean), 1e-10)
+
+
+def added(answers: Sequence[Terms]) -> dict[str, Array]:
+    """Sums over sites."""
+    return {name: np.sum([own[name] for own in answers], 0) for name in answers[0]}
