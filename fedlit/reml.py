@@ -126,13 +126,14 @@ def independent(cross: Array) -> Array:
     return kept
 
 
-def criterion(sums: Terms, theta: Array, kept: Array) -> Fit:
+def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit:
     """REML of all sites' rows, and its gradient.
 
     Args:
         sums: of what sites said at ``theta``.
         theta: entries of L.
         kept: columns whose effects are fitted, (p,) bool.
+        ridge: precision, times σ², of a normal prior around 0 of all effects but the first, the intercept.
 
     Raises:
         ValueError: there are no more rows than columns.
@@ -144,6 +145,7 @@ def criterion(sums: Terms, theta: Array, kept: Array) -> Fit:
         )
     places = np.flatnonzero(kept)
     curvature, target = sums["cross"][np.ix_(places, places)], sums["cross"][places, -1]
+    curvature = curvature + np.diag(np.where(places > 0, ridge, 0.0))
     inverse = np.linalg.inv(curvature)
     found = inverse @ target
     squares = max(float(sums["cross"][-1, -1] - target @ found), 1e-300)

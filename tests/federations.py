@@ -36,6 +36,7 @@ from fedlit.exchange.rules import (
     FedYogi,
     GrowForest,
     Median,
+    MixedEffects,
     MultiKrum,
     Newton,
 )
@@ -51,6 +52,7 @@ from fedlit.methods import (
     FedProx,
     Forest,
     IFedAvg,
+    MixedModel,
     PerFedAvg,
     PFedMe,
     PooledLogistic,
@@ -412,6 +414,11 @@ ASKING: dict[str, dict[str, Any]] = {
         "loop": {"client": PooledLogistic},
         "data": {"scaling": "pooled"},
         "exchange": {"federated": ["prior"], "rule": Newton},
+    },
+    "mixed model": {
+        "loop": {"client": MixedModel},
+        "data": {"scaling": "pooled"},
+        "exchange": {"federated": ["effects"], "rule": MixedEffects},
     },
 }
 # whom the guard leaves out

@@ -130,7 +130,10 @@ class MixedModel(FederatedClient):
             if not said:
                 continue
             names = [INTERCEPT, *(name for _, name in self.inputs)]
-            told = {name: row for name, row in zip(names, said["effects"].tolist(), strict=True)}
+            order = [0, *(1 + sorted(names[1:]).index(name) for name in names[1:])]  # the rule has them by name
+            said |= {"effects": said["effects"][order], "covariance": said["covariance"][order][:, order]}
+            found = said["effects"].tolist()
+            told = {name: [at, *found[at][1:]] for at, name in enumerate(names)}
             theta, own = said["theta"].numpy(), np.zeros(1)
             if self._rows is not None:
                 x, y, z, beta = self._design(self._rows, place, told)

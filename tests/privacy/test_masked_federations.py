@@ -17,7 +17,7 @@ from torch import Tensor
 
 import fedlit
 from fedlit.errors import ConfigError, FedlitError, RunError
-from fedlit.exchange.rules import FedAvgM, Newton
+from fedlit.exchange.rules import FedAvgM, MixedEffects, Newton
 from fedlit.privacy.client_level import epsilon
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 
@@ -123,18 +123,22 @@ def test_a_site_whose_update_is_too_long_leaves_itself_out_and_too_few_are_refus
         over_shields(tmp_path, Privacy(masked=Masked(norm=1e-6)), **plain())
 
 
-def test_coefficients_from_masked_sums_of_gradients_and_curvatures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "rule", "tolerance"),
+    [("pooled logistic", partial(Newton, of="all", ridge=3.0), 1e-6), ("mixed model", MixedEffects, 1e-4)],
+)
+def test_coefficients_from_masked_sums_of_answers(
+    method: str, rule: Any, tolerance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for site in SITES:
         monkeypatch.setitem(SHAPES, site, SHAPES["ash"])
-    options = plain("pooled logistic", epochs=1)
-    options["exchange"] = {**options["exchange"], "rule": partial(Newton, of="all", ridge=3.0)}
+    options = plain(method, epochs=1)
+    options["exchange"] = {**options["exchange"], "rule": rule}
     options["align"] = "both"
     whole = make_run(tmp_path / "whole", **options)
     whole.fit(quiet=True)
     runs, hub, _ = over_shields(tmp_path, MASKED, **options)
-    assert furthest(weights(whole), joint(runs)) < 1e-6
+    assert furthest(weights(whole), joint(runs)) < tolerance
     answers = [message["state"] for _, _, message in hub.heard if "forms" in message]
     assert len(answers) > 8 and all(value.dtype == torch.int64 for state in answers for value in state.values())
     found = torch.cat([value.reshape(-1) for state in answers for value in state.values()]).numpy().view(np.uint8)

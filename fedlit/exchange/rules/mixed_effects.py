@@ -35,16 +35,20 @@ class MixedEffects(Rule):
     Args:
         slopes: patterns of columns whose effects differ between sites, too, beside the intercept. Their covariance,
             with the intercept's, is full.
+        ridge: of classes and counts: precision of a normal prior around 0 of effects, in units of scaled inputs; 0 for
+            none, with which classes that a column separates have no finite effects.
 
     Raises:
+        ConfigError: a ridge below 0.
         DataError: there are no more rows than effects.
     """
 
     needs = frozenset({"answers"})
     sends = "effects with their covariance, and variance components"
 
-    def __init__(self, slopes: list[str] | None = None) -> None:
-        self.slopes = list(slopes or [])
+    def __init__(self, slopes: list[str] | None = None, ridge: float = 0.1) -> None:
+        demand(ridge >= 0, "MixedEffects: ridge", "a number of at least 0", ridge)
+        self.slopes, self.ridge = list(slopes or []), ridge
         self.facts = Facts(
             questions={"mixed": {}}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
         )
@@ -72,7 +76,7 @@ class MixedEffects(Rule):
         for output in sorted(outputs):
             names = sorted({name for own in round.receivers.values() for name in own if name.startswith(f"{output}: ")})
             names.sort(key=lambda name: not name.endswith(_INTERCEPT))  # first
-            problem = _Problem(round, names, self.slopes)
+            problem = _Problem(round, names, self.slopes, self.ridge)
             fit = problem.solve()
             asked = max(asked, problem.asked)
             for client, own in round.receivers.items():
@@ -86,7 +90,7 @@ class MixedEffects(Rule):
 class _Problem:
     """One output: its columns, and what sites say of them."""
 
-    def __init__(self, round: Round, names: Sequence[str], slopes: Sequence[str]) -> None:
+    def __init__(self, round: Round, names: Sequence[str], slopes: Sequence[str], ridge: float) -> None:
         self.round, self.names, self.asked = round, list(names), 0
         columns = [name.partition(": ")[2] for name in names]
         private = [any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]]
@@ -94,6 +98,7 @@ class _Problem:
         self.q = 1 + sum(private)
         self.family = "gaussian" if names[0].partition(": ")[0].endswith(" (number)") else "quasi"
         self.kept = np.ones(len(names), bool)
+        self.ridge = 0.0 if self.family == "gaussian" else ridge
 
     def solve(self) -> reml.Fit:
         """REML, or PQL: REML of working responses, until these change no more."""
@@ -121,7 +126,7 @@ class _Problem:
 
         def ask(theta: np.ndarray) -> reml.Fit:
             try:
-                return reml.criterion(self._ask(theta, at, effects), theta, self.kept)
+                return reml.criterion(self._ask(theta, at, effects), theta, self.kept, self.ridge)
             except ValueError as error:
                 output = self.names[0].partition(": ")[0].removeprefix(_PREFIX)
                 raise DataError(f"MixedEffects: {output}: {error}; leave columns out (data.columns)") from error

