@@ -103,11 +103,10 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
     }
 
 
-def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> Array:
-    """A site's own effects b (q,): their mean given its rows (best linear unbiased prediction)."""
+def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> tuple[Array, Array]:
+    """A site's own effects b (q,) given its rows (best linear unbiased prediction), and their covariance / σ²."""
     _, gain = _between(z, theta)
-    effect: Array = gain @ (z.T @ (y - x @ effects))
-    return effect
+    return gain @ (z.T @ (y - x @ effects)), gain
 
 
 def independent(cross: Array) -> Array:

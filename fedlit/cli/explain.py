@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fedlit.explain import CORRECTIONS, PATHS
+from fedlit.explain.effects import EFFECTS
 from fedlit.run.folders import find_run
 from fedlit.show.shown import for_terminal
 
@@ -23,7 +24,8 @@ def explain(
     """Show what the private layers of a run's clients correct: heatmaps, findings.csv, and in words.
 
     It needs no data; with --client it also shows that client's own columns by class, from its own table. Of FedGMCC it
-    shows the loss along paths between clients' models.
+    shows the loss along paths between clients' models; of a mixed model, effects with intervals, variance components
+    and sites' own effects.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
@@ -33,12 +35,16 @@ def explain(
         threshold: standard deviations of a mark
         out: where to write (default: explain/ in the run's folder)
     """
-    folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS)))
+    folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
     from fedlit.run import explanation
+    from fedlit.run.effects import Effects, explain_effects
     from fedlit.run.explanation import Explanation, Paths
 
-    if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
-        found: Paths | Explanation = explanation.explain_paths(folder, out=out)
+    found: Paths | Explanation | Effects
+    if (folder / EFFECTS).is_file():
+        found = explain_effects(folder, client=client, out=out)
+    elif (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
+        found = explanation.explain_paths(folder, out=out)
     else:
         found = explanation.explain(folder, client=client, epoch=epoch, against=against, threshold=threshold, out=out)
     print(for_terminal(found))

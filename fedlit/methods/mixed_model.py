@@ -112,7 +112,7 @@ class MixedModel(FederatedClient):
             return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
         x, y, z, beta = self._design(rows, self.outputs.index(output), told)
         if self.family != "gaussian":
-            b = self._own(x, y, z, tensors["at"].numpy(), beta)
+            b, _ = self._own(x, y, z, tensors["at"].numpy(), beta)
             x, y, z = _working(x, y, z, x @ beta + z @ b, self.family)
         terms = reml.site_terms(x, y, z, theta)
         return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
@@ -134,11 +134,13 @@ class MixedModel(FederatedClient):
             said |= {"effects": said["effects"][order], "covariance": said["covariance"][order][:, order]}
             found = said["effects"].tolist()
             told = {name: [at, *found[at][1:]] for at, name in enumerate(names)}
-            theta, own = said["theta"].numpy(), np.zeros(1)
+            q = 1 + int((said["effects"][:, 1] > 0).sum())
+            own, spread = np.zeros(q), np.zeros((q, q))
             if self._rows is not None:
                 x, y, z, beta = self._design(self._rows, place, told)
-                own = self._own(x, y, z, theta, beta)
-            self.state[output] = {**{name: tensor.cpu() for name, tensor in said.items()}, "own": torch.from_numpy(own)}
+                own, spread = self._own(x, y, z, said["theta"].numpy(), beta)
+            said |= {"own": torch.from_numpy(own), "own_covariance": torch.from_numpy(spread) * said["sigma2"]}
+            self.state[output] = {name: tensor.cpu() for name, tensor in said.items()}
 
     def _design(
         self, rows: Rows, output: int, told: dict[str, list[float]]
@@ -168,19 +170,38 @@ class MixedModel(FederatedClient):
                     z[:, int(slope)] = held[name]
         return x, y, z, beta
 
-    def _own(self, x: np.ndarray, y: np.ndarray, z: np.ndarray, theta: np.ndarray, beta: np.ndarray) -> np.ndarray:
-        """The site's own effects (q,), the most probable ones."""
+    def _own(
+        self, x: np.ndarray, y: np.ndarray, z: np.ndarray, theta: np.ndarray, beta: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The site's own effects (q,), the most probable ones, and their covariance / σ²."""
         if self.family == "gaussian":
             return reml.site_effect(x, y, z, theta, beta)
-        b = np.zeros(z.shape[1])
+        b, spread = np.zeros(z.shape[1]), np.zeros((z.shape[1], z.shape[1]))
         for _ in range(_STEPS):
             before = b
             weighted = _working(x, y, z, x @ beta + z @ b, self.family)
-            b = reml.site_effect(*weighted, theta, beta)
+            b, spread = reml.site_effect(*weighted, theta, beta)
             b = before + np.clip(b - before, -3, 3)
             if np.abs(b - before).max() < 1e-10:
                 break
-        return b
+        return b, spread
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """Rows of :data:`fedlit.explain.effects.EFFECTS`: effects per standard deviation of a number."""
+        told = list[tuple[Any, ...]]()
+        names = [INTERCEPT, *(self.spec.features[place] for place, _ in self.inputs)]
+        for output, said in self.state.items():
+            found, errors = said["effects"].numpy(), said["covariance"].diagonal().sqrt().tolist()
+            slopes = sorted((int(row[1]), name) for name, row in zip(names, found, strict=True) if row[1] > 0)
+            private = [INTERCEPT, *(name for _, name in slopes)]
+            root, sigma2 = reml.lower(said["theta"].numpy(), len(private)), float(said["sigma2"])
+            variances, own = sigma2 * (root @ root.T).diagonal(), said["own_covariance"].diagonal().sqrt()
+            told += [(output, "effect", *row) for row in zip(names, found[:, 2], errors, strict=True)]
+            told += [(output, "variance", *row, None) for row in zip(private, variances, strict=True)]
+            told.append((output, "variance", "residual", sigma2, None))
+            told += [(output, "own", *row) for row in zip(private, said["own"].tolist(), own.tolist(), strict=True)]
+        return [dict(zip(("output", "part", "column", "value", "error"), row, strict=True)) for row in told]
 
     # ------------------------------------------------------------------ prediction
 

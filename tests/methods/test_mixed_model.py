@@ -19,8 +19,10 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 from fedlit.exchange.questions import Own
 from fedlit.exchange.rules import MixedEffects
+from fedlit.explain.effects import intraclass
 from fedlit.methods import MixedModel
 from fedlit.reml import lower
+from fedlit.run.effects import explain_effects
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Regression
@@ -303,3 +305,30 @@ def test_what_is_refused(tmp_path: Path) -> None:
         fitted(tmp_path / "a", Made(), ["nowhere"])
     with pytest.raises(DataError, match="more rows than columns"):
         fitted(tmp_path / "b", Wards("number", wards=2, rows=3))
+
+
+def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
+    run = fitted(tmp_path, Wards("number", wards=30), ["age"])
+    assert run.folder is not None
+    found = explain_effects(run.folder)
+    assert {path.suffix for path in found.files} == {".png", ".svg"} and all(
+        path.stat().st_size for path in found.files
+    )
+    assert {path.stem for path in found.files} == {"effects", "intercepts", "slopes_age"}
+    own = found.effects[found.effects["part"] == "own"]
+    assert len(own) == 60 and own["error"].gt(0).all()
+    for row in own[own["column"] == "age"].itertuples():
+        assert row.value == pytest.approx(said(run, str(row.client), "own")[1])
+    variances = found.effects[found.effects["part"] == "variance"].set_index("column")["value"]
+    share = variances["(intercept)"] / (variances["(intercept)"] + variances["residual"])
+    assert intraclass(found.effects)["outcome (number)"] == pytest.approx(share)
+    effects = found.effects[found.effects["part"] == "effect"]
+    assert sorted(effects["column"]) == [
+        "(intercept)",
+        "age",
+        "dose",
+        "extra",
+    ]  # extra is one ward's: known from its rows
+    assert len(str(found).splitlines()) < 70
+    with pytest.raises(ConfigError, match="--client"):
+        explain_effects(run.folder, client="nobody")

@@ -14,6 +14,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
 from fedlit.explain import PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
+from fedlit.explain.effects import EFFECTS, effects_frame
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
 from fedlit.files import write_text
 from fedlit.show.clusters import membership_figure, pairs_figure
@@ -33,6 +34,7 @@ class Tables(Callback):
     - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have corrections;
     - ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second, measure,
       value), of rules with clusters;
+    - ``effects.csv`` (client, output, part, column, value, error), of mixed models, at the end of training;
     - ``paths.csv`` (round, first, second, path, u, loss), of the last exchange of such a rule.
 
     Args:
@@ -93,6 +95,10 @@ class Tables(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Record the last corrections, and draw the clusters."""
         self._record_corrections(trainer, pl_module, trainer.current_epoch)
+        told = {name: getattr(client, "told", ()) for name, client in pl_module.federation.items()}
+        effects = self._gathered("effects", effects_frame(told))
+        if len(effects) and not group_of(self.exchange.transport).rank:
+            self._write(EFFECTS, effects.to_csv(index=False))
         if (self.folder / CLUSTERS).is_file():
             _draw(trainer, "clusters", self._cluster_figures)
 
@@ -103,14 +109,18 @@ class Tables(Callback):
             figures["clusters/pairs"] = pairs_figure(read_pairs(self.folder / PAIRS), judged(found))
         return figures
 
-    def _record_corrections(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
-        rows = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
+    def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows of all processes."""
         group = group_of(self.exchange.transport)
         if group.size > 1:
-            tables = group.gather("corrections", rows.to_dict("list"))
-            frames = [pd.DataFrame(table, columns=rows.columns) for table in tables]
+            frames = [pd.DataFrame(table, columns=rows.columns) for table in group.gather(topic, rows.to_dict("list"))]
             rows = pd.concat([frame for frame in frames if len(frame)] or [rows], ignore_index=True)
-        if group.rank or not len(rows) or self._recorded_epoch == epoch:
+        return rows
+
+    def _record_corrections(self, trainer: Trainer, loop: FederatedLoop, epoch: int) -> None:
+        rows = corrections_frame({name: client.corrections for name, client in loop.federation.items()})
+        rows = self._gathered("corrections", rows)
+        if group_of(self.exchange.transport).rank or not len(rows) or self._recorded_epoch == epoch:
             return
         self._recorded_epoch = epoch
         rows.insert(0, "epoch", epoch)
