@@ -19,7 +19,7 @@ from fedlit.composite.plan import MixturePlan
 from fedlit.composite.scoring import MixtureResults, from_held_out, held_out_of_all, predicted, results_of
 from fedlit.composite.served import load_mixture
 from fedlit.composite.settings import MixtureSettings, settings_from, settings_of, typed_pairs
-from fedlit.composite.weigh import Weighed, weigh
+from fedlit.composite.weigh import Weighed, weigh_all
 from fedlit.data.encoding import Rows
 from fedlit.data.table import Split
 from fedlit.errors import ConfigError, FedlitError, did_you_mean
@@ -133,7 +133,7 @@ class Mixture(Shown):
         tell(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
         run_jobs(jobs_of(list(parts.values()), self.settings.by), self.settings.workers, tell)
         held = {name: part.out_of_fold() for name, part in parts.items()}
-        self.weighed = {name: weigh(name, own, plan.own, self.settings) for name, own in held_out_of_all(held).items()}
+        self.weighed = weigh_all(held_out_of_all(held), plan.own, self.settings)
         pd.concat([frame.assign(part=name) for name, frame in held.items()], ignore_index=True).to_parquet(
             folder / "out_of_fold.parquet", index=False
         )

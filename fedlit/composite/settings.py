@@ -23,7 +23,7 @@ __all__ = ["WEIGHTS", "MixtureSettings", "PartSettings", "is_composite", "is_mix
 TOP = ("mixture", "seed", "name", "folds", "workers", "trainer")
 MIXTURE = ("parts", "weights", "shrink", "admit", "by")
 PART = ("config", "set", "checkpoint", "go_alone", "grid")
-WEIGHTS = ("equal", "half_own", "fitted")
+WEIGHTS = ("equal", "half_own", "fitted", "together")
 KEPT = "parts/{}/config.yaml"
 """Of a part, in the folder of a run."""
 ONLY_TYPED = ("ckpt_path", "format")
@@ -66,7 +66,8 @@ class MixtureSettings:
         seed: of all parts.
         folds: into how many each client's training and validation rows are dealt; 0 to train on the training rows.
         workers: how many processes train parts at once.
-        weights: ``equal``, ``half_own``, ``fitted``, or part → its weight.
+        weights: ``equal``, ``half_own``, ``fitted``, ``together`` (see :func:`fedlit.mix.together.choose_together`), or
+            part → its weight.
         shrink: how many rows each part's equal weight counts where weights are fitted.
         admit: whether federated parts enter only where they do not make the own ones worse on held-out rows.
         by: the score that decides; the main one of a client's task if None.

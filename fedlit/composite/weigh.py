@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +17,13 @@ from fedlit.composite.settings import MixtureSettings
 from fedlit.errors import ConfigError
 from fedlit.mix.admission import admitted
 from fedlit.mix.losses import Judge, row_loss
+from fedlit.mix.together import choose_together
 from fedlit.mix.weights import How, mixed_parts, weights_of
 from fedlit.score.mixed import Recipe
 from fedlit.tasks import COMPARED, Task, read_predictions
 from fedlit.tasks.base import is_target
 
-__all__ = ["HeldOut", "Weighed", "held_out_of", "weigh"]
+__all__ = ["HeldOut", "Weighed", "held_out_of", "weigh", "weigh_all"]
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,23 @@ def _differ(own: pd.DataFrame, other: pd.DataFrame) -> bool:
     if own.dtypes.map(str).tolist() == other.dtypes.map(str).tolist() == ["float64"] * own.shape[1]:
         return not np.allclose(own, other, rtol=1e-4, equal_nan=True)
     return bool(((own.astype(str) != other.astype(str)) & known).any(axis=None))
+
+
+def weigh_all(held: Mapping[str, HeldOut], own: Sequence[str], settings: MixtureSettings) -> dict[str, Weighed]:
+    """Each client's mixture; with ``weights: together`` they choose one way to mix."""
+    if settings.weights != "together":
+        return {name: weigh(name, rows, own, settings) for name, rows in held.items()}
+    chosen = choose_together({name: (o.task, o.y, o.parts) for name, o in held.items()}, own, settings.shrink)
+    made = {}
+    for name, rows in held.items():
+        found = chosen[name]
+        weighed = weigh(name, rows, own, replace(settings, weights=dict(found.weights)))
+        note = f"all chose {found.common} together"
+        if found.difference is not None:
+            mean, low, high = found.difference
+            note += f"; {found.candidate} is better here: a row's loss is {mean:.3g} less ({low:.3g} to {high:.3g})"
+        made[name] = replace(weighed, notes=(note, *weighed.notes))
+    return made
 
 
 def weigh(client: str, held: HeldOut, own: Sequence[str], settings: MixtureSettings) -> Weighed:

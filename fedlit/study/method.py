@@ -39,7 +39,8 @@ class Method:
         of: a method whose configuration has ``mixture:``; this one mixes its parts anew, from stored predictions, and
             trains nothing. It stands in the place of ``config``.
         parts: which of them; all if empty.
-        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, or part → weight.
+        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, chosen ``together`` by all clients, or part →
+            weight.
         admit: whether federated parts enter only where they do not make held-out rows worse.
         shrink: how many rows each part's equal weight counts where weights are fitted.
         method: what makes the configuration this method's: a name that ``fedlit methods`` lists, or the path of a YAML

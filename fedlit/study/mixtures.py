@@ -24,6 +24,7 @@ from fedlit.composite.settings import MixtureSettings, PartSettings, is_mixture,
 from fedlit.errors import ConfigError, RunError
 from fedlit.mix.admission import admitted
 from fedlit.mix.losses import Judge, row_loss
+from fedlit.mix.together import choose_together
 from fedlit.mix.weights import mixed_parts, weights_of
 from fedlit.run.load import load
 from fedlit.study.job import DONE, Job, is_free, score_rows, tidy
@@ -162,26 +163,40 @@ def mixed_anew(job: Job) -> Computed:
         raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
     frame = pd.read_parquet(source / PARTS)
     names = list(job.mix["parts"] or dict.fromkeys(frame["part"]))
-    seen, weights, without = _Frames(), {}, []
+    seen, without = _Frames(), []
+    by_client: dict[str, dict[Any, Any]] = {}
     for client, own in frame[frame["part"].isin(names)].groupby("client"):
         if set(own["part"]) != set(names):
             without.append(str(client))
             continue
-        judged = {split: _arrays(rows, names) for split, rows in own.groupby("split")}
-        task, row, y, parts = judged.get(OUT_OF_FOLD) or judged["validation"]
-        metric = choice_of(job.choose, str(client))
-        weights[str(client)] = found = _weights(job.mix, parts, record["own"], task, y, metric)
+        by_client[str(client)] = {split: _arrays(rows, names) for split, rows in own.groupby("split")}
+    held = {client: judged.get(OUT_OF_FOLD) or judged["validation"] for client, judged in by_client.items()}
+    weights = _all_weights(job, held, record["own"])
+    for client, judged in by_client.items():
+        found = weights[client]
         for split, (task, row, y, parts) in judged.items():
             mixture = torch.from_numpy(mixed_parts(parts, found))
             mixture = mixture.float() if task.classes else mixture
             made = Predicted(task, row, y, parts, mixture)
-            seen.add(str(client), str(split), made, mixture, None)
+            seen.add(client, str(split), made, mixture, None)
             if split == OUT_OF_FOLD:
-                seen.add(str(client), "validation", made, mixture, np.asarray(record["validation"][str(client)]))
+                seen.add(client, "validation", made, mixture, np.asarray(record["validation"][client]))
     if not weights:
         raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
     details = {"train_rows": record["train_rows"], "weights": weights, **({"without": without} if without else {})}
     return seen.predictions, seen.scores, details
+
+
+def _all_weights(job: Job, held: Mapping[str, Any], own: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Client → part → weight."""
+    assert job.mix is not None
+    if job.mix["weights"] == "together":
+        rows = {client: (task, y, parts) for client, (task, _, y, parts) in held.items()}
+        return {name: dict(own.weights) for name, own in choose_together(rows, own, job.mix["shrink"]).items()}
+    return {
+        client: _weights(job.mix, parts, own, task, y, choice_of(job.choose, client))
+        for client, (task, _, y, parts) in held.items()
+    }
 
 
 def _weights(
