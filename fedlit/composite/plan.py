@@ -98,6 +98,12 @@ class MixturePlan(Shown):
         if isinstance(own.weights, dict):
             given = ", ".join(f"{name} {weight:g}" for name, weight in own.weights.items())
             return f"Weights are given ({given}), so all parts with a weight enter."
+        if own.weights == "together":
+            return (
+                "Clients choose one way to mix together (equal weights, one half own, fitted, each federated part by "
+                "itself, own parts alone): each tells one number for each of these, its mean loss in units of its own "
+                "spread. A client leaves the common choice only where its held-out rows are sure."
+            )
         how = {
             "equal": "Weights are equal",
             "half_own": "Own parts share one half, federated ones the other",

@@ -257,10 +257,13 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
             parts[name]["grid"] = {**(parts[name].get("grid") or {}), inner.removeprefix("grid."): choices}
         else:
             parts[name]["set"] = {**(parts[name].get("set") or {}), inner: value}
+    elif group == "data":  # whose tables, of all parts
+        for own in parts.values():
+            own["set"] = {**(own.get("set") or {}), key: value}
     else:
         known = [
             *(own for own in TOP if own not in ("mixture", "trainer")), "trainer.default_root_dir",
-            *(f"mixture.{own}" for own in MIXTURE[1:]), *(f"parts.{name}.KEY" for name in parts),
+            "data.KEY", *(f"mixture.{own}" for own in MIXTURE[1:]), *(f"parts.{name}.KEY" for name in parts),
         ]  # fmt: skip
         raise ConfigError(
             f"--{key}: expected one of the keys of a mixture, {', '.join(known)}, found another."

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from fedlit.show.text import shorten
 from fedlit.statistics import ALONE, FEW, JOIN, MIN_SEEDS, SAME, TITLES
-from fedlit.study.findings import Findings
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.leave_one_out import Joining, joining_line, joinings
 from fedlit.study.lift import Answer
 from fedlit.study.study import BEST_ALONE, Study
 from fedlit.study.units import drawn, heading, points
 from fedlit.tasks import COMPARED
 
-__all__ = ["Card", "answer_card", "answer_cards", "answer_lines", "summary"]
+__all__ = ["Card", "answer_card", "answer_cards", "answer_lines", "shown", "summary"]
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,13 @@ def answer_cards(found: Findings) -> list[Card]:
     ]
 
 
+def shown(found: Findings, cards: Sequence[Card]) -> list[Card]:
+    """Those of the clients that have a column in tables."""
+    return [card for card in cards if card.client in found.extremes]
+
+
 def summary(cards: Sequence[Card]) -> str:
-    """One sentence over all clients; "" where there are none."""
+    """A sentence over all clients; "" where there are none. Of many it says which are shown."""
     if not cards:
         return ""
     by_kind: dict[str, list[str]] = {kind: [] for kind in TITLES}
@@ -107,7 +112,8 @@ def summary(cards: Sequence[Card]) -> str:
         FEW: "for {} there is not enough data",
     }
     told = [f"{words[kind].format(len(own))} ({shorten(own, 4)})" for kind, own in by_kind.items() if own]
-    return f"Of {len(cards)} client{'s' * (len(cards) > 1)}, {'; '.join(told)}"
+    few = "" if len(cards) <= MANY else ". Shown are those that gain least and most; lift.csv has all"
+    return f"Of {len(cards)} client{'s' * (len(cards) > 1)}, {'; '.join(told)}{few}"
 
 
 def answer_lines(card: Card) -> tuple[str, str]:

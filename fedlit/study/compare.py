@@ -13,7 +13,7 @@ from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
 from fedlit.statistics import ALONE, JOIN
-from fedlit.study.answer import answer_cards, answer_lines, summary
+from fedlit.study.answer import answer_cards, answer_lines, shown, summary
 from fedlit.study.collect import Collected, collect
 from fedlit.study.findings import Findings
 from fedlit.study.job import check_format
@@ -65,7 +65,7 @@ class Comparison(Shown, Findings):
             ]
         answers: list[str | Grid] = []
         cards = answer_cards(self)
-        for card in cards:
+        for card in shown(self, cards):
             title, text = answer_lines(card)
             answers += [f"{card.client}: {title}.", f"  {text}."]
         notes: list[str | Grid] = [f"Note: {note}." for note in self.notes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,10 @@ from fedlit.study.lift import MEAN, WORST, Answer
 from fedlit.study.study import Study
 from fedlit.tasks import COMPARED, Score
 
-__all__ = ["Findings"]
+__all__ = ["MANY", "Findings"]
+
+MANY, _MOST = 12, 3
+"""Clients up to which all have a column and an answer of their own; of more, so many at each end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +52,20 @@ class Findings:
 
     @property
     def clients(self) -> list[str]:
-        """Of tables: the clients, and of several their mean and the worst."""
-        return self._with_all(self.collected.clients)
+        """Of tables: the clients, and of several their mean and the worst; of many :attr:`extremes` alone."""
+        return self._with_all(self.extremes)
+
+    @property
+    def extremes(self) -> list[str]:
+        """The clients that are shown: all, or of more than :data:`MANY` the three that gain least by the best federated
+        method and the three that gain most, in this order.
+        """
+        every = self.collected.clients
+        if len(every) <= MANY:
+            return every
+        gains = {own.client: own.lift.mean for own in self.answers if math.isfinite(own.lift.mean)}
+        order = sorted(gains, key=lambda client: gains[client]) or every
+        return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
 
     @property
     def scores(self) -> list[Score]:
@@ -67,7 +83,7 @@ class Findings:
         return self._with_all(own) if len(own) == len(self.collected.clients) else own
 
     def _with_all(self, clients: list[str]) -> list[str]:
-        return [*clients, MEAN, WORST] if len(clients) > 1 else clients
+        return [*clients, MEAN, WORST] if len(self.collected.clients) > 1 else clients
 
     @property
     def finished(self) -> Study:

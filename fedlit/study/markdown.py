@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedlit.study.answer import answer_cards, answer_lines, summary
+from fedlit.study.answer import answer_cards, answer_lines, shown, summary
 from fedlit.study.findings import Findings
 from fedlit.study.seeds import seed_words
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
@@ -21,7 +21,7 @@ def markdown_tables(found: Findings, footer: Sequence[str]) -> str:
     unit = in_percent(found.scores)
     parts.append(f"Seeds {seed_words(found.seeds)} ({len(found.seeds)}). Scores {unit and f'{unit}, '}on test rows.")
     cards = answer_cards(found)
-    answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in cards)
+    answers = "\n".join("- **{}**: {}. {}.".format(card.client, *answer_lines(card)) for card in shown(found, cards))
     parts += [f"{line}." for line in context(found)]
     parts.append("\n".join(f"- Note: {note}." for note in found.notes))
     parts += ["## Should this client join?", f"{summary(cards)}.", answers] if answers else []

@@ -24,7 +24,7 @@ from fedlit.show.corrections import heatmap_figure
 from fedlit.show.palette import THEME
 from fedlit.statistics import ALONE, JOIN
 from fedlit.study import figures
-from fedlit.study.answer import answer_cards, summary
+from fedlit.study.answer import answer_cards, shown, summary
 from fedlit.study.explanations import about_explanations, explanations
 from fedlit.study.findings import Findings
 from fedlit.study.job import DONE, digest_of, each_variant, title_of, variant_name
@@ -121,7 +121,7 @@ def _content(found: Findings, provenance: list[str]) -> dict[str, Any]:
         "unit": in_percent(found.scores),
         "context": context(found),
         "notes": found.notes,
-        "answers": cards,
+        "answers": shown(found, cards),
         "summary": summary(cards),
         "verdicts": [kind for kind in (JOIN, ALONE) if kind in kinds],
         "metrics": [_metric(found, score) for score in found.scores],
