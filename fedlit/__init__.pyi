@@ -45,6 +45,7 @@ from .exchange.rules import (
     TrimmedMean as TrimmedMean,
     Update as Update,
 )
+from .federation import Federation as Federation
 from .methods import (
     APFL as APFL,
     CHFL as CHFL,

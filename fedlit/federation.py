@@ -1,0 +1,232 @@
+"""A federation of DataFrames in scikit-learn's manner: fit, report, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fedlit.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from fedlit.score.scorer import Scorer
+    from fedlit.show.shown import Shown
+
+__all__ = ["Federation", "Member"]
+
+_SEARCH = 0.5  # of the minutes; the mixture that is chosen is trained in the rest
+
+
+class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Says who should join a federation and with what, and predicts for each client.
+
+    It does what ``fedlit init``, ``recommend``, ``fit`` and ``predict`` do. Frames are not changed; they are written
+    below ``folder``, for processes of their own read them.
+
+    Args:
+        label: the column to predict, or client → its column.
+        minutes: for everything, roughly; more is better.
+        method: train this one method (``fedlit methods`` lists them) instead of looking for the best.
+        settings: keys of a configuration to change with ``method``, such as ``{"trainer.max_epochs": 20}``.
+        matters: percentage points below which a difference does not matter.
+        folder: where everything is written, in a version of its own for each fit.
+        seed: of everything.
+
+    Attributes:
+        clients_: their names.
+        folder_: what was written.
+        config_: the configuration that was made.
+        run_: the folder of the run that predicts.
+
+    Example::
+
+        fed = fedlit.Federation(label="outcome").fit({"north": north, "south": south})
+        fed.report()                     # who should join, with what
+        fed["north"].predict(tomorrow)   # a frame; predict_proba, score and export beside it
+    """
+
+    def __init__(
+        self,
+        label: str | Mapping[str, str],
+        *,
+        minutes: float = 10.0,
+        method: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        matters: float = 0.5,
+        folder: str | Path = "lightning_logs/federation",
+        seed: int = 1,
+    ) -> None:
+        self.label, self.minutes, self.method, self.settings = label, minutes, method, settings
+        self.matters, self.folder, self.seed = matters, folder, seed
+
+    def fit(self, tables: Mapping[str, pd.DataFrame]) -> Federation:
+        """Learn from clients' rows.
+
+        Args:
+            tables: client → its rows, with the label.
+
+        Raises:
+            ConfigError: no mapping of frames, a label that is no column, or a method that there is not.
+            DataError: rows that nothing can be learnt from.
+        """
+        from fedlit.data.examine.propose import propose
+        from fedlit.data.examine.written import written
+
+        _check(tables)
+        folder = _version(Path(self.folder)).absolute()
+        rows = folder / "tables"
+        rows.mkdir(parents=True)
+        for client, frame in tables.items():
+            _write(client, frame, rows / f"{client}.parquet")
+        labels: dict[str | None, str] = {}
+        labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
+        config = folder / "federation.yaml"
+        config.write_text(written(propose(str(rows), labels), str(config)), encoding="utf-8")
+        if self.settings and self.method is None:
+            raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
+        found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
+        (folder / "report.html").write_text(f"<meta charset='utf-8'>{found._repr_html_()}", encoding="utf-8")
+        self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
+        self._shown = found
+        return self
+
+    def _recommended(self, config: Path, folder: Path) -> tuple[Shown, Path]:
+        from fedlit.composite.asked import Asked
+        from fedlit.composite.mixture import Mixture
+        from fedlit.composite.recommend import recommend
+
+        budget = max(1.0, 60 * self.minutes * _SEARCH)
+        asked = Asked.of(str(config), str(folder / "recommended"), budget=budget, seed=self.seed, matters=self.matters)
+        try:
+            found = recommend(asked)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("--budget:", "Federation: minutes:")) from error
+        mixture = Mixture.load(str(found.best), f"--trainer.default_root_dir={folder / 'runs'}")
+        mixture.fit(quiet=True)
+        assert mixture.folder is not None
+        return found, mixture.folder
+
+    def _trained(self, config: Path, folder: Path) -> tuple[Shown, Path]:
+        from fedlit.run.load import load
+
+        keys = {"seed": self.seed, "trainer.default_root_dir": folder / "runs", **(self.settings or {})}
+        run = load(str(config), f"--method={self.method}", *(f"--{key}={value}" for key, value in keys.items()))
+        run.fit(quiet=True)
+        assert run.folder is not None
+        return run.test(_checkpoint(run.folder), quiet=True), run.folder
+
+    def report(self) -> Shown:
+        """Who should join, with what; of one method, its scores on test rows. A table in a notebook, text elsewhere;
+        ``report.html`` below ``folder_`` holds it, too.
+
+        Raises:
+            NotFittedError: nothing was fitted.
+        """
+        check_is_fitted(self)
+        return self._shown
+
+    def __getitem__(self, client: str) -> Member:
+        """One client, which predicts.
+
+        Raises:
+            NotFittedError: nothing was fitted.
+            ConfigError: there is no such client.
+        """
+        check_is_fitted(self)
+        if client not in self.clients_:
+            known = ", ".join(self.clients_)
+            raise ConfigError(
+                f"expected a client among {known}, found {client!r}.{did_you_mean(client, self.clients_)}"
+            )
+        from fedlit.composite.served import load_run
+
+        label = self.label if isinstance(self.label, str) else self.label.get(client, "")
+        return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))
+
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_() if hasattr(self, "clients_") else f"<pre>{self!r}</pre>"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client of a fitted :class:`Federation`.
+
+    Attributes:
+        name: of the client.
+        label: what it predicts.
+        scorer: as ``Run.client`` and ``fedlit.score.load`` give it.
+    """
+
+    name: str
+    label: str
+    scorer: Scorer
+
+    def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """What is predicted of rows: a frame with their index, ``predicted`` and a column for each class's probability.
+
+        Raises:
+            DataError: a column is missing, or holds something else.
+        """
+        return self.scorer.predict(rows)
+
+    def predict_proba(self, rows: pd.DataFrame) -> NDArray[np.float32]:
+        """Probabilities of classes (n, classes), in the order of ``scorer.classes_``."""
+        return self.scorer.predict_proba(rows)
+
+    def score(self, rows: pd.DataFrame) -> dict[str, float]:
+        """The scores of rows whose label is known: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R²."""
+        from fedlit.tasks import read_predictions
+
+        if self.label not in rows:
+            raise ConfigError(f"client {self.name!r}: expected the column {self.label!r} to score by, found none")
+        told = self.scorer.predict(rows.drop(columns=self.label), keys=[])
+        task, predictions, y = read_predictions(told.assign(target=rows[self.label].to_numpy()))
+        return {name: float(value) for name, value in task.evaluate(predictions, y).items()}
+
+    def export(self, folder: str | Path) -> Path:
+        """Write it as data alone (ONNX, arrays and JSON), to score rows where fedlit's training parts are not."""
+        from fedlit.composite.export import export_scorer
+
+        return export_scorer(self.scorer, Path(folder)).folder
+
+
+def _check(tables: Any) -> None:
+    if not isinstance(tables, Mapping) or not tables:
+        raise ConfigError(f"Federation.fit: expected {{client: DataFrame, …}}, found {type(tables).__name__}")
+    from fedlit.data.sources.base import check_client_name, check_names
+
+    for client, frame in tables.items():
+        check_client_name(client)
+        if not isinstance(frame, pd.DataFrame):
+            raise ConfigError(f"Federation.fit: client {client!r}: expected a DataFrame, found {type(frame).__name__}")
+    check_names(list(tables))
+
+
+def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
+    try:
+        frame.rename(columns=str).to_parquet(path, index=False)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ConfigError(
+            f"Federation.fit: client {client!r}: expected columns of one type each and of different names, found: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from error
+
+
+def _checkpoint(run: Path) -> str:
+    """The best state where a run keeps it, by validation rows."""
+    return "best" if any((run / "checkpoints").glob("best*.ckpt")) else "last"
+
+
+def _version(folder: Path) -> Path:
+    """The first version that is not there."""
+    number = 0
+    while (folder / f"version_{number}").exists():
+        number += 1
+    return folder / f"version_{number}"

@@ -1,0 +1,112 @@
+"""Federation: DataFrames in, predictions out; what the commands say, it says."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+
+import fedlit
+from fedlit.__main__ import main
+from fedlit.errors import ConfigError, DataError
+
+
+def rows(seed: int, count: int) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": draw.normal(50, 9, count), "dose": draw.normal(size=count)})
+    frame["ward"] = pd.Categorical(draw.choice(["a", "b"], count))
+    frame["outcome"] = np.where(frame["age"] + 9 * draw.normal(size=count) > 50, "ill", "well")
+    return frame
+
+
+NORTH, SOUTH, NEW = rows(1, 150), rows(2, 120).drop(columns="dose"), rows(3, 60)
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> fedlit.Federation:
+    made = fedlit.Federation(
+        "outcome", method="fedavg", settings={"trainer.max_epochs": 4}, folder=tmp_path_factory.mktemp("fed")
+    )
+    before = NORTH.copy()
+    fitted = made.fit({"north": NORTH, "south": SOUTH})
+    assert fitted is made
+    pd.testing.assert_frame_equal(NORTH, before)
+    return fitted
+
+
+def test_it_predicts_what_the_command_predicts(fed: fedlit.Federation, tmp_path: Path) -> None:
+    NEW.drop(columns="outcome").to_csv(tmp_path / "new.csv", index=False)
+    out = tmp_path / "scores.csv"
+    asked = ["--client", "north", "--data", str(tmp_path / "new.csv"), "--out", str(out)]
+    assert main(["predict", "--run", str(fed.run_), "--ckpt_path", "best", *asked]) == 0
+    told = fed["north"].predict(NEW.drop(columns="outcome"))
+    np.testing.assert_allclose(told["probability_ill"], pd.read_csv(out)["probability_ill"], atol=1e-6)
+    proba = fed["north"].predict_proba(NEW)
+    assert fed["north"].scorer.classes_.tolist() == ["well", "ill"]
+    np.testing.assert_array_equal(proba, told[["probability_well", "probability_ill"]])
+
+
+def test_scores_are_those_of_scikit_learn(fed: fedlit.Federation) -> None:
+    member = fed["south"]
+    expected = roc_auc_score(NEW["outcome"] == "well", member.predict(NEW)["probability_well"])
+    assert member.score(NEW)["auroc"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
+    again = pickle.loads(pickle.dumps(fed))
+    np.testing.assert_array_equal(again["north"].predict_proba(NEW), fed["north"].predict_proba(NEW))
+    fresh = clone(fed)
+    assert fresh.get_params() == fed.get_params() and not hasattr(fresh, "clients_")
+    with pytest.raises(NotFittedError):
+        fresh.report()
+    with pytest.raises(NotFittedError):
+        fresh["north"]
+    assert "<table" in fed._repr_html_() and (fed.folder_ / "report.html").stat().st_size > 500
+    assert fed.clients_ == ("north", "south") and fed.set_params(minutes=3).minutes == 3
+
+
+def test_an_export_predicts_the_same(fed: fedlit.Federation, tmp_path: Path) -> None:
+    from fedlit.score.folder import load
+
+    folder = fed["north"].export(tmp_path / "north")
+    np.testing.assert_allclose(load(folder).predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tables", "options", "error"),
+    [
+        ([NORTH], {}, ConfigError),
+        ({}, {}, ConfigError),
+        ({"north": [1, 2]}, {}, ConfigError),
+        ({"a/b": NORTH}, {}, ConfigError),
+        ({"north": NORTH.assign(mixed=[1, "x"] * 75)}, {}, ConfigError),
+        ({"north": NORTH}, {"label": "nowhere"}, ConfigError),
+        ({"north": NORTH}, {"method": None, "settings": {"seed": 2}}, ConfigError),
+        ({"north": NORTH}, {"method": "fedavgg"}, ConfigError),
+    ],
+)
+def test_what_is_refused(tables: Any, options: dict[str, Any], error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error):
+        fedlit.Federation(**{"label": "outcome", "method": "fedavg", "folder": tmp_path, **options}).fit(tables)
+
+
+def test_a_missing_column_and_a_client_that_is_not_there_are_named(fed: fedlit.Federation) -> None:
+    with pytest.raises(DataError, match="'age'"):
+        fed["north"].predict(NEW.drop(columns="age"))
+    with pytest.raises(ConfigError, match="'nort'"):
+        fed["nort"]
+
+
+@pytest.mark.full
+def test_it_recommends(tmp_path: Path) -> None:
+    fed = fedlit.Federation({"north": "outcome", "south": "state"}, minutes=1.5, folder=tmp_path)
+    fed.fit({"north": NORTH, "south": SOUTH.rename(columns={"outcome": "state"})})
+    assert {"north", "south"} == set(fed.report().clients)  # type: ignore[attr-defined]
+    assert fed["south"].predict(NEW).shape == (60, 3)
