@@ -80,6 +80,10 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.data.examine.written import written
 
         _check(tables)
+        if self.settings and self.method is None:
+            raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
+        if not isinstance(self.label, str) and (without := [client for client in tables if client not in self.label]):
+            raise ConfigError(f"Federation: label: expected a column for each client, found none for {without[0]!r}")
         folder = _version(Path(self.folder)).absolute()
         rows = folder / "tables"
         rows.mkdir(parents=True)
@@ -89,8 +93,6 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
         config = folder / "federation.yaml"
         config.write_text(written(propose(str(rows), labels), str(config)), encoding="utf-8")
-        if self.settings and self.method is None:
-            raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
         found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
         (folder / "report.html").write_text(f"<meta charset='utf-8'>{found._repr_html_()}", encoding="utf-8")
         self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
@@ -147,7 +149,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             )
         from fedlit.composite.served import load_run
 
-        label = self.label if isinstance(self.label, str) else self.label.get(client, "")
+        label = self.label if isinstance(self.label, str) else self.label[client]
         return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))
 
     def _repr_html_(self) -> str:

@@ -88,6 +88,7 @@ def test_an_export_predicts_the_same(fed: fedlit.Federation, tmp_path: Path) -> 
         ({"a/b": NORTH}, {}, ConfigError),
         ({"north": NORTH.assign(mixed=[1, "x"] * 75)}, {}, ConfigError),
         ({"north": NORTH}, {"label": "nowhere"}, ConfigError),
+        ({"north": NORTH}, {"label": {"south": "outcome"}}, ConfigError),
         ({"north": NORTH}, {"method": None, "settings": {"seed": 2}}, ConfigError),
         ({"north": NORTH}, {"method": "fedavgg"}, ConfigError),
     ],

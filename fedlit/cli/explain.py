@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedlit.explain import CORRECTIONS, PATHS
-from fedlit.explain.effects import EFFECTS
+from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.run.folders import find_run
 from fedlit.show.shown import for_terminal
 

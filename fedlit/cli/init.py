@@ -37,9 +37,9 @@ def init(
     """
     out = out or Path(f"{_stem(folder)}.yaml")
     _check(out, force)
-    from fedlit.data.examine.kinds import counted
     from fedlit.data.examine.propose import propose
     from fedlit.data.examine.written import written
+    from fedlit.show.text import counted
 
     called = [name.strip() for name in names.split(",")] if names else None
     proposals = propose(folder, _targets(target), called, client_column)

@@ -3,5 +3,8 @@
 CORRECTIONS = "corrections.csv"
 """Of a run's folder: what its clients correct, epoch by epoch."""
 
+EFFECTS = "effects.csv"
+"""Of a run's folder: effects, variances and clients' own effects of a mixed model."""
+
 PATHS = "paths.csv"
 """Of a run's folder: round, first, second, path, u, loss along paths between clients' models, of the last exchange."""

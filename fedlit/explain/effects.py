@@ -9,17 +9,16 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["EFFECTS", "effects_frame", "intraclass", "read_effects"]
+__all__ = ["effects_frame", "intraclass", "read_effects"]
 
-EFFECTS = "effects.csv"
-"""Rows of part ``effect`` (shared), ``variance`` (of sites, and ``residual``) and ``own`` (a client's)."""
 _COLUMNS = ["client", "output", "part", "column", "value", "error"]
 _LOGISTIC = math.pi**2 / 3
 """Variance of the logistic distribution: the residual one on the scale of log odds."""
 
 
 def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
-    """What clients tell of their mixed models, shared parts once.
+    """What clients tell of their mixed models, shared parts once: rows of part ``effect`` (shared), ``variance`` (of
+    sites, and ``residual``) and ``own`` (a client's).
 
     Args:
         told: client → rows with ``output``, ``part``, ``column``, ``value`` and ``error`` (standard error, or None).
@@ -30,7 +29,7 @@ def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFra
 
 
 def read_effects(path: Path) -> pd.DataFrame:
-    """:data:`EFFECTS` of a run."""
+    """:data:`fedlit.explain.EFFECTS` of a run."""
     text = dict.fromkeys(("client", "output", "column"), str)
     return pd.read_csv(path, dtype=text, keep_default_na=False, na_values={"value": [""], "error": [""]})
 

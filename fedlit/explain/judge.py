@@ -36,8 +36,7 @@ IDENTITY = {"scale": 1.0, "shift": 0.0}
 """What a correction is, by the last word of its part, where nothing is corrected."""
 
 FEW = 6
-"""Clients below which no p can be small after correction for the number of cells: the two marks together decide then
-(``benchmarks/shifts.py`` has precision and recall of both rules)."""
+"""Clients below which no p can be small after correction for the number of cells: both marks together decide then."""
 
 LEVEL = 0.001
 """Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and most unharmed

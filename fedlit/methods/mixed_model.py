@@ -188,7 +188,7 @@ class MixedModel(FederatedClient):
 
     @property
     def told(self) -> list[dict[str, Any]]:
-        """Rows of :data:`fedlit.explain.effects.EFFECTS`: effects per standard deviation of a number."""
+        """Rows of ``effects.csv``: effects per standard deviation of a number."""
         told = list[tuple[Any, ...]]()
         names = [INTERCEPT, *(self.spec.features[place] for place, _ in self.inputs)]
         for output, said in self.state.items():

@@ -11,7 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.explain.effects import EFFECTS, intraclass, read_effects
+from fedlit.explain import EFFECTS
+from fedlit.explain.effects import intraclass, read_effects
 from fedlit.show.canvas import save_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown

@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-__all__ = ["MOST_ROWS", "Verbatim", "definitions", "more", "printable", "right_aligned", "shorten", "terminal_width",
-           "text_table", "wrap"]  # fmt: skip
+__all__ = ["MOST_ROWS", "Verbatim", "counted", "definitions", "more", "printable", "right_aligned", "shorten",
+           "terminal_width", "text_table", "wrap"]  # fmt: skip
 
 MOST_ROWS = 24  # of a printed table
 
@@ -38,6 +38,16 @@ def printable(text: str) -> str:
 def more(listed: Sequence[Any], what: str) -> list[str]:
     """Return the line on the rest of a list that is cut at :data:`MOST_ROWS`."""
     return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number and its noun.
+
+    Example:
+        >>> counted(1, "row"), counted(2000, "row")
+        ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def shorten(words: Sequence[str], most: int = 8) -> str:

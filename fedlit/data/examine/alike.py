@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.examine.facts import ClientFacts, is_number, sampled
-from fedlit.data.examine.kinds import counted, named
+from fedlit.data.examine.kinds import named
 from fedlit.data.note import Note
 from fedlit.data.schema.column import true_or_false
 from fedlit.data.table import ClientTable
+from fedlit.show.text import counted
 
 __all__ = ["same_labels", "same_rows", "same_values"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "counted", "named"]
+__all__ = ["KINDS", "named"]
 
 KINDS = {
     "untrainable": "a client that cannot be trained",
@@ -33,13 +33,3 @@ def named(clients: tuple[str, ...] | list[str], most: int = 4) -> str:
         return f"{', '.join(clients[: most - 1])} and {len(clients) - most + 1} more"
     *others, last = clients
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number and its noun.
-
-    Example:
-        >>> counted(1, "row"), counted(2000, "row")
-        ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedlit.data.examine.facts import ClientFacts
-from fedlit.data.examine.kinds import counted, named
+from fedlit.data.examine.kinds import named
 from fedlit.data.note import Note, alike
 from fedlit.data.table import SPLITS
 from fedlit.show.shown import Grid
-from fedlit.show.text import shorten
+from fedlit.show.text import counted, shorten
 
 __all__ = ["MANY", "summary"]
 

@@ -12,14 +12,14 @@ from fedlit.data.examine.alike import same_labels, same_rows, same_values
 from fedlit.data.examine.alone import alone, noted
 from fedlit.data.examine.between import between, common_columns
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, facts_of, last_of
-from fedlit.data.examine.kinds import KINDS, counted, named
+from fedlit.data.examine.kinds import KINDS, named
 from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
 from fedlit.data.examine.many import MANY, summary
 from fedlit.data.examine.suggest import suggested
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 from fedlit.show.shown import Grid, Shown
-from fedlit.show.text import Verbatim, shorten
+from fedlit.show.text import Verbatim, counted, shorten
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source

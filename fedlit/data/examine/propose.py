@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.examine.alone import likely_positive
-from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.names import words_of
 from fedlit.data.examine.sites import by_client
 from fedlit.data.note import Note
@@ -20,7 +19,7 @@ from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
 from fedlit.data.sources.places import Place, find_file, places_of
 from fedlit.errors import ConfigError, DataError, did_you_mean
-from fedlit.show.text import shorten
+from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedlit.data.examine.kinds import counted
 from fedlit.data.examine.propose import Proposal
-from fedlit.show.text import shorten
+from fedlit.show.text import counted, shorten
 
 __all__ = ["init_args", "written"]
 

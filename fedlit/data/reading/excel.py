@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.names import Header, check_no_header, check_size
-from fedlit.data.reading.options import Notes, ReadOptions, counted, one_line
+from fedlit.data.reading.options import Notes, ReadOptions, one_line
 from fedlit.errors import ConfigError, DataError, did_you_mean
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd

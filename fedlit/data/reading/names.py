@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.options import Notes, ReadOptions, counted
+from fedlit.data.reading.options import Notes, ReadOptions
 from fedlit.errors import did_you_mean
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd

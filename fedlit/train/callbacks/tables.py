@@ -12,9 +12,9 @@ from lightning.pytorch import Callback, Trainer
 
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import group_of
-from fedlit.explain import PATHS
+from fedlit.explain import EFFECTS, PATHS
 from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
-from fedlit.explain.effects import EFFECTS, effects_frame
+from fedlit.explain.effects import effects_frame
 from fedlit.explain.judge import CORRECTIONS, corrections_frame, judge
 from fedlit.files import write_text
 from fedlit.show.clusters import membership_figure, pairs_figure

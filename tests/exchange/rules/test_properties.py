@@ -97,6 +97,7 @@ OTHERS = {
     "IFCA": "asks clients for their losses",
     "GrowForest": "asks clients for counts, and averages nothing",
     "Newton": "asks clients for gradients, and averages nothing",
+    "MixedEffects": "asks clients for terms of a likelihood, and averages nothing",
 }
 COORDINATES = 3
 
