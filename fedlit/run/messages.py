@@ -31,6 +31,12 @@ _WORDS = {
     "dict": "a mapping", "list": "a list such as [a, b]", "Sequence": "a list such as [a, b]", "Path": "a path",
 }  # fmt: skip
 
+_CALLED = {
+    "client": "fedlit.FederatedClient or a subclass of it (a LightningModule of another kind cannot share its parts)",
+    "network": "a class that makes a fedlit.Network of inputs and outputs (docs/how-to/method.md)",
+}
+"""What a key takes that is called with arguments of its own: jsonargparse does not say."""
+
 
 def given_in(args: Iterable[str]) -> Given:
     """The keys in arguments of the forms ``--config FILE``, ``--config=FILE`` and ``--key=value``; later ones count."""
@@ -116,6 +122,8 @@ def in_one_line(message: str, given: Given | None = None) -> str:
             (text for text in told if "Namespace(" not in text and "NestedArg(" not in text), key=len, default=value
         )
     words = _expected(own)
+    if called := _CALLED.get(key.rpartition(".")[2]) if set(words) <= {"null"} else None:
+        words = [called, *words]
     *most, last = words or ["another value"]
     text = f"{', '.join(most)} or {last}" if most else last
     return f"{_shown(key, given)}: expected {text}, found {str(value)!r}.{_hint(str(value), own, words)}"
