@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import ParameterGrid
 
 from fedlit.composite.parts import Part, held_out
@@ -17,10 +18,10 @@ from fedlit.errors import RunError
 from fedlit.score.arrays import ArrayFunction, as_arrays
 from fedlit.score.folder import write
 from fedlit.score.scorer import Scorer
-from fedlit.tasks import COMPARED, Task, task_state
+from fedlit.tasks import COMPARED, Classification, Task, task_state
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
-__all__ = ["fit_alone"]
+__all__ = ["fit_alone", "fit_rows"]
 
 _BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
 
@@ -99,7 +100,16 @@ def _fitted(model: GoAlone, settings: dict[str, Any], client: EncodedClient, see
     categorical = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
     wide = [place for place in categorical if client.train.x[:, place].max() >= MOST_CATEGORIES]
     own = model.make(settings, categorical, 0 if model.seedless else seed, torch.get_num_threads(), wide)
-    return own.fit(client.train.x.numpy(), client.train.y.numpy())
+    return fit_rows(client.spec.task, own, client.train)
+
+
+def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
+    """Fit a model to the rows whose target is known; where these have one class, it predicts that class."""
+    known = task.known(rows.y)
+    x, y = rows.x[known].numpy(), rows.y[known].numpy()
+    if isinstance(task, Classification) and len(np.unique(y)) == 1:
+        model = DummyClassifier(strategy="prior")
+    return model.fit(x, y)
 
 
 def _mean_score(fitted: list[Any], folds: list[EncodedClient], metric: str) -> float:

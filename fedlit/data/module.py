@@ -143,6 +143,7 @@ class FederatedData(LightningDataModule):
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._run: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
+        self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}  # loops ask at every batch, of ten thousand clients
         self._about: Mapping[str, Mapping[str, Any]] = {}
 
     def use_encoders(self, states: Mapping[str, Mapping[str, Any]]) -> None:
@@ -361,9 +362,11 @@ class FederatedData(LightningDataModule):
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
         """(client, site, rows) in the order of the evaluation loaders."""
-        return [
-            (client.spec.name, site, splits[split]) for client in self.clients for site, splits in client.sites.items()
-        ]
+        if self.clients and split not in self._sites:
+            self._sites[split] = [
+                (own.spec.name, site, splits[split]) for own in self.clients for site, splits in own.sites.items()
+            ]
+        return self._sites.get(split, [])
 
     def _resident(self, rows: Rows) -> Rows:
         """The rows on the Trainer's device, moved once, so that no batch has to travel during training."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import ParameterGrid
 from torch import Tensor
 
+from fedlit.composite.alone import fit_rows
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.folds import fold_of, together
-from fedlit.tasks import Classification, Score, Task
+from fedlit.tasks import Score, Task
 
-__all__ = ["FEW_FOLDS", "OUT_OF_FOLD", "Chosen", "Judging", "choose_settings", "fit_rows", "scores_on"]
+__all__ = ["FEW_FOLDS", "OUT_OF_FOLD", "Chosen", "Judging", "choose_settings", "scores_on"]
 
 OUT_OF_FOLD = "out_of_fold"  # a split of predictions and scores
 FEW_FOLDS = 5  # of the training rows of clients with few validation rows
@@ -118,15 +118,6 @@ def choose_settings(
 def scores_on(task: Task, predicted: Tensor, rows: Rows) -> dict[str, float]:
     """Scores by name."""
     return {name: float(value) for name, value in task.evaluate(predicted, rows.y).items()}
-
-
-def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
-    """Fit a model to the rows whose target can be predicted; where these have one class, that is what it says."""
-    known = task.known(rows.y)
-    x, y = rows.x[known].numpy(), rows.y[known].numpy()
-    if isinstance(task, Classification) and len(np.unique(y)) == 1:
-        model = DummyClassifier(strategy="prior")
-    return model.fit(x, y)
 
 
 def _folds(client: EncodedClient, judging: Judging) -> tuple[Rows | None, np.ndarray]:
