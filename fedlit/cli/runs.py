@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.cli.composite import execute_mixture
-from fedlit.composite.settings import is_composite
+from fedlit.cli.mixture import execute_mixture
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.place import refuse_ranks
+from fedlit.mixture.settings import has_mixture
 from fedlit.run.arguments import Asked, Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.folders import CHECKPOINTS
@@ -50,7 +50,7 @@ def describe(*words: str) -> None:
 
 
 def _run(command: Command, words: list[str], *, brief: bool = True) -> None:
-    if is_composite(words):
+    if has_mixture(words):
         refuse_ranks("a mixture of several parts")
         execute_mixture(command, words, brief)
         return

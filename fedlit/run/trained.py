@@ -19,7 +19,7 @@ __all__ = ["open_run"]
 
 def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
     """A trained run that has a client of this name, and its checkpoint; see
-    :func:`fedlit.composite.served.load_run`.
+    :func:`fedlit.mixture.served.load_run`.
     """
     folder, path = find_trained(run, str(checkpoint), "score")
     if not quiet:

@@ -18,11 +18,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlit.composite.settings import is_mixture
 from fedlit.data.encoding import UNION_SITE
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.explain.judge import read_records
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.load import load
 from fedlit.seeding import derive_seed
 from fedlit.study.job import SCORE_FILE, Job

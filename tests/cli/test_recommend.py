@@ -12,19 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fedlit.mixture.verdict import Common
 
 from fedlit.__main__ import main
-from fedlit.composite.advice import BLEND, advise
-from fedlit.composite.asked import Asked
-from fedlit.composite.budget import Cost, choose
-from fedlit.composite.candidates import Candidate, candidates_of
-from fedlit.composite.recommend import recommend
-from fedlit.composite.recommended import Recommendation
-from fedlit.composite.settings import MixtureSettings, PartSettings, settings_of
-from fedlit.composite.survey import Survey
-from fedlit.composite.weigh import HeldOut
 from fedlit.errors import ConfigError
-from fedlit.mix.verdict import Common
+from fedlit.mixture.advice import BLEND, advise
+from fedlit.mixture.asked import Asked
+from fedlit.mixture.budget import Cost, choose
+from fedlit.mixture.candidates import Candidate, candidates_of
+from fedlit.mixture.recommend import recommend
+from fedlit.mixture.recommended import Recommendation
+from fedlit.mixture.settings import MixtureSettings, PartSettings, settings_of
+from fedlit.mixture.survey import Survey
+from fedlit.mixture.weigh import HeldOut
 from fedlit.run.load import load
 from fedlit.tasks import Classification
 from fedlit.train.loop import FederatedLoop
