@@ -52,7 +52,9 @@ class Judging:
         if folds:
             return cls(folds=folds, seed=seed)
         validation = len(client.sites[client.spec.name]["validation"])
-        few = min(FEW_FOLDS, len(client.train)) if validation < small else 0
+        groups = client.groups_of(client.train)
+        most = len(client.train) if groups is None else len(set(groups))
+        few = min(FEW_FOLDS, most) if validation < small else 0
         return cls(few=few if few > 1 else 0)
 
 
@@ -113,7 +115,7 @@ def _folds(client: EncodedClient, make: Make, judging: Judging) -> tuple[Rows | 
         return None, [Fold(task, make, client.train, validation)]
     nobody = Rows(client.train.x[:0], client.train.y[:0], client.train.row[:0])
     rows = together(client.train, validation if judging.folds else nobody)
-    fold = fold_of(rows.y.numpy(), count, judging.seed, name)
+    fold = fold_of(rows.y.numpy(), count, judging.seed, name, client.groups_of(rows))
     return rows, [
         Fold(task, make, _some(rows, fold != number), _some(rows, fold == number))
         for number in range(int(fold.max()) + 1)
