@@ -17,6 +17,7 @@ __all__ = ["ENOUGH", "Candidate", "Survey", "candidates_of", "own_network", "sur
 ENOUGH = 500
 """With fewer rows for training and validation a client's own network is not tried."""
 _LARGE = 2000
+_EPOCHS = 60, 233  # of the federated network: of small tables, of large ones
 _KEPT = ("source", "columns", "mutations", "leave_out")  # keys of data that say which tables; others say how
 
 
@@ -179,7 +180,7 @@ def own_network(raw: Mapping[str, Any], large: bool = False, few: Collection[str
 
 def _federated(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
     """Shared by the names of columns, categories and classes; then each client trains on from its best round."""
-    epochs, bins = 233 if large else 60, 32 if large else 16
+    epochs, bins = _EPOCHS[large], 32 if large else 16
     return {
         "data": {
             **_tables(raw), "batch_size": 128 if large else 32, "steps": 10, "bins": "agreed", "num_bins": bins,
@@ -187,8 +188,8 @@ def _federated(raw: Mapping[str, Any], large: bool) -> dict[str, Any]:
         "model": {
             **_tabm(large, 0.003),
             "scheduler": {"class_path": "torch.optim.lr_scheduler.CosineAnnealingLR", "init_args": {"T_max": epochs}},
-            "average": round(1 - 15 / epochs, 3), "keep": "loss",
-            "then": {"fine_tune": {"epochs": epochs // 3, "patience": 4, "lr": 0.001, "average": 0.85}},
+            "average": max(0.0, round(1 - 15 / epochs, 3)), "keep": "loss",
+            "then": {"fine_tune": {"epochs": max(1, epochs // 3), "patience": 4, "lr": 0.001, "average": 0.85}},
         },
         "exchange": {
             "federated": ["*", "!*.scale", "!encoder.first.bias", "!core.*.bias"], "by_name": ["*"],

@@ -227,7 +227,7 @@ def test_an_altered_mixture_is_refused(trained: Mixture, change: Callable[[str],
     ("changes", "told"),
     [
         ({"data.source.init_args.clients": ["wine"]}, "part 'federated': expected the clients of part 'network'"),
-        ({"data.source.init_args.test": 0.5}, "part 'federated', client 'breast_cancer': .* rows"),
+        ({"data.source.init_args.test": 0.5}, "part 'federated', client 'wine': .* rows"),
         ({"seed": 9}, "the mixture decides it for all its parts"),
         ({"trainer.max_epoch": 1}, "Did you mean 'trainer.max_epochs'"),
     ],
