@@ -18,11 +18,18 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MANY_CLASSES", "Labels", "class_labels", "read_target"]
+__all__ = ["Labels", "class_labels", "likely_positive", "read_target"]
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
-MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
+_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
+_CASES = """
+    positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
+    default churn churned fraud spam bad failure failed relapse present
+"""  # labels that say that something is there
+_NO_CASES = """
+    negative neg healthy well control alive survived benign normal good none ok absent success
+"""
 
 
 @dataclass(frozen=True)
@@ -204,7 +211,7 @@ def _classes(held: pd.Series) -> tuple[pd.Series, list[str]]:
     numbers = pd.to_numeric(held, errors="coerce")
     if not codes and numbers.notna().all() and np.isfinite(numbers.to_numpy(np.float64)).all():
         return numbers.astype(np.float64), []
-    if len(texts) > MANY_CLASSES and not codes:
+    if len(texts) > _MANY_CLASSES and not codes:
         found = parse(held, find_notation(texts[:5000])[0])
         if not found.failed:
             return pd.Series(found.values, index=held.index, name=held.name), []
@@ -226,7 +233,7 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     """What should be noted or asked about classes."""
     counts, notes = labels.value_counts(), list[str]()
     names = counts.index.tolist()
-    if task is None and labels.dtype.kind in "iu" and len(counts) > MANY_CLASSES:
+    if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
         said = f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression"
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
@@ -236,8 +243,30 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         )
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
         largest = max(names, key=lambda own: (str(type(own)), own))
-        notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        likely = likely_positive(names)
+        if likely is None:
+            notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        elif likely != largest:
+            said = f"AUROC and AUPRC are of {largest!r}; is {likely!r} what you look for?"
+            notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
+
+
+def likely_positive(labels: list[Any]) -> Any:
+    """Return the label of two that means that something is present; None if the words do not tell.
+
+    Example:
+        >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])
+        ('ill', 'Yes', None)
+    """
+    from fedlit.data.schema.column import FALSE, TRUE
+
+    if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
+        return None
+    for label, other in (labels, labels[::-1]):
+        if label.casefold() in TRUE.union(_CASES.split()) or other.casefold() in FALSE.union(_NO_CASES.split()):
+            return label
+    return None
 
 
 def _of(client: str, column: object, notes: list[str]) -> list[str]:
