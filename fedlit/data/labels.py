@@ -18,7 +18,7 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Labels", "class_labels", "likely_positive", "read_target"]
+__all__ = ["Labels", "class_labels", "likely_positive", "plain_target", "read_target"]
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}(\.0*)?")
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
@@ -250,6 +250,18 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             said = f"AUROC and AUPRC are of {largest!r}; is {likely!r} what you look for?"
             notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
+
+
+def plain_target(client: str, raw: pd.Series) -> pd.Series:
+    """A raw column (n,) as numbers where all are, else as labels; without the rows that have none.
+
+    Raises:
+        DataError: cells that are neither.
+    """
+    from fedlit.data.schema.column import is_text
+
+    held = _cells(f"client {client!r}, target {raw.name!r}", raw, ()).dropna()
+    return _classes(held)[0] if is_text(held) else _plain(held)
 
 
 def likely_positive(labels: list[Any]) -> Any:

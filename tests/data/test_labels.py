@@ -63,7 +63,7 @@ def test_numbers_to_predict() -> None:
 def test_what_is_noted_and_asked() -> None:
     assert any("1 row of 'b' for 200 of 'a'" in note for note in read(["a"] * 400 + ["b"] * 2).notes)
     assert any("15 different whole numbers are taken for classes" in note for note in read([*range(15)] * 4).notes)
-    assert any("AUROC and AUPRC are of 'yes'" in note for note in read(["no", "yes"] * 9).notes)
+    assert any("AUROC and AUPRC are of 'right'" in note for note in read(["left", "right"] * 9).notes)
     assert read([0, 1] * 9).notes == ()
 
 

@@ -160,34 +160,35 @@ def named(clients: Iterable[str], most: int = 4) -> str:
 
 def _columns(table: ClientTable) -> dict[str, ColumnFacts]:
     """Return the facts of each raw column; the parts of a date are one column."""
-    raw = {str(name): _raw(table, str(name)) for name in table.features}
-    days = {name: typed for typed, name in raw.items() if name not in raw or typed.endswith(".elapsed")}
-    shown = {name: days.get(name, name) for name in raw.values()}  # raw → the typed column that stands for it
-    few = table.features.iloc[sampled(np.arange(len(table.features)), SAMPLE)]
-    missing = table.features.isna().mean()
     types = {} if table.schema is None else table.schema.columns
+    shown: dict[str, str] = {}  # raw column → the typed one that stands for it
+    for typed in map(str, table.features):
+        raw = typed if not types or typed in types else typed.rpartition(".")[0]
+        if raw not in shown or typed.endswith(".elapsed"):  # days since 1970, of a date's parts
+            shown[raw] = typed
+    few = table.features
+    if len(few) > SAMPLE:
+        few = few.iloc[sampled(np.arange(len(few)), SAMPLE)]
+    numbers = [typed for typed in shown.values() if typed not in table.categorical]
+    ordered = dict(zip(numbers, np.sort(few[numbers].to_numpy(np.float64).T), strict=True))  # NaN comes last
+    missing = (table.features.isna().sum() / max(len(table.features), 1)).to_dict()
     made = {}
     for name, typed in shown.items():
         kind = types[name].kind if name in types else "categorical" if typed in table.categorical else "numeric"
-        made[name] = _column(few[typed], kind, float(missing[typed]))
+        if typed in ordered:
+            made[name] = _of_numbers(ordered[typed], kind, missing[typed])
+        else:
+            held = few[typed].dropna()
+            counts = (held.map(lambda own: f"{own:g}") if is_number(held) else held.astype(str)).value_counts()
+            shares = (counts[:MOST_VALUES] / max(len(few), 1)).to_dict()
+            made[name] = ColumnFacts(kind, missing[typed], len(counts), values=shares)
     return made
 
 
-def _raw(table: ClientTable, typed: str) -> str:
-    """The raw column of which a typed one is made, such as ``seen`` of ``seen.year``."""
-    return typed if table.schema is None or typed in table.schema.columns else typed.rpartition(".")[0] or typed
-
-
-def _column(values: pd.Series, kind: str, missing: float) -> ColumnFacts:
-    held = values.dropna()
-    if kind in ("categorical", "boolean"):
-        plain = held.map(lambda own: f"{own:g}") if is_number(held) else held.astype(str)
-        counts = plain.value_counts()
-        shares = (counts[:MOST_VALUES] / max(len(values), 1)).to_dict()
-        return ColumnFacts(kind, missing, len(counts), values=shares)
-    numbers = np.sort(held.to_numpy(np.float64))
-    if not len(numbers):
+def _of_numbers(ordered: np.ndarray, kind: str, missing: float) -> ColumnFacts:
+    held = ordered[: len(ordered) - np.isnan(ordered).sum()]
+    if not len(held):
         return ColumnFacts(kind, missing, 0)
-    places = np.asarray(QUANTILES) * (len(numbers) - 1)  # np.quantile's own call costs more than sorting
-    quantiles = np.interp(places, np.arange(len(numbers)), numbers).tolist()
-    return ColumnFacts(kind, missing, 1 + int(np.count_nonzero(np.diff(numbers))), tuple(quantiles))
+    places = np.asarray(QUANTILES) * (len(held) - 1)  # np.quantile's own call costs more than sorting
+    quantiles = np.interp(places, np.arange(len(held)), held).tolist()
+    return ColumnFacts(kind, missing, 1 + int(np.count_nonzero(np.diff(held))), tuple(quantiles))

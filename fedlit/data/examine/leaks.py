@@ -35,10 +35,12 @@ def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             y = target.to_numpy(np.float64)
         if y is None or not _enough(y):
             continue
-        for name, column in table.features.iloc[rows].items():
-            codes = name in table.categorical
-            x = column.factorize()[0].astype(np.float64) if codes else column.to_numpy(np.float64, na_value=np.nan)
-            if said := _tells(x, y, codes):
+        few = table.features.iloc[rows]
+        columns = {name: few[name].factorize()[0].astype(np.float64) for name in table.categorical}
+        numbers = [name for name in few if name not in columns]
+        columns |= dict(zip(numbers, few[numbers].to_numpy(np.float64).T, strict=True))
+        for name in few:
+            if said := _tells(columns[name], y, name in table.categorical):
                 raw = name if table.schema is None or name in table.schema.columns else str(name).rpartition(".")[0]
                 text = f"alone tells {target.name} almost surely ({said})"
                 yield Note(text, "leak", clients=(own.client,), column=str(raw), fix={"drop": [str(raw)]})

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlit.data.examine.facts import sampled
 from fedlit.data.examine.names import words_of
-from fedlit.data.labels import likely_positive, read_target
+from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
@@ -114,6 +114,8 @@ def propose(
             _federate(own, raw, client_column)
         elif len(places) == 1:
             own.sites = _sites(raw.frame, own)
+            if own.sites is not None:
+                own.note("client_column", f"client_column: {own.sites} makes a client of each of its values")
         labels[own.client] = _predict(own, raw)
         made.append(own)
     numbers = {own.target for own in made if own.task == "regression"}
@@ -228,10 +230,11 @@ def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, 
 def _predict(own: Proposal, raw: Raw) -> pd.Series:
     """Find the task and the positive label; return the labels or numbers."""
     values = raw.frame[own.target]
-    found = read_target(own.client, values, "regression", "drop").target
+    found = plain_target(own.client, values)
     different, number = found.nunique(), found.dtype.kind in "iuf"
     if different < 2:
-        raise DataError(f"{raw.where}: the target {own.target!r} has one value, {found.iloc[0]}. Say another --target.")
+        shown = f"one value, {found.iloc[0]}" if different else "no value"
+        raise DataError(f"{raw.where}: the target {own.target!r} has {shown}. Say another --target.")
     own.unlabelled, own.rows = len(values) - len(found), own.rows or len(found)
     if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
         own.task = "regression"
@@ -242,7 +245,8 @@ def _predict(own: Proposal, raw: Raw) -> pd.Series:
             f"{raw.where}: the target {own.target!r} has {different:,} different texts in {len(found):,} rows, such as "
             f"{found.iloc[0]!r}: too many for classes. Say another --target."
         )
-    found = read_target(own.client, values, None, "drop").target
+    if number:
+        found = found.astype(np.int64)
     labels = found.value_counts()
     own.positive = likely_positive(labels.index.tolist())
     own.note("target", shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in labels.items()], 6))

@@ -66,9 +66,7 @@ def fixes(page: Page) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", ["made", "bundled", "heart", "covertype"])
-def test_honest_tables_raise_no_alarm(
-    tmp_path: Path, source: str, real_file: Callable[[RemoteFile], Path]
-) -> None:
+def test_honest_tables_raise_no_alarm(tmp_path: Path, source: str, real_file: Callable[[RemoteFile], Path]) -> None:
     if source == "made":
         page = looked(tmp_path, "outcome", {"north": made(1), "south": made(2), "west": made(3)})
         assert page.notes == () and "Nothing odd was found." in str(page)
@@ -146,7 +144,9 @@ def test_leaks_are_looked_for_in_training_rows_only(tmp_path: Path) -> None:
     frame = made(1)
     frame["part"] = np.where(np.arange(N) < 120, "train", np.where(np.arange(N) < 150, "validation", "test"))
     frame["odd"] = np.where(np.arange(N) < 120, np.arange(N) % 7, frame["outcome"] * 100)
-    assert "leak" not in [kind for kind, *_ in found(looked(tmp_path, "outcome", {"n": frame}, split={"column": "part"}))]
+    assert "leak" not in [
+        kind for kind, *_ in found(looked(tmp_path, "outcome", {"n": frame}, split={"column": "part"}))
+    ]
 
 
 def test_many_columns_take_bounded_time() -> None:
@@ -170,7 +170,9 @@ def test_what_reading_found_is_told_with_what_settles_it(tmp_path: Path) -> None
     draw = np.random.default_rng(4)
     days = [int(f"{day:%Y%m%d}") for day in pd.Timestamp("2024-01-01") + pd.to_timedelta(draw.integers(0, 300, N), "D")]
     weight = np.where(draw.random(N) < 0.1, -999, draw.normal(70, 9, N).round())
-    north = made(1, seen=days, patient_id=draw.integers(0, 80, N), weight=weight, outcome=draw.choice(["ill", "well"], N))
+    north = made(
+        1, seen=days, patient_id=draw.integers(0, 80, N), weight=weight, outcome=draw.choice(["ill", "well"], N)
+    )
     tables = {"north": north, "south": made(2, stay=draw.integers(0, 20, N))}
     page = looked(tmp_path, {"north": "outcome", "south": "stay"}, tables)
     assert fixes(page) == {
@@ -304,7 +306,7 @@ def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
     assert "died 1 in 60 of 240 rows (25 %); back yes in 90 of 220 rows (40.9 %), not known of 20 rows" in text
 
 
-@pytest.mark.parametrize("clients", [160, 10_000])
+@pytest.mark.parametrize("clients", [160, 1000])
 def test_a_page_of_many_clients_stays_short(clients: int) -> None:
     """Each has a leak, another size and a note of its own: all are in the data, few are printed."""
     draw = np.random.default_rng(2)
