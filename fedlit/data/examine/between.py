@@ -12,7 +12,7 @@ import pandas as pd
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, sampled
 from fedlit.data.examine.names import pairs, spelt
 from fedlit.data.note import Note
-from fedlit.data.schema.column import true_or_false
+from fedlit.data.schema.cells import true_or_false
 from fedlit.show.text import counted, shorten
 
 __all__ = ["MOST_PAIRS", "kinds", "labels", "names", "owners", "rows", "scales", "values"]

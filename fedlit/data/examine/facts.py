@@ -174,7 +174,8 @@ def _columns(table: ClientTable) -> dict[str, ColumnFacts]:
     missing = (table.features.isna().sum() / max(len(table.features), 1)).to_dict()
     made = {}
     for name, typed in shown.items():
-        kind = types[name].kind if name in types else "categorical" if typed in table.categorical else "numeric"
+        kind = "categorical" if typed in table.categorical else "numeric"
+        kind = types[name].kind.replace("coded", "categorical") if name in types else kind
         if typed in ordered:
             made[name] = _of_numbers(ordered[typed], kind, missing[typed])
         else:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 
-from fedlit.data.schema.column import true_or_false
+from fedlit.data.schema.cells import true_or_false
 
 __all__ = ["pairs", "spelt", "words_of"]
 

@@ -138,16 +138,14 @@ def _looked(place: Place, names: Sequence[str] | None, said: str | None) -> tupl
     raw = read_table(path, ReadOptions(**options), place.client)
     options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
     few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
-    parsed: dict[str, np.ndarray] = {}
-    schema, found = Schema.find(few, parsed=parsed)
+    schema, typed, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
     target, why = _target(raw, kinds, said)
     here, whole = Path.cwd(), path.absolute()
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
     own = Proposal(place.client, shown, target, options)
     own.kinds = {name: kind for name, kind in kinds.items() if name != target}
-    numbers = {name: schema.columns[name] for name, kind in own.kinds.items() if kind == "numeric"}
-    typed, _ = Schema(numbers).apply(few, "", parsed)
+    numbers = [name for name, kind in own.kinds.items() if kind == "numeric"]
     own.codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
     own.note("target", f"predicts {target} ({why})")
     for text in filter(None, [place.note.removeprefix(f"{place.client}: "), note]):
@@ -172,11 +170,11 @@ def _is_code(numbers: np.ndarray) -> bool:
 def _header(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:
     """``names``, if the file has no header, and what to say of that: its first line is numbers."""
     from fedlit.data.reading.table import first_line
-    from fedlit.data.schema.missing import TOKENS
+    from fedlit.data.schema.cells import MISSING
 
     line = first_line(path)
     first = [cell.strip() for cell in next(csv.reader([line], delimiter=max(_SEPARATORS, key=line.count)), [])]
-    held = [cell for cell in first if cell.casefold() not in TOKENS]
+    held = [cell for cell in first if cell.casefold() not in MISSING]
     years = len(set(held)) == len(held) and all(re.fullmatch(r"(19|20)\d\d", own) for own in held)
     if years or not held or not all(mostly_numbers([cell]) for cell in held):
         return {}, ""
