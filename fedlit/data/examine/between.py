@@ -211,19 +211,18 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     known: dict[tuple[str, tuple[str, ...]], _Rows] = {}
     for one, other in islice(combinations(clients, 2), MOST_PAIRS):
         ours, theirs = one.table.features, other.table.features
-        columns = tuple(
-            name for name in ours if name in theirs and is_number(ours[name]) == is_number(theirs[name])
-        )  # fmt: skip
+        both = [name for name in map(str, ours) if name in theirs]
+        columns = tuple(name for name in both if is_number(ours[name]) == is_number(theirs[name]))
         if len(columns) < _FEWEST_COLUMNS:
             continue
         for own in (one, other):
             if (own.client, columns) not in known:
                 known[own.client, columns] = _Rows(own, columns)
         first, second = known[one.client, columns], known[other.client, columns]
-        both = len(np.intersect1d(first.hashes, second.hashes))
-        copied = both >= max(_FEWEST_ROWS, 0.9 * min(len(first.hashes), len(second.hashes)))  # however few values
-        if copied or (both and both > _BEYOND_CHANCE * first.alike_by_chance(second)):
-            text = f"{counted(both, 'row')} of both are equal in all {len(columns)} common columns"
+        same = len(np.intersect1d(first.hashes, second.hashes))
+        copied = same >= max(_FEWEST_ROWS, 0.9 * min(len(first.hashes), len(second.hashes)))  # however few values
+        if copied or (same and same > _BEYOND_CHANCE * first.alike_by_chance(second)):
+            text = f"{counted(same, 'row')} of both are equal in all {len(columns)} common columns"
             yield Note(text, "rows", clients=(one.client, other.client))
 
 

@@ -181,7 +181,7 @@ def _columns(table: ClientTable) -> dict[str, ColumnFacts]:
         else:
             held = few[typed].dropna()
             counts = (held.map(lambda own: f"{own:g}") if is_number(held) else held.astype(str)).value_counts()
-            shares = (counts[:MOST_VALUES] / max(len(few), 1)).to_dict()
+            shares = {str(own): rows / max(len(few), 1) for own, rows in counts[:MOST_VALUES].items()}
             made[name] = ColumnFacts(kind, missing[typed], len(counts), values=shares)
     return made
 

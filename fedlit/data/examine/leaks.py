@@ -37,9 +37,9 @@ def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             continue
         few = table.features.iloc[rows]
         columns = {name: few[name].factorize()[0].astype(np.float64) for name in table.categorical}
-        numbers = [name for name in few if name not in columns]
+        numbers = [name for name in map(str, few) if name not in columns]
         columns |= dict(zip(numbers, few[numbers].to_numpy(np.float64).T, strict=True))
-        for name in few:
+        for name in map(str, few):
             if said := _tells(columns[name], y, name in table.categorical):
                 raw = name if table.schema is None or name in table.schema.columns else str(name).rpartition(".")[0]
                 text = f"alone tells {target.name} almost surely ({said})"
