@@ -1,5 +1,5 @@
-"""A client of a checkpoint as a :class:`~fedlit.score.scorer.Scorer`: built from what the checkpoint says of it,
-without the tables that it was trained on.
+"""A client of a trained run as a :class:`~fedlit.score.scorer.Scorer`: built from its checkpoint, without the tables
+that it was trained on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
+from fedlit.run.folders import CONFIG, find_trained, used
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
@@ -24,9 +26,10 @@ from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
+    from fedlit.run.run import Run
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "open_run", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -71,7 +74,7 @@ def scorer_of(
 
     Args:
         loop: which builds clients as the checkpoint's were.
-        data: the run's; its tables are read for older checkpoints alone.
+        data: the run's, for the size of batches.
         checkpoint: of this run.
         client: its name; of a federation whose rows are pooled, that of the party whose rows will come.
         precision: that the run was trained with.
@@ -80,8 +83,12 @@ def scorer_of(
         ConfigError: no such client, or a checkpoint of other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
-    find_client(header, client)
-    specs, encoder = _described(header, client)
+    _check_client(header, client)
+    saved = header["fedlit"]
+    with told_as(_altered):
+        encoder = TableEncoder(client)
+        encoder.load_state_dict(saved["encoders"][client])
+        specs = {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}
     spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
     site = next(own for own in spec.sites if own.name == client)
     built = _trained(loop, header, spec)
@@ -98,22 +105,45 @@ def scorer_of(
     return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
 
 
-def find_client(header: Mapping[str, Any], client: str) -> None:
-    """Refuse a name that no client of a checkpoint has.
+def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
+    """A trained run that has a client of this name, and its checkpoint.
+
+    Args:
+        run: its folder, or the name of a configuration: its newest run.
+        client: one of its clients.
+        checkpoint: ``last``, ``best`` or a file.
+        quiet: do not print which checkpoint is used.
 
     Raises:
-        ConfigError: says which there are.
+        ConfigError: there is no such run or client, or the run has no configuration.
     """
+    folder, path = find_trained(run, str(checkpoint), "score")
+    if not quiet:
+        say(used(path))
+    header = read_checkpoint(path, resumable=False)
+    Manifest.read(header)
+    _check_client(header, client)
+    config = folder / CONFIG
+    if not config.is_file():
+        raise ConfigError(
+            f"{folder}: expected the run's config.yaml, which says how networks are built, found none (a run that was "
+            "made in Python has none); there, use run.client(name)"
+        )
+    from fedlit.run.arguments import read
+    from fedlit.run.load import parse
+
+    loaded, _ = parse(read("describe", ["--config", str(config)], of_run=True))
+    return loaded, path
+
+
+def _check_client(header: Mapping[str, Any], client: str) -> None:
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
-    if client in names:
-        return
-    if client in {*saved["data"], "all"} and client not in names:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(names)}, whose rows were pooled, found {client!r}; rows are read as "
-            "the table of one of them: name the one that they are like"
-        )
-    raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
+    if client not in names:
+        pooled = client in {*saved["data"], "all"}
+        why = ", whose rows were pooled: name the one whose table new rows are like" if pooled else ""
+        hint = "" if pooled else did_you_mean(client, names)
+        raise ConfigError(f"--client: expected one of {', '.join(names)}{why}, found {client!r}.{hint}")
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
@@ -121,15 +151,6 @@ def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     if not data.clients:
         with told_as(_altered):
             data.use_encoders(header["fedlit"]["encoders"])
-
-
-def _described(header: Mapping[str, Any], client: str) -> tuple[dict[str, ClientSpec], TableEncoder]:
-    """The clients' descriptions, and one's encoder."""
-    saved = header["fedlit"]
-    with told_as(_altered):
-        encoder = TableEncoder(client)
-        encoder.load_state_dict(saved["encoders"][client])
-        return {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}, encoder
 
 
 def _altered(error: Exception) -> ConfigError:
