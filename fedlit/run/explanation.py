@@ -12,10 +12,10 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain import EFFECTS, PATHS
-from fedlit.explain.effects import intraclass, read_effects
-from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain.effects import intraclass
+from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge
 from fedlit.explain.words import ABOUT
-from fedlit.files import write_frames, write_text
+from fedlit.files import read_named, write_frames, write_text
 from fedlit.run.folders import CONFIG
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
@@ -98,9 +98,8 @@ def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Explanat
         run: the folder of a trained run.
         out: where to; ``explain`` in the run's folder if None.
     """
-    names = {"first": str, "second": str}
-    found = pd.read_csv(Path(run) / PATHS, dtype=names, keep_default_na=False, na_values={"loss": ["", "nan"]})
-    number, pairs = int(found["round"].iloc[0]), len(found[[*names]].drop_duplicates())
+    found = read_named(Path(run) / PATHS)
+    number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
     files = save_figure(paths_figure(found, title), _target(run, out) / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
@@ -128,7 +127,7 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
             f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
             f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
         )
-    values = read_records(path)
+    values = read_named(path)
     recorded = sorted(values["epoch"].unique().tolist())
     chosen = recorded[-1] if epoch is None else epoch
     if chosen not in recorded:
@@ -217,7 +216,7 @@ def explain_effects(run: str | Path, *, client: str | None = None, out: str | Pa
     Raises:
         ConfigError: no such client.
     """
-    effects = read_effects(Path(run) / EFFECTS)
+    effects = read_named(Path(run) / EFFECTS)
     _check_client(client, sorted(set(effects["client"]) - {""}))
     target, files = _target(run, out), list[Path]()
     for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):

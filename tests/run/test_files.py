@@ -21,8 +21,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.rules.momentum import FedAvgM
-from fedlit.exchange.rules.robust import Median
+from fedlit.exchange.rules import FedAvgM, Median
 from fedlit.files import partial_of
 from fedlit.locks import Lock, exclusive
 from fedlit.nn import MLP
