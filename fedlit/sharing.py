@@ -225,7 +225,8 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
 
 
 def _parts(pattern: str, clients: Mapping[str, nn.Module]) -> str:
-    modules = sorted({name for module in clients.values() for name, _ in module.named_modules() if name})
+    names = {name for module in clients.values() for name in named_tensors(module)}
+    modules = sorted({name[:end] for name in names for end in range(len(name)) if name[end] == "."})
     shown = ", ".join(name for name in modules if "." not in name)
     return f"there are {shown}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
 

@@ -264,7 +264,7 @@ def test_names_that_lead_elsewhere_are_refused(
 
 def test_another_optimizer_rule_or_width_is_refused_by_name(tmp_path: Path) -> None:
     _, checkpoints = trained(tmp_path, epochs=1, exchange={"federated": ["core"]})
-    wide = partial(FederatedClient, network=partial(MLP, hidden=[7]))
+    wide = partial(FederatedClient, network=partial(MLP, hidden=[7, 7]))
     for options, message in (
         ({"loop": {"optimizer": partial(torch.optim.SGD, lr=0.1)}}, r"client 'ash': .* its optimizer \(SGD\), .*AdamW"),
         ({"loop": {"client": wide}}, "client 'ash': expected a checkpoint of its network, in which"),
