@@ -11,7 +11,7 @@ from fedlit.composite.parts import Part
 from fedlit.composite.settings import MixtureSettings, settings_of
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.run import Run
-from fedlit.run.served import open_run
+from fedlit.run.trained import open_run
 from fedlit.score.mixed import MixedScorer, Recipe
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say

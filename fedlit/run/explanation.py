@@ -16,7 +16,7 @@ from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
-from fedlit.run.folders import CONFIG
+from fedlit.run.trained import run_of
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
@@ -185,18 +185,12 @@ def explain_corrections(
 
 def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list[Path]:
     """The client's own rows by class: its marked inputs, findings and the farthest off first."""
-    from fedlit.run.arguments import read
-    from fedlit.run.load import parse
-
     own = judged.cells[(judged.cells["client"] == client) & judged.cells["part"].str.startswith("input")]
     own = own[own["marked"] | own["finding"]].assign(far=own["apart"].abs())
     if not len(own):
         return []
     own = own.sort_values(["finding", "far"], ascending=False).drop_duplicates("feature")
-    config = run / CONFIG
-    if not config.is_file():
-        raise ConfigError(f"--client: expected the run's config.yaml, which names its data, found none in {run}")
-    table = parse(read("describe", ["--config", str(config)], of_run=True))[0].data.table(client)
+    table = run_of(run).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
     train = [values.iloc[table.splits["train"]] for values in (table.features, table.target)]

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
-from fedlit.run.folders import CONFIG, find_trained, used
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.show.shown import say
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
@@ -26,10 +24,9 @@ from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 if TYPE_CHECKING:
     from fedlit.client.client import FederatedClient
     from fedlit.data.module import FederatedData
-    from fedlit.run.run import Run
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "open_run", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "check_client", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -83,7 +80,7 @@ def scorer_of(
         ConfigError: no such client, or a checkpoint of other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
-    _check_client(header, client)
+    check_client(header, client)
     saved = header["fedlit"]
     with told_as(_altered):
         encoder = TableEncoder(client)
@@ -105,38 +102,12 @@ def scorer_of(
     return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
 
 
-def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
-    """A trained run that has a client of this name, and its checkpoint.
-
-    Args:
-        run: its folder, or the name of a configuration: its newest run.
-        client: one of its clients.
-        checkpoint: ``last``, ``best`` or a file.
-        quiet: do not print which checkpoint is used.
+def check_client(header: Mapping[str, Any], client: str) -> None:
+    """Refuse a name that no client of a checkpoint has.
 
     Raises:
-        ConfigError: there is no such run or client, or the run has no configuration.
+        ConfigError: says which there are.
     """
-    folder, path = find_trained(run, str(checkpoint), "score")
-    if not quiet:
-        say(used(path))
-    header = read_checkpoint(path, resumable=False)
-    Manifest.read(header)
-    _check_client(header, client)
-    config = folder / CONFIG
-    if not config.is_file():
-        raise ConfigError(
-            f"{folder}: expected the run's config.yaml, which says how networks are built, found none (a run that was "
-            "made in Python has none); there, use run.client(name)"
-        )
-    from fedlit.run.arguments import read
-    from fedlit.run.load import parse
-
-    loaded, _ = parse(read("describe", ["--config", str(config)], of_run=True))
-    return loaded, path
-
-
-def _check_client(header: Mapping[str, Any], client: str) -> None:
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
     if client not in names:
