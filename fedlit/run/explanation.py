@@ -193,10 +193,10 @@ def _histograms(run: Path, client: str, judged: Judgement, target: Path) -> list
     table = run_of(run).data.table(client)
     features = own["feature"].tolist()[:MOST_HISTOGRAMS]
     notes = [f"{part} {value:.3g}" for part, value in zip(own["part"], own["value"], strict=True)]
-    train = [values.iloc[table.splits["train"]] for values in (table.features, table.target)]
-    return save_figure(
-        histogram_figure(client, *train, features, notes, table.categorical), target / f"histograms_{client}"
-    )
+    train = table.splits["train"]
+    rows, labels = table.features.iloc[train], table.target.iloc[train]
+    figure = histogram_figure(client, rows, labels, features, notes, table.categorical)
+    return save_figure(figure, target / f"histograms_{client}")
 
 
 def explain_effects(run: str | Path, *, client: str | None = None, out: str | Path | None = None) -> Explanation:
