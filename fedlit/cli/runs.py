@@ -87,11 +87,12 @@ def _fit(run: Run, checkpoint: Any, again: str) -> None:
     from lightning.pytorch.callbacks import EarlyStopping
 
     from fedlit.exchange.named import check_left_out
-    from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
+    from fedlit.explain.clusters import CLUSTERS, in_words, judged
+    from fedlit.files import read_named
 
     print(f"\n{for_terminal(run.fit(checkpoint))}\n")
     if run.folder is not None and (run.folder / CLUSTERS).is_file():
-        belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
+        belong = in_words(judged(read_named(run.folder / CLUSTERS)))
         print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
         stops = any(isinstance(own, EarlyStopping) for own in run.trainer.callbacks)  # type: ignore[attr-defined]

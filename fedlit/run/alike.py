@@ -7,15 +7,12 @@ import json
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from fedlit.errors import ConfigError
 from fedlit.run.config import flatten
-
-if TYPE_CHECKING:
-    from fedlit.run.run import Run
 
 __all__ = ["asked_of", "check_alike", "differences"]
 
@@ -24,11 +21,11 @@ _MOST = 8
 """Lines that a message shows."""
 
 
-def check_alike(run: Run, command: str, checkpoint: Any = None) -> None:
+def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
     """Compare what each rank is asked for, before any of them reads data.
 
     Args:
-        run: this rank's.
+        run: this rank's :class:`~fedlit.run.run.Run`.
         command: what is done with it.
         checkpoint: from which.
 
@@ -49,7 +46,7 @@ def check_alike(run: Run, command: str, checkpoint: Any = None) -> None:
     )
 
 
-def asked_of(run: Run, command: str, checkpoint: Any = None) -> str:
+def asked_of(run: Any, command: str, checkpoint: Any = None) -> str:
     """All that ranks must agree in, a line for each key; of a run that was made in Python its arguments."""
     told = {
         "version of fedlit": version("fedlit"),

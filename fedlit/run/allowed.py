@@ -240,7 +240,7 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     """Have jsonargparse import nothing but what is allowed inside, and nothing from beside somebody else's file.
 
     Args:
-        own: classes that the user has named.
+        own: what the user has written; the classes among it are allowed.
         folders: where files of somebody else lie.
     """
     from jsonargparse import set_parsing_settings
@@ -249,7 +249,8 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     before, path = dict(parsing_settings), list(sys.path)
     foreign = {folder.resolve() for folder in folders}
     sys.path[:] = [place for place in path if Path(place or ".").resolve() not in foreign]
-    mine = [name for name in (*own, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
+    named = [name for name in own if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name)]
+    mine = [name for name in (*named, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
     try:
         set_parsing_settings(
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
