@@ -1,4 +1,4 @@
-"""A client that joins a trained run: the settings of the run, with the newcomer's laid over them."""
+"""A client that joins a trained run: the run's settings, with the newcomer's laid over them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-import yaml
 
 from fedlit.data.module import FederatedData
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.allowed import check_allowed, check_no_links
-from fedlit.run.arguments import Asked, origins, pairs_of
+from fedlit.run.arguments import Asked, layers_of, origins
 from fedlit.run.config import find_config, flatten, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_run, to_score
+from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
@@ -25,35 +23,7 @@ from fedlit.train.manifest import Manifest, read_checkpoint
 
 __all__ = ["Joining", "prepare"]
 
-Settings = dict[str, dict[str, Any]]
-
-
-@dataclass
-class _Layers:
-    """What is laid over the settings of a run.
-
-    Attributes:
-        own: the newcomer's configuration, without its source.
-        typed: ``--key=value``.
-        files: the configurations that all came from, the run's first.
-    """
-
-    own: Settings
-    typed: list[str]
-    files: list[Path]
-
-    def parse(self, name: str, base: Settings, more: Sequence[str] = (), *, exchange: bool = True) -> Run:
-        """The run of settings, with the newcomer's laid over them."""
-        own = {key: value for key, value in self.own.items() if exchange or key != "exchange"}
-        typed = [arg for arg in self.typed if exchange or not arg.startswith("--exchange.")] + [*more]
-        named = [*typed, *(str(value) for content in (own, base["data"]["source"]) for _, value in flatten(content))]
-        with TemporaryDirectory(prefix="fedlit-") as place:
-            args = []
-            for number, content in enumerate(layer for layer in (base, own) if flatten(layer)):
-                path = Path(place, f"{number}.yaml")
-                path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-                args += ["--config", str(path)]
-            return parse(Asked("fit", named, [*args, *typed], self.files, name, False, tuple(self.files[:1])))[0]
+Settings = dict[str, Any]
 
 
 @dataclass
@@ -77,9 +47,9 @@ class Joining:
     clients: list[str]
     federated: bool
     notes: list[str]
-    _joined: Settings = field(repr=False)
-    _alone: Settings = field(repr=False)
-    _layers: _Layers = field(repr=False)
+    _settings: _Settings = field(repr=False)
+    _newcomer: Settings = field(repr=False)
+    _start: Settings = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -88,11 +58,52 @@ class Joining:
 
     def joined(self, *more: str) -> Run:
         """Return its run, untrained; ``more`` are further keys as on the command line."""
-        return self._layers.parse(self.name, self._joined, more, exchange=self.federated)
+        own, theirs = self._settings.source, self._settings.run["data"]["source"]
+        both = {"data.source": _together((theirs, None), (own, [self.client]))}
+        over = {**(both if self.federated else self._newcomer), "model.start": self._start}
+        return self._settings.parse(self.name, over, more, exchange=self.federated)
 
     def alone(self) -> Run:
         """Return the run of the same network on its own rows, from drawn values, without exchange."""
-        return self._layers.parse(f"{self.name}-alone", self._alone, exchange=False)
+        return self._settings.parse(f"{self.name}-alone", self._newcomer)
+
+
+@dataclass
+class _Settings:
+    """The settings of a run, and what the newcomer changes.
+
+    Attributes:
+        run: of the run that is joined.
+        source: the newcomer's.
+        own: the rest of its configuration.
+        typed: what was typed.
+        files: the configurations that these came from, the run's first.
+    """
+
+    run: Settings
+    source: Any
+    own: Settings
+    typed: list[Layer]
+    files: list[Path]
+
+    def parse(self, name: str, over: Settings, more: Sequence[str] = (), *, exchange: bool = False) -> Run:
+        """The run of the run's settings with ``over`` laid over them, then the newcomer's, then ``more``."""
+        data = {key: value for key, value in self.run["data"].items() if key != "source"}  # replaced, not merged
+        layers = [
+            Layer({**self.run, "data": data}, f"{shown(self.files[0])}: ", own=False),
+            Layer(over, f"{shown(self.files[-1])}: "),
+            Layer(self.own, f"{shown(self.files[-1])}: "),
+            *self.typed,
+            *layers_of(more),
+        ]
+        if not exchange:
+            layers = [layer._replace(values=_without_exchange(layer.values)) for layer in layers]
+            layers.append(Layer({"exchange.federated": []}))
+        return parse(Asked("fit", layers, name, self.files, tuple(self.files[:1])))[0]
+
+
+def _without_exchange(values: Mapping[str, Any]) -> Settings:
+    return {key: value for key, value in values.items() if key.partition(".")[0] != "exchange"}
 
 
 def prepare(
@@ -129,9 +140,10 @@ def prepare(
         )
     files = [saved, *([] if isinstance(config, Mapping) else [find_config(str(config))])]
     check_no_links(folder)
-    check_allowed(saved, [*files[1:], *typed])
     settings = {key: value for key, value in read_yaml(saved).items() if key != "name"}
     own = dict(config) if isinstance(config, Mapping) else read_yaml(files[-1])
+    words = Asked("fit", [Layer({} if isinstance(config, Mapping) else own), *layers_of(typed)], "").words
+    check_allowed(settings, shown(saved), words)
     source, notes = (own.get("data") or {}).get("source"), list[str]()
     if not source:
         raise ConfigError(
@@ -144,23 +156,19 @@ def prepare(
     own["data"] = {key: value for key, value in own["data"].items() if key != "source"}
     if changed := [key for key, _ in flatten(own)]:
         notes.append(f"changed from the run's settings: {shorten(changed)}")
-    pairs = [f"{flag}={value}" for flag, value in pairs_of(list(typed))]
-    said = [key for key in [*changed, *(pair.partition("=")[0][2:] for pair in pairs)] if key.startswith("exchange.")]
-    if said and not federated:
-        notes.append(f"without effect: {shorten(said)}; nothing is exchanged with a frozen core")
-    start = _start(settings, path, frozen=not federated)
-    layers = _Layers(own, pairs, files)
-    alone = _for_newcomer(settings, source)
-    table = _table(layers.parse("add-client", alone, exchange=False).data, client, clients)
+    layers = layers_of(typed)
+    unused = [key for key in [*changed, *(key for own in layers for key in own.values)] if key.startswith("exchange.")]
+    if unused and not federated:
+        notes.append(f"without effect: {shorten(unused)}; nothing is exchanged with a frozen core")
+    start = {"checkpoint": str(path.absolute()), **_core(settings), "frozen": not federated}
+    whole = _Settings(settings, source, own, layers, files)
+    table = _table(whole.parse("add-client", _for_newcomer(settings, source)).data, client, clients)
     chosen = source if client is None else _together((source, [client]))
-    alone = _for_newcomer(settings, chosen, table, notes if not federated else [])
-    both = _together((settings["data"]["source"], None), (source, [table.name]))
-    joined = {**settings, "data": {**settings["data"], "source": both}} if federated else alone
-    joined = {**joined, "model": {**joined["model"], "start": start}}
-    return Joining(folder, path, table.name, table, clients, federated, notes, joined, alone, layers)
+    newcomer = _for_newcomer(settings, chosen, table, notes if not federated else [])
+    return Joining(folder, path, table.name, table, clients, federated, notes, whole, newcomer, start)
 
 
-def _start(settings: Settings, checkpoint: Path, *, frozen: bool) -> dict[str, Any]:
+def _core(settings: Settings) -> Settings:
     """What a newcomer takes: what the run shared, and no more, whatever its own configuration says of the exchange."""
     started, exchange = settings["model"].pop("start", None) or {}, settings.get("exchange") or {}
     if exchange.get("federated"):
@@ -170,8 +178,7 @@ def _start(settings: Settings, checkpoint: Path, *, frozen: bool) -> dict[str, A
             "--run: expected a run whose clients share something, found that exchange.federated is empty; a newcomer "
             "would have nothing of it"
         )
-    core = {key: started[key] for key in ("core", "buffers")}
-    return {"checkpoint": str(checkpoint.absolute()), **core, "frozen": frozen}
+    return {key: started[key] for key in ("core", "buffers")}
 
 
 def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> ClientTable:
@@ -198,21 +205,21 @@ def _table(data: FederatedData, client: str | None, clients: Sequence[str]) -> C
 def _for_newcomer(
     run: Settings, source: Any, table: ClientTable | None = None, notes: list[str] | None = None
 ) -> Settings:
-    """A run's settings for a newcomer alone, without what they say of other clients, which is noted."""
-    data, model = {**run["data"], "source": source, "mutations": [], "columns": None}, dict(run["model"])
+    """What a newcomer alone changes: its source, and no settings of other clients, which is noted."""
     name, notes = table.name if table is not None else "", notes if notes is not None else []
-    for place, key in ((model, "overrides"), (data, "steps")):
-        if isinstance(place.get(key), Mapping):
-            place[key] = {own: value for own, value in place[key].items() if fnmatch.fnmatchcase(name, own)} or None
+    over = {"data.source": source, "data.mutations": [], "data.leave_out": [], "data.columns": None}
+    for group, key in (("model", "overrides"), ("data", "steps")):
+        if isinstance(given := run[group].get(key), Mapping):
+            own = {pattern: value for pattern, value in given.items() if fnmatch.fnmatchcase(name, pattern)}
+            over[f"{group}.{key}"] = own or None
     if run["data"].get("mutations"):
         notes.append("data.mutations of the run is left out: its faults are planted in the run's clients")
     if table is not None and (columns := run["data"].get("columns")):
         names = list(map(str, table.features))
-        data["columns"] = [own for own in columns if fnmatch.filter(names, own.removeprefix("!"))] or None
-        if lost := [own for own in columns if own not in (data["columns"] or ())]:
+        over["data.columns"] = [own for own in columns if fnmatch.filter(names, own.removeprefix("!"))] or None
+        if lost := [own for own in columns if own not in (over["data.columns"] or ())]:
             notes.append(f"data.columns of the run names columns that {name} does not have: {shorten(lost)}")
-    data["leave_out"] = []
-    return {**run, "data": data, "model": model, "exchange": {"federated": []}}
+    return over
 
 
 def _together(*parts: tuple[Any, list[str] | None]) -> dict[str, Any]:

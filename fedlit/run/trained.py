@@ -28,10 +28,9 @@ def run_of(folder: Path) -> Run:
             f"{folder}: expected the run's config.yaml, found none; a run that was made in Python has none: there, use "
             "run.client(name)"
         )
-    from fedlit.run.arguments import read
-    from fedlit.run.load import parse
+    from fedlit.run.load import load
 
-    return parse(read("describe", ["--config", str(folder / CONFIG)], of_run=True))[0]
+    return load(folder / CONFIG, command="describe", of_run=True)
 
 
 def open_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> tuple[Run, Path]:
