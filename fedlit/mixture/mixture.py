@@ -60,6 +60,7 @@ class Mixture(Shown):
         self.settings = settings if isinstance(settings, MixtureSettings) else settings_from(settings)
         self.folder: Path | None = None
         self.out: dict[str, str] = {}
+        self.plan = MixturePlan(self.settings)
         self._held: dict[str, Predicted] | None = None
 
     @classmethod
