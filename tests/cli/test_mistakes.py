@@ -1,5 +1,5 @@
-"""What a beginner mistypes: exit status 2, one message that names the key and what may have been meant; at once where no
-class has to be known, else before data is read.
+"""What a beginner mistypes: exit status 2, one message that names the key and what may have been meant. At once
+where no class has to be known, else before data is read.
 """
 
 from __future__ import annotations
@@ -338,11 +338,3 @@ def test_two_configurations_are_put_together_and_found_again(here: Path, capsys:
     (here / "whole.yaml").write_text(find_config("quickstart").read_text())
     read("describe", ["--config", "quickstart", "--config", "whole.yaml"])
     assert "quickstart.yaml and whole.yaml are whole configurations" in capsys.readouterr().err
-
-
-def test_the_main_scores_are_shown_unless_all_are_asked_for(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "quickstart", "--trainer.max_epochs", "1"]) == 0
-    capsys.readouterr()
-    for flags, columns in (([], ["auroc", "loss", "accuracy"]), (["--all"], ["loss", "auroc", "auprc"])):
-        assert main(["test", "quickstart", *flags]) == 0
-        assert capsys.readouterr().out.split()[2:5] == columns
