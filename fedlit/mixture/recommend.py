@@ -187,7 +187,11 @@ def recommend(
     missing |= _lacking(mixture)
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
     made = _answer(mixture, labels, missing, known, matters, (time.monotonic() - begun, budget), files.path("best"))
-    used = {name: settings.parts[name] for name in (*mixture.plan.own, *made.wanted) if name in labels}
+    used = {
+        name: replace(part, config=Path(part.config.name) if part.config.parent == folder else part.config)
+        for name, part in settings.parts.items()  # what lies beside it is named as such
+        if name in labels and name in (*mixture.plan.own, *made.wanted)
+    }
     about = f"Own models{', and federated ones that at least one client may gain by' if made.wanted else ' alone'}."
     best = yaml.safe_load(replace(settings, parts=used, name=f"{path.stem}_best").text())
     del best["trainer"]
