@@ -6,7 +6,8 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ __all__ = [
     "choose_clients",
     "class_labels",
     "random_split",
+    "read_known",
 ]
 
 _CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -152,6 +154,27 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
         if times > 1:
             raise ConfigError(f"{source}: clients: {name!r} is named {times} times. Name each client once.")
     return chosen
+
+
+def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> pd.DataFrame:
+    """Read a published file of comma-separated values whose columns are known.
+
+    Args:
+        path: the file, packed or not.
+        columns: their names; those to read if the file has a header.
+        header: whether the first line names the columns.
+        how: further arguments of ``pandas.read_csv``.
+
+    Raises:
+        DataError: it is damaged, or another file.
+    """
+    import pandas as pd
+
+    names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns), "index_col": False}
+    try:
+        return pd.read_csv(path, float_precision="round_trip", **names, **how)
+    except Exception as error:  # of damaged files readers raise classes of many modules
+        raise DataError(f"file {path}: expected the published file, found: {error}. Fetch it again.") from error
 
 
 def check_fractions(test: float, validation: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_tables, choose_clients
+from fedlit.data.sources.base import Source, check_tables, choose_clients, read_known
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
 
@@ -143,12 +143,10 @@ class Covertype(Source):
 
 
 def _read(path: Path) -> pd.DataFrame:
-    from fedlit.data.reading import ReadOptions, read_table
-
     # Stated types spare pandas the guessing: the whole file is read in a fraction of the time and of the memory.
     # Measures are floats because some copies of the file leave hillshade empty.
     types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
-    frame = read_table(path, ReadOptions(sep=",", names=list(_NAMES)), "", types).frame
+    frame = read_known(path, _NAMES, header=False, dtype=types)
     if len(frame) <= _TRAIN + _VALIDATION:
         raise DataError(
             f"file {path}: expected at least {_TRAIN + _VALIDATION + 1:,} rows ({_TRAIN:,} to train, {_VALIDATION:,} "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile, locate
-from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split
+from fedlit.data.sources.base import Source, check_fractions, check_tables, choose_clients, random_split, read_known
 from fedlit.data.table import ClientTable
 from fedlit.errors import DataError
 
@@ -102,14 +102,10 @@ class Heart(Source):
         return {client: locate(_sites()[client]["file"], self.root).stat().st_size for client in self.clients}
 
     def _table(self, client: str, seed: int) -> ClientTable:
-        from fedlit.data.reading import ReadOptions, read_table
-
         site = _sites()[client]
         path = locate(site["file"], self.root)
         columns = [*site["features"], site["target"]]  # the file of sa begins with a row number, which is left out
-        names = columns if site.get("header") is False else None
-        options = ReadOptions(sep=",", names=names, keep=columns, missing=["?", "NA"])
-        frame = read_table(path, options, client, types={}).frame
+        frame = read_known(path, columns, header=site.get("header", True), na_values=["?"])
         target = frame[site["target"]]
         if wrong := sorted(set(target.dropna().tolist()) - set(site["labels"]), key=str):
             raise DataError(
