@@ -31,7 +31,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import ConfigError
+from fedlit.files import read_named
 from fedlit.study.study import Study
 from fedlit.tasks.base import of_people
 
@@ -52,6 +54,7 @@ __all__ = [
     "score_rows",
     "tidy",
     "title_of",
+    "validation_scores",
     "variant_name",
 ]
 
@@ -214,3 +217,9 @@ def tidy(predictions: pd.DataFrame, client: str, split: str) -> pd.DataFrame:
 def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dict[str, Any]]:
     """A client's scores on a split as rows of :data:`SCORE_FILE`."""
     return [{"split": split, "client": client, "metric": metric, "value": value} for metric, value in scores.items()]
+
+
+def validation_scores(job: Job) -> pd.DataFrame:
+    """A finished job's scores on validation rows, without those of the union of a pooled run's rows."""
+    scores = read_named(Path(job.folder) / SCORE_FILE)
+    return scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]

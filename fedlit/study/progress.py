@@ -7,14 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
 
-from fedlit.data.encoding import UNION_SITE
-from fedlit.explain.judge import read_records
-from fedlit.study.job import SCORE_FILE, Job
+from fedlit.study.job import Job, validation_scores
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 
@@ -132,8 +129,7 @@ class Progress:
 
     def _score(self, job: Job) -> str:
         """A run's scores by which clients choose, each with the mean of the method's runs so far."""
-        found = read_records(Path(job.folder) / SCORE_FILE)
-        found = found[(found["split"] == "validation") & (found["client"] != UNION_SITE)]
+        found = validation_scores(job)
         wanted = [choice_of(job.choose, client) for client in found["client"]]
         words = []
         for metric, values in found[found["metric"] == wanted].groupby("metric", sort=False)["value"]:

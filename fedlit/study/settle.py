@@ -11,10 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.data.encoding import UNION_SITE
 from fedlit.data.table import ClientTable
-from fedlit.explain.judge import read_records
-from fedlit.study.job import SCORE_FILE, Job, finished
+from fedlit.study.job import Job, finished, validation_scores
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import nothing, run_jobs
 from fedlit.study.seeds import seed_words
@@ -107,8 +105,7 @@ def _value(study: Study, jobs: Sequence[Job]) -> float:
     for job in jobs:
         if finished(job) is None:
             return math.nan
-        scores = read_records(Path(job.folder) / SCORE_FILE)
-        own = scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]
+        own = validation_scores(job)
         metric = own["client"].map({client: study.choice_of(client) for client in own["client"].unique()})
         chosen = own[own["metric"] == metric].dropna(subset=["value"])
         gains: list[Any] = [

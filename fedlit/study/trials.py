@@ -19,13 +19,11 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, Jou
 from optuna.trial import FrozenTrial, TrialState
 
 from fedlit.composite.settings import is_mixture
-from fedlit.data.encoding import UNION_SITE
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError
-from fedlit.explain.judge import read_records
 from fedlit.run.load import load
 from fedlit.seeding import derive_seed
-from fedlit.study.job import SCORE_FILE, Job
+from fedlit.study.job import Job, validation_scores
 from fedlit.study.method import Search
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import run_jobs
@@ -198,8 +196,7 @@ class Trials:
         """A trial's value, and each client's part in it: means over seeds."""
         values, clients = [], []
         for job in jobs:
-            scores = read_records(Path(job.folder) / SCORE_FILE)
-            own = scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]
+            own = validation_scores(job)
             # where there is no score at all, predictions were not finite: then there is no value, as for a run
             judged = own[own["metric"].isin(list(COMPARED))]
             lost = bool(judged.groupby("client")["value"].count().eq(0).any())
