@@ -135,7 +135,7 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path, no_net
     assert table.name == "miceprotein"
     assert table.features.shape == (7, 77)
     assert not {"MouseID", "Genotype", "Treatment", "Behavior", "class"} & set(table.features)
-    with pytest.raises(ConfigError, match=r"found 'MouseID'.* left out already"):
+    with pytest.raises(ConfigError, match=r"drop: .*'MouseID'"):
         OpenML(MICE, drop=["MouseID"], root=root).tables(seed=0)
 
 
@@ -194,15 +194,15 @@ def test_the_client_gets_a_name_that_can_be_a_folders(tmp_path: Path, no_network
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dataset": 61, "version": 1}, "expected none beside the id 61"),
-        ({"dataset": "61", "version": 1}, "expected none beside the id 61"),
-        ({"dataset": "iris", "version": 0}, "expected a whole number from 1 on, found 0"),
-        ({"dataset": 0}, "an id from 1 on, found 0"),
-        ({"dataset": True}, "an id from 1 on, found True"),
-        ({"dataset": "../iris"}, "expected a name of letters"),
-        ({"dataset": ""}, "expected a name of letters"),
-        ({"dataset": 61, "drop": "class"}, r"Write \[class\]"),
-        ({"dataset": 61, "drop": ["class"], "target": "class"}, "names 'class', which is the target"),
+        ({"dataset": 61, "version": 1}, "version: expected none beside an id"),
+        ({"dataset": "61", "version": 1}, "version: expected none beside an id"),
+        ({"dataset": "iris", "version": 0}, "version: expected a whole number"),
+        ({"dataset": 0}, "dataset: expected"),
+        ({"dataset": True}, "dataset: expected"),
+        ({"dataset": "../iris"}, "dataset: expected"),
+        ({"dataset": ""}, "dataset: expected"),
+        ({"dataset": 61, "drop": "class"}, "drop: expected"),
+        ({"dataset": 61, "drop": ["class"], "target": "class"}, "drop: expected"),
         ({"dataset": 61, "test": 1.0}, "test: expected a share"),
     ],
 )
@@ -215,9 +215,9 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("data_id", "arguments", "error", "message"),
     [
-        (IRIS, {"target": "klass"}, ConfigError, "found 'klass'; there are sepallength, .*class. Did you mean 'class'"),
-        (IRIS, {"drop": ["petal"]}, ConfigError, "found 'petal'; there are sepallength, .* Did you mean 'petal"),
-        (IRIS, {"drop": ["class"]}, ConfigError, "names 'class', which is the target"),
+        (IRIS, {"target": "klass"}, ConfigError, "target: .*Did you mean 'class'"),
+        (IRIS, {"drop": ["petal"]}, ConfigError, "drop: .*Did you mean 'petal"),
+        (IRIS, {"drop": ["class"]}, ConfigError, "drop: .*but the target"),
         (IRIS, {"target": "petalwidth"}, DataError, "expected class labels, found numbers such as 0.2"),
         (
             TITANIC,
@@ -225,9 +225,9 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], message: str) ->
             DataError,
             "'boat': expected a label in every row, found 823",
         ),
-        (REVIEWS, {}, DataError, "to name one target, found none. Name one with target; there are country, "),
-        (EMOTIONS, {}, DataError, "to name one target, found amazed.suprised, happy.pleased, .* and 58 more"),
-        (SPARSE, {}, DataError, "data set 292: .*Sparse"),
+        (REVIEWS, {}, DataError, "target: .*country"),
+        (EMOTIONS, {}, DataError, "target: .*amazed"),
+        (SPARSE, {}, DataError, "data set 292.*Sparse"),
     ],
 )
 def test_data_sets_that_do_not_fit(
@@ -240,12 +240,12 @@ def test_data_sets_that_do_not_fit(
 
 @quiet
 def test_without_a_network(tmp_path: Path, no_network: None) -> None:
-    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected a table below ") as caught:
+    with pytest.raises(DataError, match=r"data set 'iris', version 1: expected") as caught:
         OpenML("iris", 1, root=tmp_path).tables(seed=0)
     assert str(tmp_path / "openml") in str(caught.value)
     root = recorded(tmp_path, IRIS)
     path_of(root, described(root, IRIS)["url"]).unlink()
-    with pytest.raises(DataError, match=r"data set 61: expected a table below "):
+    with pytest.raises(DataError, match=r"data set 61.*: expected"):
         OpenML(IRIS, root=root).tables(seed=0)
 
 
@@ -254,7 +254,7 @@ def test_without_a_network(tmp_path: Path, no_network: None) -> None:
 def test_a_damaged_file_in_the_cache_is_not_read(tmp_path: Path, no_network: None, damage: bytes) -> None:
     root = recorded(tmp_path, IRIS)
     path_of(root, described(root, IRIS)["url"]).write_bytes(damage)
-    with pytest.raises(DataError, match=r"data set 61: .*(refused|gzip|cut short)"):
+    with pytest.raises(DataError, match=r"data set 61.*: .*(refused|gzip|cut short)"):
         OpenML(IRIS, root=root).tables(seed=0)
 
 
@@ -263,10 +263,10 @@ def test_what_a_server_sends_wrong(tmp_path: Path, server: ThreadingHTTPServer) 
     root = recorded(tmp_path, IRIS)
     address = f"http://127.0.0.1:{server.server_port}"
     described(root, IRIS, url=f"{address}/damaged")
-    with pytest.raises(DataError, match=r"data set 61: .*checksum"):
+    with pytest.raises(DataError, match=r"data set 61.*: .*checksum"):
         OpenML(IRIS, root=root).tables(seed=0)
     described(root, IRIS, url=f"{address}/absent")
-    with pytest.raises(DataError, match=f"data set 61: .* 404.*{address}/absent"):
+    with pytest.raises(DataError, match=f"data set 61.*: .* 404.*{address}/absent"):
         OpenML(IRIS, root=root).tables(seed=0)
 
 

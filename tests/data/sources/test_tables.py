@@ -170,7 +170,7 @@ def test_an_unnamed_column_is_named_and_may_be_dropped(tmp_path: Path) -> None:
 def test_damaged_files(tmp_path: Path) -> None:
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(GOOD.encode() * 50)[:-40])
-    with pytest.raises(DataError, match=r"cut\.csv\.gz: is cut short or damaged"):
+    with pytest.raises(DataError, match=r"cut\.csv\.gz: cannot be read"):
         read(cut)
     plain = read(write(tmp_path / "plain.csv.gz", GOOD))  # what a file is, is seen by its content, and said
     assert list(plain.features.columns) == ["x", "z"]
@@ -178,7 +178,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     parquet = tmp_path / "cut.parquet"
     frame().to_parquet(parquet)
     parquet.write_bytes(parquet.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"cut\.parquet: .*Parquet"):
+    with pytest.raises(DataError, match=r"cut\.parquet: cannot be read"):
         read(parquet, "outcome")
     nested = tmp_path / "nested.parquet"
     pd.DataFrame({"x": [[1, 2]] * ROWS, "y": [0, 1] * (ROWS // 2)}).to_parquet(nested)
@@ -272,12 +272,12 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
         write(tmp_path / name, GOOD)
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     (tmp_path / "old.csv").mkdir()
-    for pattern, other in ((tmp_path, {"about.md (another ending)"}), (tmp_path / "*.csv", set())):
+    for pattern, other in ((tmp_path, {"about.md"}), (tmp_path / "*.csv", set())):
         first, second = Tables(str(pattern), "y").tables(seed=1)
         (note,) = (own for own in first.notes if "not read: " in own)
         assert not any("not read: " in own for own in second.notes)
         found = set(note.rpartition("not read: ")[2].split(", "))
-        assert found == {"loop.csv (a link that leads nowhere)", "old.csv (a folder)"} | other
+        assert found == {"loop.csv", "old.csv"} | other
 
 
 def test_a_target_on_another_sheet_is_looked_for_in_vain_with_the_sheets_named(tmp_path: Path) -> None:
