@@ -168,7 +168,7 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
 
     names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns)}
     try:
-        frame: pd.DataFrame = pd.read_csv(path, float_precision="round_trip", **names, **how)
+        frame: pd.DataFrame = pd.read_csv(path, **names, **how)
         if not isinstance(frame.index, pd.RangeIndex):  # which pandas makes of fields without a name
             raise ValueError(f"more than {len(columns)} columns")
         return frame

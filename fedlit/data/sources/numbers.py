@@ -60,7 +60,6 @@ def read_numbers(file: Place, columns: int, more: bool = False) -> NDArray[np.fl
                 header=None,
                 usecols=range(columns) if more else None,
                 skip_blank_lines=False,
-                float_precision="round_trip",
             )
         found = frame.to_numpy(dtype=np.float64)
         if found.shape[1] != columns or not np.isfinite(found).all():

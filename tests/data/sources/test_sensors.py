@@ -76,7 +76,7 @@ def test_damaged_matlab_files_are_refused(tmp_path: Path) -> None:
         {"X": cells(values[:22]), "Y": cells(labels[:22])},
         {"X": cells([values[0][:, 1:], *values[1:]]), "Y": y},
         {"X": x, "Y": cells([3 * labels[0], *labels[1:]])},
-        {"X": cells([values[0] * np.inf, *values[1:]]), "Y": y},
+        {"X": cells([np.full_like(values[0], np.inf), *values[1:]]), "Y": y},
     ):
         savemat(path, variables)
         with pytest.raises(DataError, match=r"vehicle\.mat: expected"):
