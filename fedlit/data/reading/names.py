@@ -103,7 +103,7 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
     """
     if not len(frame):
         raise notes.error("expected rows of data, found none. Fetch or write the file again.")
-    unnamed = [name for name in frame if name.startswith(_NO_NAME)]
+    unnamed = [name for name in map(str, frame) if name.startswith(_NO_NAME)]
     nothing = [name for name in unnamed if frame[name].isna().all()]
     for name in unnamed:
         if name not in nothing:
@@ -119,7 +119,7 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
         empty = empty[frame[name].isna().to_numpy()[empty]]
     if len(empty):
         notes.add(f"{counted(len(empty), 'row holds', 'rows hold')} no value at all; they are kept.")
-    rename, names = notes.options.rename or {}, list(frame)
+    rename, names = notes.options.rename or {}, [str(name) for name in frame]
     for old in rename:
         if old not in names:
             raise _absent("rename", old, names, notes)

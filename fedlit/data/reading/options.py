@@ -86,7 +86,7 @@ class ReadOptions:
         >>> ReadOptions.from_dict({"seperator": ";"}, "client 'north'")
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: client 'north': expected one of sep, ...; found 'seperator'. Did you mean 'sep...
+        fedlit.errors.ConfigError: client 'north': expected one of sep, ...; found 'seperator'.
     """
 
     sep: str | None = None
