@@ -26,9 +26,9 @@ from fedlit.study.plan import plan_jobs, reference_tables, tasks_of, training_no
 from fedlit.study.report import write_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.seeds import parse_seeds
-from fedlit.study.settle import SETTLED, settle
 from fedlit.study.study import HINDSIGHT, Study
 from fedlit.study.tables import cluster_table, lift_table, score_table
+from fedlit.study.tune import TUNED, tune
 from fedlit.study.units import in_unit, lift_unit
 from fedlit.study.words import guard_notes, one_class_notes, provenance
 
@@ -146,9 +146,7 @@ def compare(
         check_format(folder)
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
-        study, settled = settle(
-            study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say
-        )
+        study, tuned = tune(study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         planned = plan_jobs(study, numbers, folder, tables)
         if study.leave_one_out and not quiet:
             say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
@@ -161,8 +159,8 @@ def compare(
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
         found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
         _write(found)
-        if len(settled):
-            write_frames({folder / SETTLED: settled})
+        if len(tuned):
+            write_frames({folder / TUNED: tuned})
     return found
 
 

@@ -27,7 +27,7 @@ from fedlit.mix.losses import Judge, row_loss
 from fedlit.mix.together import choose_together
 from fedlit.mix.weights import mixed_parts, weights_of
 from fedlit.run.load import load
-from fedlit.study.job import DONE, Job, is_free, score_rows, tidy
+from fedlit.study.job import DONE, Job, MixAnew, TrainMixture, is_free, score_rows, tidy
 from fedlit.study.method import must_be_known
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import Study, choice_of
@@ -112,17 +112,20 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
     return {"folds": mixture.folds, "parts": parts, "mixing": mixing}
 
 
-def train_mixture(job: Job, folder: Path) -> Computed:
+def train_mixture(job: Job) -> Computed:
     """Train a mixture to its end, and predict.
 
     Returns:
         Its predictions and scores: of test rows, of all held-out rows (``out_of_fold``; there are none without folds)
         and of validation rows; and for the record which parts are each client's own, and the weights.
     """
+    assert isinstance(job.work, TrainMixture)
+    folder = Path(job.folder)
     arguments = [
-        *job.arguments, f"--seed={job.seed}", f"--name={folder.name}", f"--trainer.default_root_dir={folder.parent}",
+        *job.work.arguments, f"--seed={job.seed}", f"--name={folder.name}",
+        f"--trainer.default_root_dir={folder.parent}",
     ]  # fmt: skip
-    mixture = Mixture(mixture_settings(Path(job.config), arguments))
+    mixture = Mixture(mixture_settings(Path(job.work.config), arguments))
     try:
         mixture.fit("last" if newest(folder.parent, folder.name) is not None else None, quiet=True)
     except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
@@ -155,14 +158,14 @@ def train_mixture(job: Job, folder: Path) -> Computed:
 
 def mixed_anew(job: Job) -> Computed:
     """Another mixture of some of a mixture's parts, from stored predictions."""
-    assert job.mix is not None
-    (source,) = map(Path, job.after)
+    assert isinstance(job.work, MixAnew)
+    source, mix = Path(job.work.source), job.work.mix
     try:
         record = json.loads((source / DONE).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
     frame = pd.read_parquet(source / PARTS)
-    names = list(job.mix["parts"] or dict.fromkeys(frame["part"]))
+    names = list(mix["parts"] or dict.fromkeys(frame["part"]))
     seen, without = _Frames(), []
     by_client: dict[str, dict[Any, Any]] = {}
     for client, own in frame[frame["part"].isin(names)].groupby("client"):
@@ -171,7 +174,7 @@ def mixed_anew(job: Job) -> Computed:
             continue
         by_client[str(client)] = {split: _arrays(rows, names) for split, rows in own.groupby("split")}
     held = {client: judged.get(OUT_OF_FOLD) or judged["validation"] for client, judged in by_client.items()}
-    weights = _all_weights(job, held, record["own"])
+    weights = _all_weights(mix, job.choose, held, record["own"])
     for client, judged in by_client.items():
         found = weights[client]
         for split, (task, row, y, parts) in judged.items():
@@ -187,14 +190,15 @@ def mixed_anew(job: Job) -> Computed:
     return seen.predictions, seen.scores, details
 
 
-def _all_weights(job: Job, held: Mapping[str, Any], own: Sequence[str]) -> dict[str, dict[str, float]]:
+def _all_weights(
+    mix: Mapping[str, Any], choose: str | Mapping[str, str], held: Mapping[str, Any], own: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """Client → part → weight."""
-    assert job.mix is not None
-    if job.mix["weights"] == "together":
+    if mix["weights"] == "together":
         rows = {client: (task, y, parts) for client, (task, _, y, parts) in held.items()}
-        return {name: dict(own.weights) for name, own in choose_together(rows, own, job.mix["shrink"]).items()}
+        return {name: dict(own.weights) for name, own in choose_together(rows, own, mix["shrink"]).items()}
     return {
-        client: _weights(job.mix, parts, own, task, y, choice_of(job.choose, client))
+        client: _weights(mix, parts, own, task, y, choice_of(choose, client))
         for client, (task, _, y, parts) in held.items()
     }
 

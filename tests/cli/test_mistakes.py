@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedlit.study.check import KEYS
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
@@ -25,7 +26,6 @@ from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import FILE
 from fedlit.run.load import keys_of_parser
-from fedlit.study.check import KEYS
 
 Q = ["fit", "--config", "quickstart"]
 TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]

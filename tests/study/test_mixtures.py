@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from federations import TINY
+from fedlit.study.trials import search_of
 
 from fedlit.errors import ConfigError
 from fedlit.mix.losses import log_loss
@@ -23,7 +24,6 @@ from fedlit.study.mixtures import PARTS, must_have_parts
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
 from fedlit.study.study import BEST_ALONE, Scenario, Study
-from fedlit.study.trials import search_of
 
 NETWORK = TINY.format(epochs=2)
 BEST = """

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from fedlit.study.settle import SETTLED, TRIALS
 from scipy.stats import friedmanchisquare, rankdata
 
 from fedlit.__main__ import main
@@ -19,7 +20,6 @@ from fedlit.study.across import Across, rank_table
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
-from fedlit.study.settle import SETTLED, TRIALS
 from fedlit.study.study import Study
 from fedlit.tasks import SCORES
 
