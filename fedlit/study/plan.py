@@ -213,12 +213,13 @@ def _alone(study: Study, tasks: Mapping[str, type[Task]], reference: Planned) ->
 def _computed(study: Study, trained: Sequence[Job]) -> list[Job]:
     """What is computed of a seed's predictions: mixtures, and means of models."""
     jobs = {own.method: own for own in trained}
+    first, found = trained[0], list[Job]()
 
     def add(name: str, work: Work, source: Job, made_of: list[Any]) -> None:
-        folder = Path(source.folder).parent.parent / name / f"seed_{source.seed}"
-        jobs[name] = replace(
-            source, method=name, folder=str(folder), digest=digest_of([name, *made_of]), work=work, settings=None
-        )
+        folder = str(Path(source.folder).parent.parent / name / f"seed_{source.seed}")
+        digest = digest_of([name, *made_of])
+        jobs[name] = replace(source, method=name, folder=folder, digest=digest, work=work, settings=None)
+        found.append(jobs[name])
 
     for name, method in study.methods.items():
         if method.of is not None:
@@ -230,8 +231,8 @@ def _computed(study: Study, trained: Sequence[Job]) -> list[Job]:
     for name, groups in means.items():
         parts = [[jobs[part] for part in group] for group in groups]
         work = Average([[part.folder for part in group] for group in parts])
-        add(name, work, jobs[study.reference], [[[part.digest for part in group] for group in parts]])
-    return [*jobs.values()][len(trained) :]
+        add(name, work, first, [[[part.digest for part in group] for group in parts]])
+    return found
 
 
 def training_notes(study: Study) -> list[str]:
