@@ -23,6 +23,7 @@ __all__ = [
     "clear_partials",
     "naming",
     "partial_of",
+    "read_named",
     "reason",
     "write_frames",
     "write_text",
@@ -33,6 +34,10 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST
 """What the system says where a place cannot be written to, whoever asks."""
 
 _PARTIAL = ".partial"
+
+_NAMES = ("client", "column", "concept", "feature", "first", "label", "measure", "method", "metric", "of", "output",
+          "part", "path", "second", "split", "study")  # fmt: skip
+_VALUES = ("error", "loss", "value")
 
 
 def reason(error: OSError) -> str:
@@ -146,6 +151,16 @@ def write_frames(frames: Mapping[Path, pd.DataFrame]) -> None:
         return lambda file: frame.to_csv(file, index=False)
 
     write_whole({path: writer(path, frame) for path, frame in frames.items()})
+
+
+def read_named(path: Path) -> pd.DataFrame:
+    """Read a CSV of numbers by names: scores, corrections, clusters. Names are text, also where one reads like a number
+    or a missing value (a client NA).
+    """
+    import pandas as pd
+
+    names, missing = dict.fromkeys(_NAMES, str), {key: ["", "nan"] for key in _VALUES}
+    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing)
 
 
 def partial_of(path: Path) -> Path:

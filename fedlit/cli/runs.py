@@ -118,7 +118,8 @@ def _curves(run: Run) -> list[str]:
 def _execute(asked: Asked, brief: bool) -> None:
     from fedlit.data.sources.tables import Tables
     from fedlit.exchange.named import check_left_out
-    from fedlit.explain.clusters import CLUSTERS, in_words, judged, read_clusters
+    from fedlit.explain.clusters import CLUSTERS, in_words, judged
+    from fedlit.files import read_named
     from fedlit.run.load import parse
 
     run, config = parse(asked)
@@ -134,7 +135,7 @@ def _execute(asked: Asked, brief: bool) -> None:
     elif command == "fit":
         print(f"\n{for_terminal(run.fit(config.ckpt_path))}\n")
         if run.folder is not None and (run.folder / CLUSTERS).is_file():
-            belong = in_words(judged(read_clusters(run.folder / CLUSTERS)))
+            belong = in_words(judged(read_named(run.folder / CLUSTERS)))
             print(for_terminal(f"Who belongs together, by the majority of the last five exchanges: {belong}"))
         if run.last_checkpoint is not None:
             best = " --ckpt_path best" if _stops_early(run) else ""  # the last state is the one that was no better

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -60,14 +59,6 @@ def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]
         for feature, value in own.items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def read_records(path: Path) -> pd.DataFrame:
-    """A file of values by client, of corrections or scores. Names are text, also where one reads like a missing value
-    (a client NA).
-    """
-    names = dict.fromkeys(("client", "part", "feature", "study", "method", "split", "metric"), str)
-    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"value": [""]})
 
 
 def distances(values: Numbers, against: Against = "others") -> Numbers:

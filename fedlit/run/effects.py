@@ -12,7 +12,8 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain import EFFECTS
-from fedlit.explain.effects import intraclass, read_effects
+from fedlit.explain.effects import intraclass
+from fedlit.files import read_named
 from fedlit.show.canvas import save_figure
 from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.shown import Grid, Shown
@@ -28,7 +29,7 @@ class Effects(Shown):
     """A mixed model: shared effects, variance components, and sites' own effects.
 
     Attributes:
-        effects: as :func:`fedlit.explain.effects.read_effects` has them.
+        effects: of :data:`fedlit.explain.EFFECTS`.
         files: what was written.
         client: whose own effects are shown alone; of all, the lowest and the highest, if None.
     """
@@ -82,7 +83,7 @@ def explain_effects(run: str | Path, *, client: str | None = None, out: str | Pa
     Raises:
         ConfigError: no such client.
     """
-    effects = read_effects(Path(run) / EFFECTS)
+    effects = read_named(Path(run) / EFFECTS)
     clients = sorted(set(effects["client"]) - {""})
     if client is not None and client not in clients:
         hint = did_you_mean(client, clients)

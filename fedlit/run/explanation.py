@@ -9,9 +9,9 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain import PATHS
-from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge, read_records
+from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge
 from fedlit.explain.words import ABOUT
-from fedlit.files import write_frames, write_text
+from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
 from fedlit.show.corrections import MOST_HISTOGRAMS, heatmap_figure, histogram_figure
@@ -89,9 +89,7 @@ def explain_paths(run: str | Path, *, out: str | Path | None = None) -> Paths:
         run: the folder of a trained run.
         out: where to; ``explain`` in the run's folder if None.
     """
-    found = pd.read_csv(
-        Path(run) / PATHS, dtype={"first": str, "second": str}, keep_default_na=False, na_values={"loss": ["", "nan"]}
-    )
+    found = read_named(Path(run) / PATHS)
     target = Path(out) if out is not None else Path(run) / "explain"
     number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {pairs} pair{'s' * (pairs > 1)}: mean and standard deviation"
@@ -117,7 +115,7 @@ def read_corrections(run: Path, epoch: int | None = None) -> tuple[pd.DataFrame,
             f"{run}: expected a trained run whose clients show corrections (such as fedlit.IFedAvg), found no "
             f"{CORRECTIONS}; see covertype_ifedavg.yaml (it is written every board.corrections epochs and at the end)"
         )
-    values = read_records(path)
+    values = read_named(path)
     recorded = sorted(values["epoch"].unique().tolist())
     chosen = recorded[-1] if epoch is None else epoch
     if chosen not in recorded:

@@ -16,8 +16,8 @@ import pandas as pd
 
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
-from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged, read_clusters
-from fedlit.explain.judge import read_records
+from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
+from fedlit.files import read_named
 from fedlit.study.choose import best_in_hindsight, best_on_validation, bootstrap_of, scores_of
 from fedlit.study.explained import FILES
 from fedlit.study.job import BOOTSTRAP, CURVES, SCORE_FILE, Job, each_variant, finished, title_of
@@ -171,16 +171,16 @@ def _read(study: Study, jobs: Sequence[Job], fixed: bool) -> _Files:
     explained: dict[str, list[pd.DataFrame]] = {name: [] for name in FILES}
     for job in jobs:
         folder = Path(job.folder)
-        scores.append(read_records(folder / SCORE_FILE).assign(method=job.variant, seed=job.seed))
+        scores.append(read_named(folder / SCORE_FILE).assign(method=job.variant, seed=job.seed))
         if fixed and (folder / BOOTSTRAP).is_file():
             bootstrap[job.variant, job.seed] = pd.read_parquet(folder / BOOTSTRAP)
         for name in FILES:
             if job.explain and (folder / name).is_file():
-                explained[name].append(read_records(folder / name).assign(method=job.variant, seed=job.seed))
+                explained[name].append(read_named(folder / name).assign(method=job.variant, seed=job.seed))
         if (folder / CURVES).is_file():
-            curves.append(read_records(folder / CURVES).assign(method=job.variant, seed=job.seed))
+            curves.append(read_named(folder / CURVES).assign(method=job.variant, seed=job.seed))
         if (folder / CLUSTERS).is_file():
-            clusters.append(_clusters(job, read_clusters(folder / CLUSTERS)))
+            clusters.append(_clusters(job, read_named(folder / CLUSTERS)))
     columns = ["client", "metric", "step", "value", "method", "seed"]
     titles = [title_of(*own) for own in each_variant(study)]
     apart = pd.concat(clusters, ignore_index=True) if clusters else pd.DataFrame(columns=_CLUSTER_COLUMNS)

@@ -33,7 +33,7 @@ import pandas as pd
 
 from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import read_records
+from fedlit.files import read_named
 from fedlit.study.study import Study
 from fedlit.tasks.base import of_people
 
@@ -292,5 +292,5 @@ def score_rows(scores: Mapping[str, float], client: str, split: str) -> list[dic
 
 def validation_scores(job: Job) -> pd.DataFrame:
     """A finished job's scores on validation rows, without those of the union of a pooled run's rows."""
-    scores = read_records(Path(job.folder) / SCORE_FILE)
+    scores = read_named(Path(job.folder) / SCORE_FILE)
     return scores[(scores["split"] == "validation") & (scores["client"] != UNION_SITE)]

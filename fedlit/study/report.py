@@ -14,10 +14,10 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedlit.explain.clusters import CLUSTERS, PAIRS, judged, read_clusters, read_pairs
-from fedlit.explain.judge import CORRECTIONS, judge, read_records
+from fedlit.explain.clusters import CLUSTERS, PAIRS, judged
+from fedlit.explain.judge import CORRECTIONS, judge
 from fedlit.explain.words import ABOUT
-from fedlit.files import write_text
+from fedlit.files import read_named, write_text
 from fedlit.show.canvas import svg_text
 from fedlit.show.clusters import membership_figure, pairs_figure
 from fedlit.show.corrections import heatmap_figure
@@ -202,12 +202,12 @@ def _clusters(found: Findings) -> list[tuple[str, list[tuple[str, str]]]]:
         seeds = clusters.loc[clusters["method"] == title_of(name, tuned), "seed"].unique().tolist()
         for seed in seeds[:MOST_SEEDS]:
             folder = found.folder / "runs" / variant_name(name, tuned) / f"seed_{seed}"
-            frame = read_clusters(folder / CLUSTERS)
+            frame = read_named(folder / CLUSTERS)
             title = f"{label}: who is together, seed {seed}"
             figures.append((title, svg_text(membership_figure(frame), title)))
             if seed == seeds[0] and (folder / PAIRS).is_file():
                 title = f"{label}: pairs of clients in the last round, seed {seed}"
-                figures.append((title, svg_text(pairs_figure(read_pairs(folder / PAIRS), judged(frame)), title)))
+                figures.append((title, svg_text(pairs_figure(read_named(folder / PAIRS), judged(frame)), title)))
         if figures:
             sections.append((label, figures))
     return sections
@@ -225,7 +225,7 @@ def _corrections(found: Findings) -> list[dict[str, Any]]:
         ]
         if not files:
             continue
-        values = pd.concat([read_records(file) for file in files])
+        values = pd.concat([read_named(file) for file in files])
         judged = judge(values.groupby(["client", "part", "feature"], sort=False)["value"].mean().reset_index())
         drawn = [
             (f"{side}s", svg_text(heatmap_figure(judged, side), f"{label}: corrected {side}s")) for side in judged.sides

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlit.errors import ConfigError
-from fedlit.explain.judge import COLUMNS, chances, distances, judge, read_records
+from fedlit.explain.judge import COLUMNS, chances, distances, judge
+from fedlit.files import read_named
 
 PROPERTY = settings(derandomize=True, max_examples=60, deadline=None)
 
@@ -157,6 +158,6 @@ def test_names_that_are_read_back_are_text(tmp_path: Path) -> None:
     names = ["NA", "null", "None", "nan", "inf", "1", "01", "True", ""]
     table = pd.DataFrame({"split": "test", "client": names, "metric": names, "value": [1.0, np.inf, np.nan, *range(6)]})
     table.to_csv(tmp_path / "scores.csv", index=False)
-    found = read_records(tmp_path / "scores.csv")
+    found = read_named(tmp_path / "scores.csv")
     assert found["client"].tolist() == found["metric"].tolist() == names
     np.testing.assert_array_equal(found["value"], table["value"])

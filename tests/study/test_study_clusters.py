@@ -12,7 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedlit.explain.clusters import judged, read_clusters, read_pairs
+from fedlit.explain.clusters import judged
+from fedlit.files import read_named
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
@@ -92,12 +93,12 @@ def cells(found: Comparison) -> dict[str, list[str]]:
 def test_a_run_keeps_its_clusters_pairs_and_what_exchanges_cost(found: Comparison) -> None:
     assert not found.failures
     folder = found.folder / "runs" / "ifca" / "seed_1"
-    clusters = read_clusters(folder / "clusters.csv")
+    clusters = read_named(folder / "clusters.csv")
     assert clusters["round"].unique().tolist() == [1, 2] and judged(clusters) == PLANTED
     assert (folder / "clusters.csv").read_bytes() == (folder / "version_0" / "clusters.csv").read_bytes()
     assert not (folder / "pairs.csv").exists()  # it compares no pairs
     for variant in found.folder.glob("runs/apart@*/seed_1"):
-        pairs = read_pairs(variant / "pairs.csv")
+        pairs = read_named(variant / "pairs.csv")
         assert set(pairs["measure"]) == {"cosine similarity"} and len(pairs) == 2 * 6
     done = json.loads((folder / "DONE").read_text(encoding="utf-8"))
     assert done["exchange"]["rounds"] == 2 and done["exchange"]["seconds"] > 0
