@@ -4,7 +4,6 @@ read.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedlit.study.check import KEYS
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
@@ -294,10 +292,6 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 
 def test_the_list_of_keys_is_that_of_the_parser(here: Path) -> None:
     assert json.loads(FILE.read_text()) == keys_of_parser()
-
-    from fedlit.study.study import Study
-
-    assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
 
 
 def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
