@@ -6,17 +6,15 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-
-import yaml
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.run.allowed import check_allowed, check_no_links
-from fedlit.run.arguments import Asked, origins, pairs_of
+from fedlit.run.arguments import Asked, layers_of, origins, pairs_of
 from fedlit.run.config import find_config, flatten, parse_yaml, read_yaml, shown
 from fedlit.run.folders import find_run, to_score
+from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
@@ -118,9 +116,10 @@ def prepare(
         raise ConfigError(f"--run: expected a run that has its config.yaml, found none in {folder}")
     files = [saved, *([] if isinstance(config, Mapping) else [find_config(str(config))])]
     check_no_links(folder)
-    check_allowed(saved, [*files[1:], *typed])
     base = read_yaml(saved)
     own = dict(config) if isinstance(config, Mapping) else read_yaml(files[-1])
+    mine = [Layer({} if isinstance(config, Mapping) else own), *layers_of(typed)]
+    check_allowed(base, shown(saved), Asked("fit", mine, "").words)
     source = (own.get("data") or {}).get("source")
     if not source:
         raise ConfigError(
@@ -236,14 +235,14 @@ def _pruned(base: Mapping[str, Any], table: ClientTable) -> tuple[dict[str, Any]
 
 def _parse(base: Mapping[str, Any], own: Mapping[str, Any], typed: list[str], files: list[Path], name: str) -> Run:
     """The run of settings, changed by others and by what is typed."""
-    whole = {key: value for key, value in base.items() if key not in ("run_source", "left", "core")}
-    with TemporaryDirectory(prefix="fedlit-") as place:
-        args = []
-        for number, content in enumerate((whole, own)):
-            if flatten(content):
-                path = Path(place, f"{number}.yaml")
-                path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
-                args += ["--config", str(path)]
-        source = whole["data"]["source"]  # the newcomer's own, or checked with the run
-        told = [*typed, *(str(value) for content in (own, source) for _, value in flatten(content))]
-        return parse(Asked("fit", told, [*args, *typed], files, name, False, tuple(files[:1])))[0]
+    whole = {key: value for key, value in base.items() if key not in ("run_source", "left", "core", "data")}
+    data = {key: value for key, value in base["data"].items() if key != "source"}
+    layers = [
+        Layer({**whole, "data": data}, f"{shown(files[0])}: ", own=False),
+        Layer(
+            {"data.source": base["data"]["source"]}, f"{shown(files[-1])}: "
+        ),  # the newcomer's, or checked with the run
+        Layer(own, f"{shown(files[-1])}: "),
+        *layers_of(typed),
+    ]
+    return parse(Asked("fit", layers, name, files, tuple(files[:1])))[0]
