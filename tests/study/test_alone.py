@@ -240,7 +240,7 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"class_path": "sklearn.svm.SVX"}, "Did you mean 'SV"),
+        ({"class_path": "sklearn.svm.SVX"}, "Did you mean 'sklearn.svm.SV"),
         ({"class_path": "sklearn.swm.SVC"}, "sklearn.swm"),
         ({"init_args": {}}, "predict_proba"),
         ({"init_args": {"probabilty": True}}, "probabilty"),
