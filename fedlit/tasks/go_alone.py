@@ -220,8 +220,6 @@ _LOGISTIC = GoAlone(
 _RIDGE = GoAlone(
     "ridge", "Ridge", {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0], **_CATEGORIES}, _linear("Ridge"), seedless=True
 )
-    "ridge", "Ridge", {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0], **_CATEGORIES}, _linear("Ridge"), seedless=True
-)
 _POISSON = GoAlone(
     "poisson_regression", "Poisson regression", {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0], **_CATEGORIES},
     _linear("PoissonRegressor", seeded=False, max_iter=2000), seedless=True,
