@@ -361,7 +361,9 @@ def _deviance(count: Tensor, rate: Tensor) -> Tensor:
 
 def _refuse(target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str) -> None:
     if wrong.any():
+        first = values[wrong][0]
+        told = f"{first:g}" if isinstance(first, np.floating) else repr(str(first))
         raise DataError(
             f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of {len(values)}, such as "
-            f"{values[wrong][0]!r} in row {target.index[wrong][0]}; {do}"
+            f"{told} in row {target.index[wrong][0]}; {do}"
         )

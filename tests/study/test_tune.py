@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -241,11 +243,9 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     krum = "exchange: {federated: [core], rule: {class_path: fedlit.Krum}}\n"  # of two clients it refuses to choose
     (folder / "krum.yaml").write_text(krum, encoding="utf-8")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(CONTENT, sort_keys=False), encoding="utf-8")
-    said: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("builtins.print", lambda *words, **_: said.extend(words))
+    with redirect_stdout(io.StringIO()) as said:
         assert main(["compare", str(folder / "tiny.yaml"), "--out", str(folder / "out"), "--jobs", "1"]) == 1
-    return folder / "out", "\n".join(map(str, said))
+    return folder / "out", said.getvalue()
 
 
 def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(command: tuple[Path, str]) -> None:
