@@ -91,7 +91,9 @@ def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
     try:
         return kind(**{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}})
     except ConfigError as error:
-        raise ConfigError(f"{key}.{error}" if key else str(error)) from error
+        told = str(error)
+        between = "" if not key else ": " if told.startswith("expected") else "."
+        raise ConfigError(f"{key}{between}{told}") from error
 
 
 def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
