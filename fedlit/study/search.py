@@ -21,9 +21,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from fedlit.composite.settings import is_mixture
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
