@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (SMALL.replace("}", ", reference: gl}"), "methods.local.reference", "'gl'"),
     (SMALL.replace("}", ", of: local}"), "methods.local", "both"),
     (tuned(**{LR: []}), f"methods.local.tune.{LR}", "[]"),
-    (tuned(**{LR: 0.1}), f"methods.local.tune.{LR}", ""),
+    (tuned(**{LR: 0.1}), "methods", "0.1"),
     (tuned(**{LR: [0.1, 0.1]}), f"methods.local.tune.{LR}", "twice"),
     (tuned(**{LR: [dt.date(2026, 1, 2)]}), f"methods.local.tune.{LR}", ""),
     (tuned(**{"trainer.max_epochs": [1, 2]}), "methods.local.tune.trainer.max_epochs", "set"),
