@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedlit.data.table import SPLITS, ClientTable
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "last_of", "named", "sampled"]
+__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "last_of", "named", "owners", "sampled"]
 
 SAMPLE = 100_000
 """Rows of which quantiles and different values are taken, spread over the table."""
@@ -143,6 +143,15 @@ def last_of(values: Iterable[Any]) -> Any:
 def sampled(rows: np.ndarray, most: int) -> np.ndarray:
     """At most so many of the rows, spread over all."""
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
+    """Column → the clients that have it."""
+    made: dict[str, list[ClientFacts]] = {}
+    for own in clients:
+        for name in own.columns:
+            made.setdefault(name, []).append(own)
+    return made
 
 
 def named(clients: Iterable[str], most: int = 4) -> str:

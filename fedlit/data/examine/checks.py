@@ -1,21 +1,22 @@
-"""What is odd between clients' tables: a list of small checks."""
+"""What is odd in clients' tables, alone and beside each other: a list of small checks, each makes notes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, sampled
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, owners, sampled
+from fedlit.data.examine.leaks import leaks
 from fedlit.data.examine.names import pairs, spelt
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import true_or_false
 from fedlit.show.text import counted, shorten
 
-__all__ = ["MOST_PAIRS", "kinds", "labels", "names", "owners", "rows", "scales", "values"]
+__all__ = ["MOST_PAIRS", "OF_EACH", "OF_SEVERAL"]
 
 _UNITS = (
     (365.25, "days and years"), (30.44, "days and months"), (12, "months and years"), (7, "days and weeks"),
@@ -35,13 +36,30 @@ _FEWEST_COLUMNS, _FEWEST_ROWS = 3, 20
 _BEYOND_CHANCE = 50  # times as many equal rows as chance would make
 
 
-def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
-    """Column → the clients that have it."""
-    made: dict[str, list[ClientFacts]] = {}
+def noted(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """What reading, schema, labels and splitting found."""
     for own in clients:
-        for name in own.columns:
-            made.setdefault(name, []).append(own)
-    return made
+        for note in own.table.notes:
+            if not isinstance(note, Note):
+                note = Note(note.removeprefix(f"{own.client}: "), head=own.client)
+            who = () if note == note.text else (own.client,)  # without a name before it, it is of all
+            yield Note(note.text, note.kind, clients=who, column=note.column, fix=note.fix)
+
+
+def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Training rows from which nothing can be learnt."""
+    for own in clients:
+        rows = own.table.target.iloc[own.table.splits["train"]].dropna()
+        values = [set(column) - {None} for column in zip(*rows, strict=True)] if own.labels else [set(rows)]
+        if not len(rows):
+            text = "no training row has a value to predict"
+        elif own.task in ("classification", "multi_label") and all(len(held) < 2 for held in values):
+            text = f"one value in all {len(rows):,} training rows: a classifier cannot be trained on it"
+        elif own.task == "counts" and values[0] == {0}:
+            text = f"0 in all {len(rows):,} training rows: no rate can be learnt from it"
+        else:
+            continue
+        yield Note(text, "untrainable", clients=(own.client,), column=own.target)
 
 
 def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -248,3 +266,9 @@ class _Rows:
             if max(len(ours), len(theirs)) > 2:
                 expected *= float((ours * theirs.reindex(ours.index).fillna(0)).sum())
         return expected
+
+
+Check = Callable[[Sequence[ClientFacts]], Iterable[Note]]
+OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, noted)
+OF_SEVERAL: tuple[Check, ...] = (names, scales, kinds, values, labels)
+"""Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""
