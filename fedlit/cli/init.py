@@ -67,8 +67,6 @@ def _stem(folder: str) -> str:
 def _check(out: Path, force: bool) -> None:
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out: expected a name that ends in .yaml, found {out}.")
-    if out.is_dir():
-        raise ConfigError(f"--out: expected a file, found the folder {out}.")
     if out.exists() and not force:
         raise ConfigError(f"{out}: is there already, and is not overwritten. Name another with --out, or say --force.")
     if not out.parent.is_dir():

@@ -117,9 +117,9 @@ def facts_of(table: ClientTable) -> ClientFacts:
     target, columns = table.target, _columns(table)
     if isinstance(target.name, tuple):
         rows = [row for row in target if isinstance(row, tuple)]
-        labels = {str(name): Counter(row[place] for row in rows) for place, name in enumerate(target.name)}
-        for held in labels.values():
-            held.pop(None, None)  # not known
+        held_by = zip(*rows, strict=True)
+        known = (Counter(label for label in held if label is not None) for held in held_by)
+        labels = dict(zip(map(str, target.name), (dict(held.most_common()) for held in known), strict=True))
         return ClientFacts(table, columns, labels=labels)
     if ClientFacts(table, columns).task == "classification":
         return ClientFacts(table, columns, classes={label: int(n) for label, n in target.value_counts().items()})
