@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.columns import Categories, ColumnEncoder, Scaling
+from fedlit.data.note import Note
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import DataError, did_you_mean
 
@@ -29,7 +30,7 @@ class RowEncoder:
 
     Example:
         >>> encoder = RowEncoder("north")
-        >>> age = {"kind": "numbers", "moments": [10, 50.0, 4.0]}
+        >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
         >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
         >>> encoder.load_state_dict({**state, "target": "outcome"})
         >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
@@ -47,7 +48,7 @@ class RowEncoder:
         self.features: tuple[str, ...] = ()
         self.schema: Schema | None = None
 
-    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[Note]]:
         """Raw rows, as a file has them, as those that :meth:`transform` takes.
 
         Returns:

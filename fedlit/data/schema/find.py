@@ -202,7 +202,7 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     return Found(column, {name: numbers}, (*notes, *asked), unique=_MANY <= len(own) == different)
 
 
-def _asked(name: str, shown: str, words: list[object]) -> Note:
+def _asked(name: str, shown: str, words: Sequence[object]) -> Note:
     said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
     return Note(said, "missing", fix={"missing": {name: words}})
 

@@ -113,7 +113,7 @@ class Notation:
         made = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
             made = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64).copy()
-        for place in np.flatnonzero(np.isnan(made)):
+        for place in map(int, np.flatnonzero(np.isnan(made))):
             made[place] = self.value(split(texts[place]))
         return made
 
