@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.columns import Categories, ColumnEncoder, Scaling
-from fedlit.data.note import Note
 from fedlit.data.schema.schema import Schema
 from fedlit.errors import DataError, did_you_mean
 
@@ -48,7 +47,7 @@ class RowEncoder:
         self.features: tuple[str, ...] = ()
         self.schema: Schema | None = None
 
-    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[Note]]:
+    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         """Raw rows, as a file has them, as those that :meth:`transform` takes.
 
         Returns:
@@ -59,7 +58,8 @@ class RowEncoder:
         """
         if self.schema is None:
             return raw, []
-        return self.schema.apply(raw, f"client {self.client!r}")
+        typed, notes = self.schema.apply(raw, f"client {self.client!r}")
+        return typed, list[str](notes)
 
     @property
     def asked(self) -> list[str]:

@@ -185,8 +185,8 @@ def test_true_and_one_are_not_the_same_category() -> None:
         table("b", {"ill": [1, 0] * 10, "x": numbers()}, categorical=["ill"]),
     ]
     message = (
-        "column 'ill': expected one kind on all clients that share it, found boolean at 'a' and numeric "
-        "categories at 'b'; rename one of the two, or write it alike in both tables (0 and 1)"
+        "column 'ill': expected one kind on all clients that share it, found boolean at 'a' and coded "
+        "at 'b'; rename one of the two, or write it alike in both tables (0 and 1)"
     )
     for terms in ({"align": "both"}, {"common": ["ill"]}, {"scaling": "pooled"}):
         with pytest.raises(ConfigError, match=re.escape(message)):

@@ -286,10 +286,10 @@ def _predicted(raw: Raw, target: str, few: int) -> tuple[str | None, str, Any, i
     values = raw.frame[target]
     if is_text(values):
         held = held_text(values).dropna()
-        different = held.unique().tolist()
-        numbers = find_notation(different)[0].read(different)
+        texts = held.unique().tolist()
+        numbers = find_notation(texts)[0].read(texts)
         if not np.isnan(numbers).any() and len(held):
-            held = held.map(dict(zip(different, numbers, strict=True))).astype(np.float64)
+            held = held.map(dict(zip(texts, numbers, strict=True))).astype(np.float64)
     else:
         held = values.dropna()
     if not len(held):
