@@ -376,11 +376,13 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     made = []
     for table in tables:
         if numbers and tasks[table.name] is None and not isinstance(table.target.name, tuple):
-            note = (
-                f"{table.name}: {table.target.name} is predicted as one of {table.target.nunique()} classes, but a "
-                f"number is predicted at {shorten(numbers)}; say task: {{{table.name}: classification}} if that is "
-                "meant, else regression or counts"
+            text = (
+                f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "
+                f"{shorten(numbers)}; say task: {{{table.name}: classification}} if that is meant, else regression or "
+                "counts"
             )
+            column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
+            note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
             table = replace(table, notes=(*table.notes, note))
         made.append(table)
     return made
@@ -416,7 +418,8 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
     check_names(list(called))
     for client in sorted(called):
         rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
-        note = f"{client}: is {column} {' and '.join(map(repr, called[client]))}" if called[client] != [client] else ""
+        text = f"is {column} {' and '.join(map(repr, called[client]))}"
+        note = Note(text, "read", head=client) if called[client] != [client] else ""
         first = tuple(notes) if not made else ()  # said once
         where = f"client {client!r}, {column} of {raw.where}"
         made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
