@@ -104,8 +104,11 @@ def for_terminal(what: str | Shown, stream: TextIO | None = None, otherwise: int
     return text if width is None else _coloured(text)
 
 
-_COLOURS = {r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33, r"[a-z]+: +rows\b.*": 1}
-"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings of scores bold."""
+_COLOURS = {
+    r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33,
+    r"[a-z]+: +rows\b.*": 1, r"[A-Z][\w' ]+:$": 1,
+}  # fmt: skip
+"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings bold."""
 
 
 def _coloured(text: str) -> str:

@@ -35,6 +35,12 @@ class Tables(Source):
     What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
     constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
 
+    - Clients: one for each file you name, or for each value of client_column.
+    - Columns: what they hold is found and said; types, categorical and drop say otherwise.
+    - Target: the column you name.
+    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group,
+      time or column.
+
     Args:
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
             :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
@@ -78,13 +84,6 @@ class Tables(Source):
 
     name: ClassVar[str] = "tables"
     about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
-    layout: ClassVar[str] = (
-        "Clients: one for each file you name, or for each value of client_column.\n"
-        "Columns: what they hold is found and said; types, categorical and drop say otherwise.\n"
-        "Target: the column you name.\n"
-        "Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group, "
-        "time or column."
-    )
 
     def __init__(
         self,
