@@ -17,7 +17,7 @@ import torch
 from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
-from fedlit.explain.judge import read_records
+from fedlit.files import read_named
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
 from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
@@ -90,7 +90,7 @@ def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, 
 def _read(folder: Path) -> Fitted:
     return (
         pd.read_parquet(folder / PREDICTIONS),
-        read_records(folder / SCORE_FILE),
+        read_named(folder / SCORE_FILE),
         json.loads((folder / "settings.json").read_text(encoding="utf-8")),
     )
 
