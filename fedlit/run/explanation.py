@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain import PATHS
-from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge
+from fedlit.explain.judge import CORRECTIONS, Judgement, judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.show.canvas import save_figure
@@ -38,17 +38,15 @@ class Explanation(Shown):
     note: str = ""
 
     def parts(self) -> list[str | Grid]:
-        """The findings in words, then the clients, the most unusual first."""
-        outliers = self.judged.outliers
-        rows = [
-            [str(row.client), f"{row.score:.2f}", str(row.marked), str(row.findings)]
-            for row in outliers.head(MOST_ROWS).itertuples()
-        ]
-        table = Grid(["client", "outlier score", "marked", "findings"], rows)
+        """The findings in words, then how many each client has, the most unusual first."""
+        counts = self.judged.cells.groupby("client")[["finding", "marked"]].sum()
+        counts = counts.sort_values(["finding", "marked"], ascending=False, kind="stable").head(MOST_ROWS)
+        rows = [[str(row.Index), str(row.marked), str(row.finding)] for row in counts.itertuples()]
+        table = Grid(["client", "marked", "findings"], rows)
         findings = str(self.judged).splitlines()
         more = [f"… and {len(findings) - MOST_ROWS} more: findings.csv"] if len(findings) > MOST_ROWS else []
         note = ["", f"Note: {self.note}"] if self.note else []
-        read = "An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."
+        read = "Marked: corrections that lie unusually far from the other clients'."
         return [ABOUT, "", f"After epoch {self.epoch}:", *findings[:MOST_ROWS], *more, "", table, read, *note]
 
 
@@ -128,18 +126,16 @@ def explain(
     *,
     client: str | None = None,
     epoch: int | None = None,
-    against: Against = "others",
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
-    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks), ``findings.md`` and
-    ``outliers.csv``; of corrections alone, which hold no data.
+    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks) and ``findings.md``; of
+    corrections alone, which hold no data.
 
     Args:
         run: the folder of a trained run.
         client: also draw this client's marked features by class, from its own table and no one else's.
         epoch: an epoch of which corrections were recorded; the last one if None.
-        against: whether a correction is compared with the other clients' or, as in the paper, with all.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -153,14 +149,14 @@ def explain(
         raise ConfigError(
             f"--client: expected one of {', '.join(clients)}, found {client!r}." + did_you_mean(client, clients)
         )
-    judged = judge(values, against=against, threshold=threshold)
+    judged = judge(values, threshold=threshold)
     target = Path(out) if out is not None else folder / "explain"
-    files = [target / "findings.csv", target / "outliers.csv", target / "findings.md"]
+    files = [target / "findings.csv", target / "findings.md"]
     words = judged.findings.set_index(["client", "part", "feature"])["words"]
     cells = judged.cells.join(words, on=["client", "part", "feature"])
-    write_frames({files[0]: cells, files[1]: judged.outliers})
+    write_frames({files[0]: cells})
     text = f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n"
-    write_text(text, files[2])
+    write_text(text, files[1])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []

@@ -9,7 +9,6 @@
                               /corrections.csv       what clients correct at the end, of methods that show it
                               /importance.csv        how much the score rests on each column, of methods
                               /calibration.csv       what was predicted against what was true, in bins
-                              /judged.csv            Brier's score, a threshold and what comes of it
                               /clusters.csv          who is together, round by round, of methods that tell clients apart
                               /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events

@@ -32,7 +32,7 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.blends import mean_of_models
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.curves import read_curves, training_seconds
-from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
+from fedlit.study.explained import CALIBRATION, IMPORTANCE, calibration, read_tested
 from fedlit.study.importance import column_importance
 from fedlit.study.job import (
     BESIDE,
@@ -98,12 +98,11 @@ def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFra
     """All that a job leaves, the mark of its end last."""
     predictions.to_parquet(folder / PREDICTIONS, index=False)
     scores.to_csv(folder / SCORE_FILE, index=False)
-    test = predictions[predictions["split"] == "test"]
+    tested = read_tested(predictions) if job.explain or job.bootstrap else {}
     if job.explain:
-        calibration(predictions).to_csv(folder / CALIBRATION, index=False)
-        judged(predictions).to_csv(folder / JUDGED, index=False)
+        calibration(tested).to_csv(folder / CALIBRATION, index=False)
     if job.bootstrap:
-        bootstrap_scores(test, job.bootstrap).to_parquet(folder / BOOTSTRAP)
+        bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
     _mark(folder, {**_record(job, folder, predictions), **details})
     if not job.keep_checkpoints:
         for checkpoints in folder.glob("version_*/checkpoints"):

@@ -92,7 +92,7 @@ def test_best_go_alone_is_chosen_on_validation_whatever_the_test_says() -> None:
 
 
 def test_the_best_go_alone_rows_are_those_of_the_chosen(compared: Comparison) -> None:
-    results = compared.collected.results
+    results = compared.collected.scores
     chosen = compared.collected.chosen
     assert set(chosen.loc[chosen["best"] == BEST_FEDERATED, "method"]) == {"gl"}
     for own in chosen[chosen["best"] == BEST_ALONE].itertuples():
@@ -123,7 +123,7 @@ def test_tables_say_what_they_hold(compared: Comparison) -> None:
     text = (compared.folder / "tables.md").read_text(encoding="utf-8")
     assert "paper 90.00 (" in text and "† Shared <core>: counted otherwise" in text
     assert "Nadeau and Bengio" in text and "negative transfer" in text and "scikit-learn" in text
-    assert text.count("## Lift over") == 9
+    assert text.count("### Lift over") == 9
 
 
 def test_killed_at_a_random_moment_and_started_again_the_results_are_the_same(
