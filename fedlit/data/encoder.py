@@ -189,7 +189,9 @@ class TableEncoder(RowEncoder):
         notes = (*table.notes, *_notes(table), *_notes_of_target(table, task, splits["validation"].y))
         coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
         categorical = coded if self.categories == "codes" else ()
-        return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical)
+        numbers = table.features.index.tolist()
+        groups = None if table.groups is None else dict(zip(numbers, table.groups.tolist(), strict=True))
+        return EncodedClient(spec, splits["train"], {table.name: splits}, notes, categorical, groups)
 
     def target(self, column: pd.Series) -> Tensor:
         """The target as the client's task encodes it: (n,), or (n, labels).

@@ -47,6 +47,8 @@ class ClientTable:
             if None.
         schema: how raw rows became these features, so that tomorrow's can; None where a source gives them typed.
         notes: what a person should know of how the table was read and split.
+        groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
+            known.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ClientTable:
     task: TaskSettings | None = None
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:

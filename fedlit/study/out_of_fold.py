@@ -55,7 +55,9 @@ class Judging:
         if folds:
             return cls(folds=folds, seed=seed)
         validation = len(client.sites[client.spec.name]["validation"])
-        few = min(FEW_FOLDS, len(client.train)) if validation < small else 0
+        groups = client.groups_of(client.train)
+        most = len(client.train) if groups is None else len(set(groups))
+        few = min(FEW_FOLDS, most) if validation < small else 0
         return cls(few=few if few > 1 else 0)
 
 
@@ -127,7 +129,7 @@ def _folds(client: EncodedClient, judging: Judging) -> tuple[Rows | None, np.nda
     name = client.spec.name
     nobody = Rows(client.train.x[:0], client.train.y[:0], client.train.row[:0])
     rows = together(client.train, client.sites[name]["validation"] if judging.folds else nobody)
-    return rows, fold_of(rows.y.numpy(), count, judging.seed, name)
+    return rows, fold_of(rows.y.numpy(), count, judging.seed, name, client.groups_of(rows))
 
 
 def _crossed(task: Task, make: Callable[[], Any], rows: Rows, folds: np.ndarray) -> tuple[list[Any], Tensor]:

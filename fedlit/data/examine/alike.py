@@ -14,7 +14,7 @@ import pandas as pd
 from fedlit.data.examine.facts import ClientFacts, is_number, sampled
 from fedlit.data.examine.kinds import named
 from fedlit.data.note import Note
-from fedlit.data.schema.column import true_or_false
+from fedlit.data.schema.cells import true_or_false
 from fedlit.data.table import ClientTable
 from fedlit.show.text import counted
 

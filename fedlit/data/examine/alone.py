@@ -6,7 +6,7 @@ from fedlit.data.examine.facts import is_number, labels_of, task_of
 from fedlit.data.examine.kinds import KINDS
 from fedlit.data.labels import MANY_CLASSES
 from fedlit.data.note import Note
-from fedlit.data.schema.column import FALSE, TRUE
+from fedlit.data.schema.cells import FALSE, TRUE
 from fedlit.data.table import ClientTable
 
 __all__ = ["alone", "likely_positive", "noted"]

@@ -183,7 +183,7 @@ def _columns(table: ClientTable, missing: Mapping[Any, int]) -> dict[str, Column
             continue
         kind = schema.columns[name].kind if schema is not None and name in schema.columns else None
         kind = kind or ("categorical" if name in table.categorical else "numeric")
-        made[name] = _column(cells, kind, missing[name] / rows)
+        made[name] = _column(cells, "categorical" if kind == "coded" else kind, missing[name] / rows)
     return made
 
 

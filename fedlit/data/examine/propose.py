@@ -172,10 +172,10 @@ def _shown(path: Path) -> str:
 
 def _header(client: str, path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
     """``names``, if the file has no header: its first line is numbers."""
-    from fedlit.data.schema.missing import TOKENS
+    from fedlit.data.schema.cells import MISSING
 
     first = _first_line(path)
-    held = [cell for cell in first if cell.casefold() not in TOKENS]
+    held = [cell for cell in first if cell.casefold() not in MISSING]
     if not mostly_numbers(held) or not all(mostly_numbers([cell]) for cell in held) or _years(held):
         return {}, []
     if names is not None:
@@ -211,10 +211,8 @@ def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], tuple[Note, 
     from fedlit.data.schema.schema import Schema
 
     few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
-    parsed: dict[str, np.ndarray] = {}
-    schema, notes = Schema.find(few, parsed=parsed)
+    schema, typed, notes = Schema.find(few)
     numbers = [name for name, own in schema.columns.items() if own.kind == "numeric"]
-    typed, _ = Schema({name: schema.columns[name] for name in numbers}).apply(few, "", parsed)
     codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
     return kinds, codes, tuple(note for note in notes if isinstance(note, Note) and note.kind == "group")
@@ -282,19 +280,16 @@ def _predicted(raw: Raw, target: str, few: int) -> tuple[str | None, str, Any, i
     """The task, the labels in words, the positive one, how many rows have none, and whether labels are whole numbers.
     Of more than ``few`` different ones they are numbers to predict.
     """
-    import pandas as pd
-
-    from fedlit.data.schema.column import is_text
-    from fedlit.data.schema.missing import LABEL_TOKENS, blank, plain_text
-    from fedlit.data.schema.numbers import find_notation, parse
+    from fedlit.data.schema.cells import held_text, is_text
+    from fedlit.data.schema.numbers import find_notation
 
     values = raw.frame[target]
     if is_text(values):
-        plain = plain_text(values)
-        held = plain[~blank(plain, tokens=LABEL_TOKENS)]
-        numbers = parse(held, find_notation(map(str, held.unique()))[0])
-        if not numbers.failed and len(held):
-            held = pd.Series(numbers.values, index=held.index)
+        held = held_text(values).dropna()
+        different = held.unique().tolist()
+        numbers = find_notation(different)[0].read(different)
+        if not np.isnan(numbers).any() and len(held):
+            held = held.map(dict(zip(different, numbers, strict=True))).astype(np.float64)
     else:
         held = values.dropna()
     if not len(held):

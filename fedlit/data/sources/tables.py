@@ -11,17 +11,16 @@ from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.schema.declared import Declared, check_declared
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables
 from fedlit.data.sources.places import Files, Place, client_name, find_file, places_of
-from fedlit.data.splitting import SplitSettings, check_split, own_split, same_rows, split_column, split_rows
+from fedlit.data.splitting import SplitSettings, check_split, groups_of, own_split, same_rows, split_column, split_rows
 from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.target import check_task, is_classification, own_task
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
-    from fedlit.data.schema.column import ColumnType
+    from fedlit.data.schema.column import Column
     from fedlit.data.schema.schema import Schema
     from fedlit.names import Share
 
@@ -233,7 +232,7 @@ class Tables(Source):
         whole = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
         targets = dict.fromkeys(own for client in raws for own in self._targets(client))
         rows = whole.drop(columns=[own for own in targets if own in whole])
-        schema, notes, _ = self._found(next(iter(raws)), rows, next(iter(raws.values()))[1])
+        schema, _, notes = self._found(next(iter(raws)), rows, next(iter(raws.values()))[1])
         several = {name for raw, _ in raws.values() for name in schema.used if raw.frame[name].nunique() > 1}
         if own := [name for name in schema.used if name not in several]:
             text = f"{shorten(own)}: one value at each client, another at others; kept for what is learnt together"
@@ -281,6 +280,7 @@ class Tables(Source):
             features=features,
             target=labels.target,
             splits=splits,
+            groups=groups_of(rows[by], f"client {client!r}") if isinstance(split, dict) and "group" in split else None,
             categorical=schema.categorical(features),
             positive=labels.positive,
             task=own_task(self.task, client),
@@ -313,29 +313,25 @@ class Tables(Source):
     def _features(
         self, client: str, rows: pd.DataFrame, place: Place, schema: Schema | None
     ) -> tuple[pd.DataFrame, Schema, list[Note]]:
-        parsed: dict[str, np.ndarray] = {}
-        notes: list[str] = []
         if schema is None:
-            schema, notes, parsed = self._found(client, rows, place)
+            schema, features, notes = self._found(client, rows, place)
         else:
-            own = {name: type_ for name, type_ in schema.columns.items() if name in rows}
+            own = {name: column for name, column in schema.columns.items() if name in rows}
             schema = replace(schema, columns={**own, **self._split_types(client, rows)})
-        features, more = schema.apply(rows, f"client {client!r}", parsed)
-        known_notes = set(notes)
-        notes += [note for note in more if note not in known_notes]
+            features, notes = schema.apply(rows, f"client {client!r}")
         return features, schema, [behind(client, note) for note in notes]
 
-    def _split_types(self, client: str, rows: pd.DataFrame) -> dict[str, ColumnType]:
+    def _split_types(self, client: str, rows: pd.DataFrame) -> dict[str, Column]:
         """What a table is split by says nothing of tomorrow's rows, but for a time."""
-        from fedlit.data.schema.column import ColumnType
+        from fedlit.data.schema.column import Column
 
         split, by = own_split(self.split, client), split_column(own_split(self.split, client))
         if by not in rows or not isinstance(split, dict) or "time" in split:
             return {}
-        return {str(by): ColumnType("left out", why="identifier" if "group" in split else "dropped")}
+        return {str(by): Column("left out", why="identifier" if "group" in split else "dropped")}
 
-    def _found(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[Schema, list[Any], dict[str, np.ndarray]]:
-        """Look at columns: the schema, notes, and numbers that were parsed."""
+    def _found(self, client: str, rows: pd.DataFrame, place: Place) -> tuple[Schema, pd.DataFrame, list[Note]]:
+        """Look at columns: the schema, the typed rows, and notes."""
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {own: said for own, said in self.types.items() if own in rows}
@@ -347,11 +343,8 @@ class Tables(Source):
             known = {"*", *rows} if common else {*missing} - {*self._targets(client)}
             missing = {own: words for own, words in missing.items() if own in known}
         reading = {key: value for key, value in options.to_dict().items() if key != "query"}
-        parsed: dict[str, np.ndarray] = {}
-        schema, notes = Schema.find(
-            rows, {**types, **place.types}, missing, options.decimal, options.thousands, reading, parsed
-        )
-        return schema, notes, parsed
+        said, where = {**types, **place.types}, f"client {client!r}"
+        return Schema.find(rows, said, missing, options.decimal, options.thousands, reading, where)
 
     def _positive(self, client: str) -> Any:
         return self.positive.get(client) if isinstance(self.positive, dict) else self.positive
