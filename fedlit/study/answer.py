@@ -133,7 +133,7 @@ class Card:
 
 
 def answer_card(
-    study: Study, answer: Answer, left_out: pd.DataFrame | None = None, records: pd.DataFrame | None = None
+    study: Study, answer: Answer, left_out: pd.DataFrame | None = None, records: Sequence[Mapping[Any, Any]] = ()
 ) -> Card:
     """A client's answer in words.
 
@@ -151,8 +151,7 @@ def answer_card(
             over = f"Over the best alone in hindsight ({study.labels[name]}, {score.text(value)})"
             more.append(f"{over}: {score.text(lift, signed=True)}{points(score)}")
     federated, alone = answer.usual
-    if records is not None:
-        more += _leaves(records, answer.client, federated)
+    more += _leaves(records, answer.client, federated)
     if left_out is not None and len(left_out):
         more += joining_line(left_out, answer)
     chosen = study.best_alone == BEST_ALONE  # else there is one model alone, and nothing to choose
@@ -226,9 +225,9 @@ def _why(answer: Answer, least: str) -> str:
     return f"{seeds} seeds and these test rows do not tell a lift of {least} from none"
 
 
-def _leaves(records: pd.DataFrame, client: str, method: str | None) -> list[str]:
+def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:
     """What the federated method that a client chose most often would take from its site."""
-    told = [own.get("leaves") for own in records.to_dict("records") if own["method"] == method]
+    told = [own.get("leaves") for own in records if own["method"] == method]
     known = [own for own in told if isinstance(own, dict) and client in own["numbers"]]
     if not known:
         return []

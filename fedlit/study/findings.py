@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -63,10 +64,11 @@ class Findings:
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
 
-    @property
+    @cached_property
     def cards(self) -> list[Card]:
         """All clients' answers in words."""
-        return [answer_card(self.study, own, self.left_out, self.collected.records) for own in self.answers]
+        records = self.collected.records.to_dict("records")
+        return [answer_card(self.study, own, self.left_out, records) for own in self.answers]
 
     @property
     def scores(self) -> list[Score]:

@@ -41,12 +41,17 @@ class Scores:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
         self._known: dict[tuple[Any, ...], pd.Series] = {}
+        self._drawn: dict[tuple[Any, ...], Numbers | None] = {}
+        self._bootstrap = {
+            run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
+            for run, frame in collected.bootstrap.items()
+        }
         own = collected.scores
         own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
         # where there is no score at all, predictions were not finite
         keys = [own[key] for key in ("without", "method", "client", "seed")]
         without_score = own["value"].isna().groupby(keys).all()
-        self._lost = without_score[without_score].index
+        self._lost = set(without_score[without_score].index)
         self._by_metric = {
             key: frame.set_index(["method", "client", "seed"])["value"].sort_index()
             for key, frame in own.groupby(["metric", "without"])
@@ -82,21 +87,24 @@ class Scores:
 
     def resamples(self, method: str, who: Who, metric: str, seeds: Sequence[int], without: str = "") -> Numbers | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
-        drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
-        found = [own for own in drawn if own is not None]
-        return np.mean(found, axis=0) if found and len(found) == len(drawn) else None
+        key = (method, who, metric, tuple(seeds), without)
+        if key not in self._drawn:
+            drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
+            found = [own for own in drawn if own is not None]
+            self._drawn[key] = np.mean(found, axis=0) if found and len(found) == len(drawn) else None
+        return self._drawn[key]
 
     def _resampled(self, method: str, seed: int, who: Who, metric: str, without: str) -> Numbers | None:
         own = []
         for client in self._clients(who):
             run = self.collected.trained(method, seed, client, without)
-            frame = self.collected.bootstrap.get((run, seed, without))
-            if frame is None or (client, metric) not in frame:
+            drawn = self._bootstrap.get((run, seed, without), {}).get((client, metric))
+            if drawn is None:
                 return None
-            own.append(frame[client, metric].to_numpy())
-        score, drawn = COMPARED[metric], np.array(own)
-        worst: Numbers = score.gain(np.min(score.gain(drawn, 0.0), axis=0), 0.0)
-        return worst if who == WORST else np.mean(drawn, axis=0)
+            own.append(drawn)
+        score, values = COMPARED[metric], np.array(own)
+        worst: Numbers = score.gain(np.min(score.gain(values, 0.0), axis=0), 0.0)
+        return worst if who == WORST else np.mean(values, axis=0)
 
     def ratio(self, who: Who) -> float | None:
         """Test rows / training rows where seeds draw splits anew, else None. For a mean over clients the mean, for the

@@ -121,7 +121,6 @@ LIGHT = {
     "search quickstart --trials 0": "--trials: expected at least 1, found 0",
     "explain --rum x": "found --rum. Did you mean '--run'",
     "explain --run quickstart": "--run: expected a run's folder, .*found none",
-    "explain --run x --against other": "--against: expected one of others, all, found 'other'. Did you mean 'others'",
     "chek --config quickstart": "found 'chek'.*Did you mean 'check'",
     "check --config quikstart": "Did you mean 'quickstart'",
     "check --config quickstart --formt json": "found --formt. Did you mean '--format'",
