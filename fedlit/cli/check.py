@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.run.arguments import Asked, read
-from fedlit.run.config import read_yaml
 from fedlit.show.shown import for_terminal
 
 if TYPE_CHECKING:
@@ -57,10 +56,9 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     so simple is left to the whole parser.
     """
     source = None
-    content = read_yaml(asked.configs[0])
+    content = asked.content
     data = content.get("data") or {}
-    simple = len(asked.configs) == 1 and not any(arg.startswith("--data") for arg in asked.args)
-    if simple and isinstance(data.get("source"), dict) and not any(data.get(key) for key in _SHAPED):
+    if isinstance(data.get("source"), dict) and not any(data.get(key) for key in _SHAPED):
         source = _source(data["source"], asked)
     if source is None:
         from fedlit.run.load import parse
@@ -70,19 +68,16 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     from fedlit.data.sources.base import check_tables
     from fedlit.data.table import choose_columns
 
-    tables = check_tables(source.tables(_seed(content, asked)))
+    tables = check_tables(source.tables(_seed(content)))
     columns = data.get("columns")
     return (choose_columns(tables, columns) if columns else tables), source
 
 
-def _seed(content: dict[str, Any], asked: Asked) -> int:
-    typed = [arg.partition("=")[2] for arg in asked.args if arg.startswith("--seed=")]
+def _seed(content: dict[str, Any]) -> int:
     try:
-        return int(typed[-1] if typed else content.get("seed", 0))
+        return int(content.get("seed", 0))
     except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"seed: expected a whole number, found {typed[-1] if typed else content['seed']!r}"
-        ) from error
+        raise ConfigError(f"seed: expected a whole number, found {content['seed']!r}") from error
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:

@@ -32,15 +32,7 @@ def explain(
     """
     folder = find_run(run, lambda found: any((found / name).is_file() for name in (CORRECTIONS, PATHS, EFFECTS)))
     from fedlit.run import explanation
-    from fedlit.run.effects import Effects, explain_effects
-    from fedlit.run.explanation import Explanation, Paths
 
-    found: Paths | Explanation | Effects
-    if (folder / EFFECTS).is_file():
-        found = explain_effects(folder, client=client, out=out)
-    elif (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
-        found = explanation.explain_paths(folder, out=out)
-    else:
-        found = explanation.explain(folder, client=client, epoch=epoch, threshold=threshold, out=out)
+    found = explanation.explain(folder, client=client, epoch=epoch, threshold=threshold, out=out)
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))

@@ -112,7 +112,7 @@ def _written_whole(out: Path) -> Iterator[Path]:
     """
     if out.exists() and not (out / MAIN).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
-    with naming(out, instead=out.parent):
+    with naming(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(mkdtemp(prefix=".export-", dir=out.parent))
         try:

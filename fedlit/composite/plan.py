@@ -82,7 +82,7 @@ class MixturePlan(Shown):
         plan = self.plans[name]
         if name in self.pooled:
             return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."
-        return f"{name}: {' '.join([*plan._told(), plan._sentence()])}"
+        return f"{name}: {' '.join(plan.sentences())}"
 
     def _folds(self) -> str:
         folds, parts = self.settings.folds, len(self.settings.parts)

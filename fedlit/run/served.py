@@ -1,5 +1,5 @@
-"""A client of a checkpoint as a :class:`~fedlit.score.scorer.Scorer`: built from what the checkpoint says of it,
-without the tables that it was trained on.
+"""A client of a trained run as a :class:`~fedlit.score.scorer.Scorer`: built from its checkpoint, without the tables
+that it was trained on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "find_client", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "check_client", "scorer_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -71,7 +71,7 @@ def scorer_of(
 
     Args:
         loop: which builds clients as the checkpoint's were.
-        data: the run's; its tables are read for older checkpoints alone.
+        data: the run's, for the size of batches.
         checkpoint: of this run.
         client: its name; of a federation whose rows are pooled, that of the party whose rows will come.
         precision: that the run was trained with.
@@ -80,8 +80,12 @@ def scorer_of(
         ConfigError: no such client, or a checkpoint of other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
-    find_client(header, client)
-    specs, encoder = _described(header, client)
+    check_client(header, client)
+    saved = header["fedlit"]
+    with told_as(_altered):
+        encoder = TableEncoder(client)
+        encoder.load_state_dict(saved["encoders"][client])
+        specs = {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}
     spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
     site = next(own for own in spec.sites if own.name == client)
     built = _trained(loop, header, spec)
@@ -98,7 +102,7 @@ def scorer_of(
     return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
 
 
-def find_client(header: Mapping[str, Any], client: str) -> None:
+def check_client(header: Mapping[str, Any], client: str) -> None:
     """Refuse a name that no client of a checkpoint has.
 
     Raises:
@@ -106,14 +110,11 @@ def find_client(header: Mapping[str, Any], client: str) -> None:
     """
     saved = header["fedlit"]
     names = sorted(saved["encoders"])
-    if client in names:
-        return
-    if client in {*saved["data"], "all"} and client not in names:
-        raise ConfigError(
-            f"--client: expected one of {', '.join(names)}, whose rows were pooled, found {client!r}; rows are read as "
-            "the table of one of them: name the one that they are like"
-        )
-    raise ConfigError(f"--client: expected one of {', '.join(names)}, found {client!r}." + did_you_mean(client, names))
+    if client not in names:
+        pooled = client in {*saved["data"], "all"}
+        why = ", whose rows were pooled: name the one whose table new rows are like" if pooled else ""
+        hint = "" if pooled else did_you_mean(client, names)
+        raise ConfigError(f"--client: expected one of {', '.join(names)}{why}, found {client!r}.{hint}")
 
 
 def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
@@ -121,15 +122,6 @@ def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     if not data.clients:
         with told_as(_altered):
             data.use_encoders(header["fedlit"]["encoders"])
-
-
-def _described(header: Mapping[str, Any], client: str) -> tuple[dict[str, ClientSpec], TableEncoder]:
-    """The clients' descriptions, and one's encoder."""
-    saved = header["fedlit"]
-    with told_as(_altered):
-        encoder = TableEncoder(client)
-        encoder.load_state_dict(saved["encoders"][client])
-        return {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}, encoder
 
 
 def _altered(error: Exception) -> ConfigError:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlit.cli.runs import _same_run
+from fedlit.cli.runs import _again
 from fedlit.errors import ConfigError
 from fedlit.run.arguments import read
 from fedlit.run.catalogue import FAMILIES, METHODS, PLAIN, cards, find_method
@@ -190,8 +190,9 @@ def test_what_means_little_stands_in_the_plan(base: Path) -> None:
 
 
 def test_the_next_command_is_about_the_same_run(base: Path) -> None:
-    asked = read("fit", ["--config", str(base), "--method=fedavg", "--seed", "4"])
-    again = read("describe", shlex.split(_same_run(asked, asked.name)))
+    words = ["--config", str(base), "--method=fedavg", "--seed", "4"]
+    asked = read("fit", words)
+    again = read("describe", shlex.split(_again(asked, words, asked.name)))
     assert (again.name, again.configs) == (asked.name, asked.configs)
 
 
