@@ -18,7 +18,7 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 from fedlit.study.tables import chosen_table, cluster_table, joining_tables, lift_table, score_table, tuned_lines
 from fedlit.study.units import choice_words, in_percent, in_unit, lift_unit
-from fedlit.study.words import about_joining, context, glossary, paper_notes, provenance, times
+from fedlit.study.words import about_joining, clients_table, glossary, paper_notes, provenance, times
 from fedlit.tasks import COMPARED, Score
 
 __all__ = ["LEAST_ROWS", "sections", "title_of_report"]
@@ -40,12 +40,8 @@ def sections(found: Findings) -> list[Section]:
 def _opening(found: Findings) -> Iterator[Section]:
     unit, count = in_percent(found.scores), len(found.seeds)
     told = f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are {unit and f'{unit}, '}on test rows"
-    lines = [
-        found.study.about,
-        *(f"{line}." for line in context(found)),
-        f"{told}; choices are made on validation rows.",
-    ]
-    yield Section("The study", [line for line in lines if line])
+    clients = f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
+    yield Section("The study", [line for line in (found.study.about, clients) if line], table=clients_table(found))
     if found.failures:
         failed = [f"{name}: {error}" for name, error in found.failures.items()]
         yield Section(f"Failed, and missing here: {len(failed)} of the runs", items=failed)
@@ -195,7 +191,7 @@ def _together(found: Findings) -> Iterator[Section]:
 
 def _closing(found: Findings) -> Iterator[Section]:
     yield Section("What the words mean", items=glossary())
-    about = "Training time for networks; fitting, choosing and scoring for go-alone models."
+    about = "The time of a run is that of training, choosing and scoring, where it was not interrupted."
     yield Section("How this was made", [about], provenance(found), times(found))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -191,20 +190,10 @@ def _mean(values: Any, form: str, unit: str = "") -> str:
 
 
 def tuned_lines(study: Study, collected: Collected) -> list[str]:
-    """Of each tuned method and key, for how many clients and seeds each value was the best on validation."""
-    lines = []
-    tuned = collected.tuned[(collected.tuned["without"] == "") & collected.tuned["client"].isin(collected.clients)]
-    for name, method in study.methods.items():
-        settings = [json.loads(text) for text in tuned.loc[tuned["best"] == name, "settings"]]
-        if not settings:  # it is not tuned, or its runs failed
-            continue
-        last = [key.rpartition(".")[2] for key in method.tune]
-        for key, short in zip(method.tune, last, strict=True):
-            # by its value in JSON: 1 is not true
-            counts = Counter(json.dumps(one[key]) for one in settings)
-            values = ", ".join(
-                f"{value if isinstance(value, str) else json.dumps(value)} {counts[json.dumps(value)]}x"
-                for value in method.tune[key]
-            )
-            lines.append(f"{study.labels[name]}: {short if last.count(short) == 1 else key} {values}")
-    return lines
+    """Of each tuned method and its settings, for how many clients and seeds these were the best on validation."""
+    own = collected.tuned[(collected.tuned["without"] == "") & collected.tuned["client"].isin(collected.clients)]
+    return [
+        f"{title_of(study.labels[str(method)], json.loads(settings))}: {count}x"
+        for method, chosen in own.groupby("best", sort=False)["settings"]
+        for settings, count in chosen.value_counts().items()
+    ]

@@ -19,45 +19,26 @@ from fedlit.study.seeds import seed_words
 from fedlit.study.study import Study
 
 __all__ = [
-    "about_joining", "context", "cost_of_leaving_out", "glossary", "guard_notes", "one_class_notes", "paper_notes",
-    "provenance", "times",
+    "about_joining", "clients_table", "cost_of_leaving_out", "glossary", "guard_notes", "one_class_notes",
+    "paper_notes", "provenance", "times",
 ]  # fmt: skip
 
 _MOST_NAMED = 6  # methods in one line
-_MOST_CLIENTS = 6  # whose rows are told one by one
 
 
-def context(found: Findings) -> list[str]:
-    """What is predicted, and each client's rows: what a reader must know before any score."""
-    lines, clients = [], found.collected.clients
-    told = {client: found.predicted[client] for client in clients if client in found.predicted}
-    if len(set(told.values())) == 1:
-        lines.append(f"Predicted: {next(iter(told.values()))}")
-    elif told and len(told) <= _MOST_CLIENTS:
-        lines.append("Predicted: " + "; ".join(f"{client}: {what}" for client, what in told.items()))
-    known, first = _rows(found), "" if found.collected.fixed else ", first seed"
-    if known and len(known) <= _MOST_CLIENTS:
-        each = "; ".join(f"{client}: {' / '.join(f'{count:,}' for count in own)}" for client, own in known.items())
-        lines.append(f"Rows (training / validation / test{first}) – {each}")
-    elif known:
-        ends = [(min(own), max(own)) for own in zip(*known.values(), strict=True)]
-        each = " / ".join(f"{low:,}–{high:,}" if low < high else f"{low:,}" for low, high in ends)
-        lines.append(f"{len(known)} clients with rows (training / validation / test{first}): {each}")
-    return lines
-
-
-def _rows(found: Findings) -> dict[str, tuple[int, ...]]:
-    """Client → training, validation, test rows of the reference's first run; empty where records do not tell."""
+def clients_table(found: Findings) -> pd.DataFrame:
+    """What is predicted, and each client's rows (of the first seed): what a reader must know before any score."""
     records = found.collected.records.to_dict("records")
     own = next((record for record in records if record["method"] == found.study.reference), {})
     splits, trained = own.get("rows"), own.get("train_rows")
-    if not isinstance(splits, dict) or not isinstance(trained, dict):
-        return {}
-    return {
-        client: (trained[client], *(splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")))
-        for client in found.collected.clients
-        if client in splits and client in trained
-    }
+    rows = []
+    for client in found.extremes:
+        counts = ["–"] * 3
+        if isinstance(splits, dict) and isinstance(trained, dict) and client in splits:
+            tested = [splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")]
+            counts = [f"{count:,}" for count in (trained[client], *tested)]
+        rows.append([found.predicted.get(client, "–"), *counts])
+    return pd.DataFrame(rows, found.extremes, ["predicted", "training rows", "validation rows", "test rows"])
 
 
 def glossary() -> list[str]:
@@ -210,7 +191,7 @@ def provenance(found: Findings) -> list[str]:
 
 def times(found: Findings) -> pd.DataFrame:
     """Of each method: the mean time of a run, and how many there were."""
-    by_method = found.collected.records.groupby("method")["seconds"]
+    by_method = found.collected.records.astype({"seconds": float}).groupby("method")["seconds"]
     means, counts = by_method.mean(), by_method.size()
     labels = {method: label for method, label in found.study.labels.items() if method in counts}
     return pd.DataFrame(

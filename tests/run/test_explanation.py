@@ -156,7 +156,7 @@ def test_resumed_it_goes_on_behind_what_was_recorded(run: Path, tmp_path: Path) 
     pd.testing.assert_frame_equal(resumed[resumed["epoch"] != 3].reset_index(drop=True), expected, check_exact=True)
 
 
-def test_a_studys_report_shows_what_was_corrected(run: Path, tmp_path: Path) -> None:
+def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
     config, short = str(run.parents[2] / "sites.yaml"), {"trainer.max_epochs": 1}
     plain = {"class_path": "fedlit.FederatedClient", "init_args": {"network": NETWORK}}
     alone: dict[str, Any] = {"model.client": plain, "exchange.federated": [], **short}
@@ -164,8 +164,6 @@ def test_a_studys_report_shows_what_was_corrected(run: Path, tmp_path: Path) -> 
     study = Study(methods, seeds=[1, 2], baselines={}, metrics=["weighted_f1", "auroc_ovo"], bootstrap=0)
     found = compare(study, out=tmp_path, jobs=1, quiet=True)
     assert not found.failures
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "What iFedAvg corrected" in page and "What local corrected" not in page
     for seed in (1, 2):
         assert len(pd.read_csv(tmp_path / "runs" / "ifedavg" / f"seed_{seed}" / "corrections.csv")) == 72
     scores = found.collected.results

@@ -279,13 +279,9 @@ def test_changed_data_do_not_keep_the_old_answer(tmp_path: Path, monkeypatch: py
     write(1)
     first = compare("mine.yaml", quiet=True, jobs=1)
     assert first.folder == tmp_path / "lightning_logs" / "studies" / "mine" and not first.failures
-    report = first.folder / "report.html"
-    drawn = report.stat().st_mtime_ns
     assert compare("mine.yaml", quiet=True).collected.results.equals(first.collected.results)
-    assert report.stat().st_mtime_ns == drawn  # nothing is new: the pictures are not drawn again
     write(2)
     second = compare("mine.yaml", quiet=True, jobs=1)
-    assert report.stat().st_mtime_ns > drawn
     assert not second.failures and not second.collected.results.equals(first.collected.results)
     assert [answer.verdict for answer in second.answers] == ["not enough data"] * 2
 
@@ -308,19 +304,3 @@ def test_two_studies_cannot_write_to_one_folder(
     with locked(tmp_path):
         assert main(["compare", str(study_file), "--out", str(tmp_path)]) == 2
     assert "expected no other study at work there" in capsys.readouterr().err
-
-
-def test_wrong_command_lines_say_what_is_expected(study_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, message in (
-        (
-            ["nosuch"],
-            "known by name are best, best_heart, best_heart_sites, chfl_covertype, clusters, covertype",
-        ),
-        ([str(study_file), "--seeds", "8-28"], "expected such as 8:28 (both ends included)"),
-        ([str(study_file), "--methods", "fedavg"], "--methods: expected some of local, gl, found 'fedavg'"),
-        ([str(study_file), "--jobs", "0"], "--jobs: expected at least 1, found 0"),
-        ([str(study_file), "--nonsense"], "--baselines, --out, found --nonsense"),
-    ):
-        assert main(["compare", *arguments]) == 2
-        error = capsys.readouterr().err
-        assert message in error and error.startswith("fedlit: error: ") and error.count("\n") == 1

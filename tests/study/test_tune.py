@@ -97,11 +97,11 @@ def test_combinations_are_no_methods(found: Comparison) -> None:
     assert not found.collected.scores.duplicated(["method", "seed", "client", "split", "metric"]).any()
     assert set(found.lift["method"]) == {"gl", BEST_FEDERATED}
     picked = found.collected.tuned["settings"].map(lambda text: json.loads(text)[LR]).value_counts()
-    line = f"lr 0.01 {picked.get(RATES[0], 0)}x, 0.3 {picked.get(RATES[1], 0)}x"
+    line = f"({LR}={picked.index[0]}): {picked.iloc[0]}x"
     tables = (found.folder / "tables.md").read_text(encoding="utf-8")
-    assert f"- Shared <core>: {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
+    assert f"- Shared <core> {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
     report = (found.folder / "report.html").read_text(encoding="utf-8")
-    assert f"<li>Shared &lt;core&gt;: {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
+    assert f"<li>Shared &lt;core&gt; {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
     assert "s for each of 2 combinations" in report and "s for each of 2 combinations" in tables
 
 
