@@ -55,8 +55,8 @@ class Joined(Shown):
         """The table, the answer, the notes, the folder."""
         many = len(self.seeds) > 1
         over = f"mean ± standard deviation over {len(self.seeds)} seeds" if many else f"seed {self.seeds[0]}"
-        yield f"{self.client}, test rows, {over}:"
-        yield from ["", self._grid(), "", *self.sentences, ""]
+        told: list[str | Grid] = [f"{self.client}, test rows, {over}:", "", self._grid(), "", *self.sentences, ""]
+        yield from told
         yield from (f"Note: {note}." for note in self.notes)
         yield Verbatim(f"Run folder: {self.folder}")
         yield Verbatim(f"Next: fedlit predict --run {shown(self.folder)} --client {self.client} --data FILE")

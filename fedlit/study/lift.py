@@ -42,7 +42,7 @@ class Scores:
         self.clients = [*collected.clients, MEAN, WORST]
         self._known: dict[tuple[Any, ...], pd.Series] = {}
         self._drawn: dict[tuple[Any, ...], Numbers | None] = {}
-        self._bootstrap = {
+        self._bootstrap: dict[tuple[str, int, str], dict[Any, Numbers]] = {
             run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
             for run, frame in collected.bootstrap.items()
         }

@@ -52,7 +52,8 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
     for own in sections:
         if own.brief is not None:
             yield f"{own.title}:"
-            yield from ["", grid(own.brief), *own.lines, ""]
+            below: list[str | Grid] = ["", grid(own.brief), *own.lines, ""]
+            yield from below
     for own in sections:
         if own.cards:
             yield from (own.title, "")

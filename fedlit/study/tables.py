@@ -193,7 +193,7 @@ def tuned_lines(study: Study, collected: Collected) -> list[str]:
     """Of each tuned method and its settings, for how many clients and seeds these were the best on validation."""
     own = collected.tuned[(collected.tuned["without"] == "") & collected.tuned["client"].isin(collected.clients)]
     return [
-        f"{title_of(study.labels[str(method)], json.loads(settings))}: {count}x"
+        f"{title_of(study.labels[str(method)], json.loads(str(settings)))}: {count}x"
         for method, chosen in own.groupby("best", sort=False)["settings"]
         for settings, count in chosen.value_counts().items()
     ]
