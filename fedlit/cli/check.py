@@ -28,7 +28,7 @@ def check(
     """Look at the tables of a configuration.
 
     Shows rows, types, missing cells, classes; columns that tell the target; names, units, categories and labels that
-    look alike at several clients; the same rows at two. Ends with what to write. Any key of the configuration can be
+    look alike at several clients; the same rows at two; and what to write. Any key of the configuration can be
     changed: --seed 5
 
     Args:
@@ -43,8 +43,11 @@ def check(
 
     tables, source = _tables(asked)
     page = examine(tables, source, columns=columns)
-    print(json.dumps(page.to_dict(), indent=2, default=_plain) if format == "json" else for_terminal(page))
-    return int(strict and bool(page.findings))
+    if format == "json":
+        print(json.dumps(page.to_dict(), indent=2, default=_plain))
+    else:
+        print(for_terminal(page, otherwise=80))
+    return int(strict and bool(page.odd))
 
 
 def _plain(value: Any) -> Any:

@@ -108,7 +108,7 @@ def _predicted(scores: pd.DataFrame, scorer: Scorer, rows: pd.DataFrame) -> list
     """A line for each predicted column; of reads, whose bases are a text, up to their ends."""
     import pandas as pd
 
-    from fedlit.data.sources.new_reads import lengths
+    from fedlit.data.sources.bases import lengths
     from fedlit.tasks import SequenceLabelling
 
     first, classes = "predicted", bool(scorer.task.classes)

@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.cells import Cells
 
-__all__ = ["MANY_CLASSES", "Labels", "class_labels", "read_target"]
+__all__ = ["Labels", "class_labels", "likely_positive", "plain_target", "read_target"]
 
-MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
+_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _SKEW = 50  # rows of the largest class for one of the smallest
+_CASES = """
+    positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
+    default churn churned fraud spam bad failure failed relapse present
+"""  # labels that say that something is there
+_NO_CASES = """
+    negative neg healthy well control alive survived benign normal good none ok absent success
+"""
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     texts, notes = cells.texts, list[Note]()
     if not any(map(is_code, texts)):
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64)
-        if np.isnan(numbers).any() and len(texts) > MANY_CLASSES:
+        if np.isnan(numbers).any() and len(texts) > _MANY_CLASSES:
             numbers = find_notation(texts)[0].read(texts)
         if np.isfinite(numbers).all():
             return numbers, []
@@ -212,7 +219,7 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     """What should be noted or asked about classes."""
     counts, notes = labels.value_counts(), list[Note]()
     names = counts.index.tolist()
-    if task is None and labels.dtype.kind in "iu" and len(counts) > MANY_CLASSES:
+    if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
         said = f"{len(counts)} different whole numbers are taken for classes; if they are numbers, say task: regression"
         notes.append(Note(f"{said} or task: counts", "task", fix={"task": "regression"}))
     if len(counts) > 1 and counts.iloc[0] >= _SKEW * counts.iloc[-1]:
@@ -220,5 +227,37 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         notes.append(Note(f"{said}: look at AUPRC and balanced accuracy, not at accuracy", "skew"))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(labels.unique().tolist()):
         largest = max(names, key=lambda own: (str(type(own)), own))
-        notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        likely = likely_positive(names)
+        if likely is None:
+            notes.append(Note(f"AUROC and AUPRC are of {largest!r}; for the other say positive", "positive"))
+        elif likely != largest:
+            said = f"AUROC and AUPRC are of {largest!r}; is {likely!r} what you look for?"
+            notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
+
+
+def plain_target(client: str, raw: pd.Series) -> pd.Series:
+    """A raw column (n,) as numbers where all are, else as labels; without the rows that have none.
+
+    Raises:
+        DataError: cells that are neither.
+    """
+    values, _ = _values(f"client {client!r}, target {raw.name!r}", raw, True, (None, None), ())
+    return values.dropna().infer_objects()
+
+
+def likely_positive(labels: list[Any]) -> Any:
+    """Return the label of two that means that something is present; None if the words do not tell.
+
+    Example:
+        >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])
+        ('ill', 'Yes', None)
+    """
+    from fedlit.data.schema.cells import FALSE, TRUE
+
+    if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
+        return None
+    for label, other in (labels, labels[::-1]):
+        if label.casefold() in {*TRUE, *_CASES.split()} or other.casefold() in {*FALSE, *_NO_CASES.split()}:
+            return label
+    return None

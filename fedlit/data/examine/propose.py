@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedlit.data.examine.alone import likely_positive
+from fedlit.data.examine.facts import sampled
 from fedlit.data.examine.names import words_of
-from fedlit.data.examine.sites import by_client
+from fedlit.data.labels import likely_positive, plain_target
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.reading.names import mostly_numbers
@@ -34,57 +34,48 @@ _SITES = """site hospital client clinic centre center branch bank region area wa
 _MOST_SITES = 50
 _TIME = {"year", "month", "date", "time", "day"}
 _FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
+_FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 _SEPARATORS = ",;\t|"
 _DRAWN = 20_000  # rows of which types are found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Proposal:
     """The part of a configuration for one client.
 
     Attributes:
         client: its name.
         path: its file.
-        options: how it is read, where that is not the default.
         target: the column to predict.
-        why: how the target was found.
+        options: how the file is read, where that is not the default.
         task: what is predicted, if no class.
-        labels: label → rows; or of a number its range, in words.
         positive: the label that counts as positive, where a word says so.
         unlabelled: rows without a label.
+        rows: of the smallest client, with a label.
         kinds: column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
-        notes: what a person should know.
-        groups: columns whose rows belong in one split.
+        notes: what a person should know, by the key of :class:`fedlit.Tables` that it is about.
         sites: the column that may name the client of each row, where there is one file.
-        whole: whether the labels are whole numbers, and not 0 and 1 alone.
-        rows: of the smallest client, with a label.
-        federation: where ``sites`` was asked for, further keys of :class:`fedlit.Tables` that make a client of each of
-            its values.
+        federation: further keys that make a client of each value of the column that was asked for.
     """
 
     client: str
     path: str
-    options: Mapping[str, Any]
     target: str
-    why: str
-    task: str | None
-    labels: str
+    options: dict[str, Any] = field(default_factory=dict)
+    task: str | None = None
     positive: Any = None
     unlabelled: int = 0
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    codes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    groups: tuple[Note, ...] = ()
-    sites: str | None = None
-    whole: bool = False
     rows: int = 0
-    federation: Mapping[str, Any] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    codes: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    sites: str | None = None
+    federation: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def entry(self) -> Any:
-        """The entry under ``files``."""
-        return {"path": self.path, **self.options} if self.options else self.path
+    def note(self, key: str, text: str) -> None:
+        """Say something of a key."""
+        self.notes.append((key, f"{self.client}: {text}"))
 
 
 def propose(
@@ -112,110 +103,59 @@ def propose(
     for client in targets:
         if client is not None and client not in clients:
             raise ConfigError(
-                f"--target: expected a client among {', '.join(clients)}, found {client!r}."
+                f"--target: expected a client among {shorten(clients)}, found {client!r}."
                 + did_you_mean(client, clients)
             )
-    said = {place.client: targets.get(place.client, targets.get(None)) for place in places}
-    if client_column is not None:
-        return [_propose(places[0], True, said[clients[0]], names, client_column=client_column)]
-    made = [_propose(place, len(places) == 1, said[place.client], names) for place in places]
+    made: list[Proposal] = []
+    labels: dict[str, pd.Series] = {}
+    for place in places:
+        raw, own = _looked(place, names, targets.get(place.client, targets.get(None)))
+        if client_column is not None:
+            _federate(own, raw, client_column)
+        elif len(places) == 1:
+            own.sites = _sites(raw.frame, own)
+            if own.sites is not None:
+                own.note("client_column", f"client_column: {own.sites} makes a client of each of its values")
+        labels[own.client] = _predict(own, raw)
+        made.append(own)
     numbers = {own.target for own in made if own.task == "regression"}
-    for at, (place, own) in enumerate(zip(places, made, strict=True)):
-        if own.task is None and own.whole and own.target in numbers:  # few rows have few values: one task for all
-            made[at] = _propose(place, len(places) == 1, said[place.client], names, few=0)
+    for own in made:
+        whole = labels[own.client].dtype.kind in "iu" and not {*labels[own.client]} <= {0, 1}
+        if own.task is None and whole and own.target in numbers:  # few rows have few values: one task for all
+            own.task = "regression"
+            own.note("task", f"{own.target} is a number at other clients: regression, not classes")
     if names is not None and not any("names" in own.options for own in made):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
     return made
 
 
-def _propose(
-    place: Place,
-    single: bool,
-    target: str | None,
-    names: Sequence[str] | None,
-    few: int = _FEW_CLASSES,
-    client_column: str | None = None,
-) -> Proposal:
-    path = find_file(place.client, place.path, None)
-    options, notes = _header(place.client, path, names)
-    raw = read_table(path, ReadOptions(**options), place.client)
-    options |= {key: value for note in raw.notes if isinstance(note, Note) for key, value in note.fix.items()}
-    kinds, codes, groups = _kinds(raw.frame)
-    columns = list(map(str, raw.frame.columns))
-    target, why = _target(raw, columns, kinds, target)
-    task, labels, positive, unlabelled, whole = _predicted(raw, target, few)
-    rows, federation = len(raw.frame) - unlabelled, dict[str, Any]()
-    sites = _sites(raw.frame, kinds, codes, target) if single and client_column is None else client_column
-    if client_column is not None:
-        federation, rows, said = by_client(raw, client_column, target)
-        kinds = {name: kind for name, kind in kinds.items() if name != client_column}
-        notes += said
-    elif sites is not None:
-        values = raw.frame[sites].nunique()
-        told = f"{place.client}: {sites!r} has {values} values and may name sites: client_column: {sites}"
-        notes.append(f"{told} makes a client of each value")
-    return Proposal(
-        place.client, _shown(path), options, target, why, task, labels, positive, unlabelled,
-        {name: kind for name, kind in kinds.items() if name != target}, tuple(own for own in codes if own != target),
-        (*([place.note] if place.note else []), *notes), groups, sites, whole, rows, federation,
-    )  # fmt: skip
-
-
-def _shown(path: Path) -> str:
-    """A path as it can be written: from here, if it is below."""
-    here, whole = Path.cwd(), path.absolute()
-    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-
-
-# ---------------------------------------------------------------------- reading
-
-
-def _header(client: str, path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """``names``, if the file has no header: its first line is numbers."""
-    from fedlit.data.schema.cells import MISSING
-
-    first = _first_line(path)
-    held = [cell for cell in first if cell.casefold() not in MISSING]
-    if not mostly_numbers(held) or not all(mostly_numbers([cell]) for cell in held) or _years(held):
-        return {}, []
-    if names is not None:
-        if len(names) != len(first):
-            raise ConfigError(
-                f"--names: expected {len(first)} names, one for each column of {path.name} (client {client!r}), found "
-                f"{len(names)}."
-            )
-        return {"names": list(names)}, [f"{client}: {path.name} has no header; its columns are called as you said"]
-    made = [f"c{place}" for place in range(1, len(first) + 1)]
-    note = (
-        f"{client}: the first line of {path.name} is numbers, so it has no header; its columns are called c1 to "
-        f"c{len(first)}. Write their names here, or give --names"
-    )
-    return {"names": made}, [note]
-
-
-def _first_line(path: Path) -> list[str]:
-    """The fields of a text's first line; none of another file."""
-    from fedlit.data.reading.table import first_line
-
-    line = first_line(path)
-    sep = max(_SEPARATORS, key=line.count)
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=sep), [])]
-
-
-def _years(names: Sequence[str]) -> bool:
-    return len(set(names)) == len(names) and all(re.fullmatch(r"(19|20)\d\d", own) for own in names)
-
-
-def _kinds(frame: pd.DataFrame) -> tuple[dict[str, str], list[str], tuple[Note, ...]]:
-    """Return the kinds of columns, the columns that may be codes, and notes on columns whose rows belong together."""
+def _looked(place: Place, names: Sequence[str] | None, said: str | None) -> tuple[Raw, Proposal]:
+    """A file's table, and what its columns hold."""
     from fedlit.data.schema.schema import Schema
 
-    few = frame if len(frame) <= _DRAWN else frame.iloc[np.linspace(0, len(frame) - 1, _DRAWN).astype(np.int64)]
-    schema, typed, notes = Schema.find(few)
-    numbers = [name for name, own in schema.columns.items() if own.kind == "numeric"]
-    codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
+    path = find_file(place.client, place.path, None)
+    options, note = _header(path, names)
+    raw = read_table(path, ReadOptions(**options), place.client)
+    options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
+    few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
+    schema, typed, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
-    return kinds, codes, tuple(note for note in notes if isinstance(note, Note) and note.kind == "group")
+    target, why = _target(raw, kinds, said)
+    here, whole = Path.cwd(), path.absolute()
+    shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+    own = Proposal(place.client, shown, target, options)
+    own.kinds = {name: kind for name, kind in kinds.items() if name != target}
+    numbers = [name for name, kind in own.kinds.items() if kind == "numeric"]
+    own.codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
+    own.note("target", f"predicts {target} ({why})")
+    for text in filter(None, [place.note.removeprefix(f"{place.client}: "), note]):
+        own.note("files", text)
+    if len(few) < len(raw.frame):
+        own.note("files", f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows")
+    for group in found:
+        if isinstance(group, Note) and group.kind == "group" and group.column != target:
+            own.note("split", f"{group.column}: {group.text}")
+    return raw, own
 
 
 def _is_code(numbers: np.ndarray) -> bool:
@@ -224,10 +164,36 @@ def _is_code(numbers: np.ndarray) -> bool:
     return whole and 2 < len(np.unique(numbers)) <= _FEW_CLASSES
 
 
+# ---------------------------------------------------------------------- headers
+
+
+def _header(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+    """``names``, if the file has no header, and what to say of that: its first line is numbers."""
+    from fedlit.data.reading.table import first_line
+    from fedlit.data.schema.cells import MISSING
+
+    line = first_line(path)
+    first = [cell.strip() for cell in next(csv.reader([line], delimiter=max(_SEPARATORS, key=line.count)), [])]
+    held = [cell for cell in first if cell.casefold() not in MISSING]
+    years = len(set(held)) == len(held) and all(re.fullmatch(r"(19|20)\d\d", own) for own in held)
+    if years or not held or not all(mostly_numbers([cell]) for cell in held):
+        return {}, ""
+    if names is None:
+        made = [f"c{place}" for place in range(1, len(first) + 1)]
+        note = f"the first line of {path.name} is numbers, so it has no header; its columns are called c1 to {made[-1]}"
+        return {"names": made}, f"{note}. Write their names here, or give --names"
+    if len(names) != len(first):
+        raise ConfigError(
+            f"--names: expected {len(first)} names, one for each column of {path.name}, found {len(names)}."
+        )
+    return {"names": list(names)}, f"{path.name} has no header; its columns are called as you said"
+
+
 # ---------------------------------------------------------------------- the target
 
 
-def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, str]:
+    columns = list(kinds)
     if said is not None:
         if said not in columns:
             raise ConfigError(
@@ -247,7 +213,8 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
     if len(first) == 1:
         return first[0], "guessed by its name"
     last = columns[-1]
-    if not by_name and last in usable and _few_values(raw.frame[last]) and not _TIME & set(words_of(last)):
+    few = 2 <= raw.frame[last].nunique() <= _FEW_CLASSES
+    if not by_name and last in usable and few and not _TIME & set(words_of(last)):
         return last, "guessed: the last column, of few values"
     single = [name for _, name in by_name if kinds[name] in _ONE_VALUE]
     found = f" {single[0]!r} has one value here." if single else " None is called so that it can be guessed."
@@ -258,61 +225,66 @@ def _target(raw: Raw, columns: list[str], kinds: Mapping[str, str], said: str | 
     )
 
 
-def _sites(frame: pd.DataFrame, kinds: Mapping[str, str], codes: Sequence[str], target: str) -> str | None:
+def _predict(own: Proposal, raw: Raw) -> pd.Series:
+    """Find the task and the positive label; return the labels or numbers."""
+    values = raw.frame[own.target]
+    found = plain_target(own.client, values)
+    different, number = found.nunique(), found.dtype.kind in "iuf"
+    if different < 2:
+        shown = f"one value, {found.iloc[0]}" if different else "no value"
+        raise DataError(f"{raw.where}: the target {own.target!r} has {shown}. Say another --target.")
+    own.unlabelled, own.rows = len(values) - len(found), own.rows or len(found)
+    if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
+        own.task = "regression"
+        own.note("task", f"{own.target} is a number, from {found.min():.4g} to {found.max():.4g}: regression")
+        return found
+    if not number and different > max(_MOST_CLASSES, len(found) // 10):
+        raise DataError(
+            f"{raw.where}: the target {own.target!r} has {different:,} different texts in {len(found):,} rows, such as "
+            f"{found.iloc[0]!r}: too many for classes. Say another --target."
+        )
+    if number:
+        found = found.astype(np.int64)
+    labels = found.value_counts()
+    own.positive = likely_positive(labels.index.tolist())
+    own.note("target", shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in labels.items()], 6))
+    return found
+
+
+# ---------------------------------------------------------------------- one file of many clients
+
+
+def _sites(frame: pd.DataFrame, own: Proposal) -> str | None:
     """The first column of categories that is called like a place."""
-    for name in map(str, frame.columns):
-        among = kinds[name] == "categorical" or name in codes
-        if (
-            name != target
-            and among
-            and set(_SITES.split()) & set(words_of(name))
-            and 2 <= frame[name].nunique() <= _MOST_SITES
-        ):
+    for name, kind in own.kinds.items():
+        called = set(_SITES.split()) & set(words_of(name))
+        if called and (kind == "categorical" or name in own.codes) and 2 <= frame[name].nunique() <= _MOST_SITES:
             return name
     return None
 
 
-def _few_values(values: pd.Series) -> bool:
-    return 2 <= values.nunique() <= _FEW_CLASSES
+def _federate(own: Proposal, raw: Raw, column: str) -> None:
+    """Make a client of each value of a column.
 
-
-def _predicted(raw: Raw, target: str, few: int) -> tuple[str | None, str, Any, int, bool]:
-    """The task, the labels in words, the positive one, how many rows have none, and whether labels are whole numbers.
-    Of more than ``few`` different ones they are numbers to predict.
+    Raises:
+        ConfigError: there is no such column, or it names one client.
     """
-    from fedlit.data.schema.cells import held_text, is_text
-    from fedlit.data.schema.numbers import find_notation
-
-    values = raw.frame[target]
-    if is_text(values):
-        held = held_text(values).dropna()
-        different = held.unique().tolist()
-        numbers = find_notation(different)[0].read(different)
-        if not np.isnan(numbers).any() and len(held):
-            held = held.map(dict(zip(different, numbers, strict=True))).astype(np.float64)
-    else:
-        held = values.dropna()
-    if not len(held):
-        raise DataError(f"{raw.where}: the target {target!r} has no value. Say another --target.")
-    unlabelled = len(values) - len(held)
-    different = held.nunique()
-    if different < 2:
-        raise DataError(f"{raw.where}: the target {target!r} has the one value {held.iloc[0]}. Say another --target.")
-    if held.dtype.kind in "iuf":
-        own = held.astype(np.float64)
-        if different > few or bool((own % 1 != 0).any()):
-            words = f"a number from {own.min():.4g} to {own.max():.4g} ({different:,} different values)"
-            return "regression", words, None, unlabelled, False
-        held = own.astype(np.int64)
-    elif different > max(_MOST_CLASSES, len(held) // 10):
-        raise DataError(
-            f"{raw.where}: the target {target!r} has {different:,} different texts in {len(held):,} rows, such as "
-            f"{held.iloc[0]!r}: too many for classes. Say another --target."
-        )
-    if is_text(held):
-        first = {str(own).casefold(): own for own in held.value_counts().index[::-1]}
-        held = held.map(lambda own: first[str(own).casefold()])
-    counts = held.value_counts()
-    words = shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in counts.items()], 6)
-    positive = likely_positive(sorted(counts.index.tolist(), key=str))
-    return None, words, positive, unlabelled, held.dtype.kind in "iu" and not set(held) <= {0, 1}
+    frame = raw.frame
+    if column not in frame:
+        hint = did_you_mean(column, map(str, frame))
+        raise ConfigError(f"--client-column: expected a column of {raw.where}, found {column!r}.{hint}")
+    if column == own.target:
+        raise ConfigError(f"--client-column: {column!r} is what is predicted. Name another column.")
+    sizes = frame[frame[own.target].notna()].groupby(column).size()
+    if len(sizes) < 2:
+        raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
+    own.kinds.pop(column)
+    own.codes = [name for name in own.codes if name != column]
+    own.federation = {"client_column": column}
+    own.note("client_column", f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
+    large = sizes[sizes >= _FEWEST_ROWS]
+    if 2 <= len(large) < len(sizes):
+        own.federation["least_rows"] = _FEWEST_ROWS
+        own.note("least_rows", f"{len(sizes) - len(large):,} clients of fewer rows are left out")
+        sizes = large
+    own.rows = int(sizes.min())

@@ -35,6 +35,12 @@ class Tables(Source):
     What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
     constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
 
+    - Clients: one for each file you name, or for each value of client_column.
+    - Columns: what they hold is found and said; types, categorical and drop say otherwise.
+    - Target: the column you name.
+    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group,
+      time or column.
+
     Args:
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
             :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
@@ -78,13 +84,6 @@ class Tables(Source):
 
     name: ClassVar[str] = "tables"
     about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
-    layout: ClassVar[str] = (
-        "Clients: one for each file you name, or for each value of client_column.\n"
-        "Columns: what they hold is found and said; types, categorical and drop say otherwise.\n"
-        "Target: the column you name.\n"
-        "Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group, "
-        "time or column."
-    )
 
     def __init__(
         self,
@@ -376,11 +375,13 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     made = []
     for table in tables:
         if numbers and tasks[table.name] is None and not isinstance(table.target.name, tuple):
-            note = (
-                f"{table.name}: {table.target.name} is predicted as one of {table.target.nunique()} classes, but a "
-                f"number is predicted at {shorten(numbers)}; say task: {{{table.name}: classification}} if that is "
-                "meant, else regression or counts"
+            text = (
+                f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "
+                f"{shorten(numbers)}; say task: {{{table.name}: classification}} if that is meant, else regression or "
+                "counts"
             )
+            column, fix = str(table.target.name), {"task": "regression"} if table.target.dtype.kind in "iu" else None
+            note = Note(text, "task", column=column, fix=fix, head=f"{table.name}: {column}")
             table = replace(table, notes=(*table.notes, note))
         made.append(table)
     return made
@@ -416,7 +417,8 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
     check_names(list(called))
     for client in sorted(called):
         rows = raw.frame[(owner == client).to_numpy()].drop(columns=column)
-        note = f"{client}: is {column} {' and '.join(map(repr, called[client]))}" if called[client] != [client] else ""
+        text = f"is {column} {' and '.join(map(repr, called[client]))}"
+        note = Note(text, "read", head=client) if called[client] != [client] else ""
         first = tuple(notes) if not made else ()  # said once
         where = f"client {client!r}, {column} of {raw.where}"
         made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
