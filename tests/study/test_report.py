@@ -61,7 +61,7 @@ def test_it_holds_what_a_person_looks_for_and_draws_each_kind_of_picture(compare
     text = page(compared)
     for word in (
         "Should this client join?", "wine", "breast_cancer", "Best alone", "negative transfer", "Nadeau and Bengio",
-        "paper\N{NO-BREAK SPACE}90.00", "target (3 classes)", '<td class="">106</td>',
+        "paper\N{NO-BREAK SPACE}90.00", "(3\N{NO-BREAK SPACE}classes)", '<td class="">106</td>',
         "torch ", "cores", "mean time of a run",
         "Shared &lt;core&gt;", "Would leave the site",
     ):  # fmt: skip
