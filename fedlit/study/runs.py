@@ -17,11 +17,11 @@ import pandas as pd
 import torch
 import yaml
 
-from fedlit.composite.settings import is_mixture
 from fedlit.errors import FedlitError
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.judge import CORRECTIONS
 from fedlit.files import write_text
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import flatten
 from fedlit.run.explanation import read_corrections
 from fedlit.run.folders import newest_run

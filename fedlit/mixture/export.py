@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.composite.served import opened
 from fedlit.data.columns import NUMBERS
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
+from fedlit.mixture.served import opened
 from fedlit.run.run import Run
 from fedlit.score.card import model_card
 from fedlit.score.folder import MAIN, load, write

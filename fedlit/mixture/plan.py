@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedlit.composite.settings import MixtureSettings
+from fedlit.mixture.settings import MixtureSettings
 from fedlit.run.plan import Plan
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, more
@@ -25,9 +25,14 @@ class MixturePlan(Shown):
     """
 
     settings: MixtureSettings
-    plans: dict[str, Plan]
-    own: tuple[str, ...] = field(default=())
-    pooled: tuple[str, ...] = field(default=())
+    plans: dict[str, Plan] = field(default_factory=dict)
+    own: list[str] = field(default_factory=list)
+    pooled: list[str] = field(default_factory=list)
+
+    @property
+    def networks(self) -> list[str]:
+        """Of the own parts the networks."""
+        return [name for name in self.own if self.settings.parts[name].go_alone is None]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -94,15 +99,16 @@ class MixturePlan(Shown):
         )
 
     def _weights(self) -> str:
-        own = self.settings
+        own = self.settings.mixing
         if isinstance(own.weights, dict):
             given = ", ".join(f"{name} {weight:g}" for name, weight in own.weights.items())
             return f"Weights are given ({given}), so all parts with a weight enter."
         if own.weights == "together":
             return (
-                "Clients choose one way to mix together (equal weights, one half own, fitted, each federated part by "
-                "itself, own parts alone): each tells one number for each of these, its mean loss in units of its own "
-                "spread. A client leaves the common choice only where its held-out rows are sure."
+                "Clients choose one way to mix together (equal weights, one half own, fitted, each of these without "
+                "own networks, each federated part by itself, own parts alone). For this each client tells one number "
+                "for each of these, its mean loss in units of its own spread. A client leaves the common choice only "
+                "where its held-out rows are sure."
             )
         how = {
             "equal": "Weights are equal",

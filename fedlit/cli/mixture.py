@@ -6,22 +6,22 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.composite.folders import CONFIG, newest
-from fedlit.composite.settings import MixtureSettings, settings_of, typed_pairs
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError
+from fedlit.mixture.folders import CONFIG, newest
+from fedlit.mixture.settings import WEIGHTS, MixtureSettings, settings_of, typed_pairs
+from fedlit.run.arguments import check_format
 from fedlit.run.config import find_config
 from fedlit.show.shown import for_terminal, say
 
 __all__ = ["execute_mixture"]
 
-_HELP = """A configuration of several parts (mixture:). Keys:
+_HELP = f"""A configuration of several parts (mixture:). Keys:
   --seed, --name, --folds, --workers, --trainer.default_root_dir
-  --mixture.weights equal | half_own | fitted, or --mixture.weights.PART NUMBER
+  --mixture.weights {" | ".join(WEIGHTS)}, or --mixture.weights.PART NUMBER
   --mixture.shrink ROWS, --mixture.admit, --mixture.by SCORE
   --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a go-alone model
   --ckpt_path last: continue the newest run, or mix it anew
   --format: of describe table or json, of predict csv or parquet"""
-_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
@@ -35,13 +35,11 @@ def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
             f"expected one --config, for a mixture cannot be put together of several, found {len(configs)}"
         )
     checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
-    known = _FORMATS.get(command, ())
-    if style is not None and style not in known:
-        expected = f"{' or '.join(known)}" if known else f"none with {command}"
-        raise ConfigError(f"--format: expected {expected}, found {style!r}." + did_you_mean(style, known))
+    if style is not None:
+        check_format(command, style)
     settings = _settings(command, find_config(configs[0]), changed, checkpoint)
     say(f"Reading {len(settings.parts)} parts of {settings.name}")
-    from fedlit.composite.mixture import Mixture
+    from fedlit.mixture.mixture import Mixture
 
     mixture = Mixture(settings)
     if command == "describe":
@@ -63,7 +61,7 @@ def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: s
     settings = settings_of(config, changed)
     if command == "describe" or (command == "fit" and checkpoint is None):
         return settings
-    found = newest(settings.root.absolute(), settings.name)
+    found = newest(settings.root.absolute() / settings.name)
     if found is None or not (found / CONFIG).is_file():
         return settings
     own = settings_of(found / CONFIG)

@@ -1,19 +1,19 @@
-"""Weights that are not negative and sum to 1, and minimise a convex loss of the mixture."""
+"""A weighted mean of predictions, and the weights of least loss. Numbers in, numbers out: no task, no run, no file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
 
-__all__ = ["Array", "Terms", "checked", "minimise", "stacked"]
+__all__ = ["Array", "Terms", "checked", "fitted", "mixed", "stacked"]
 
 Array = NDArray[np.float64]
-Terms = Callable[[Array], tuple[Array, Array]]
-"""(n, width) predictions → losses and their slopes, each (n, width): convex in each prediction."""
+Terms = Callable[[Array], tuple[float, Array]]
+"""(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n, width)."""
 
 _LEAST = 1e-12  # a weight whose logarithm is taken
 
@@ -39,16 +39,15 @@ def checked(name: str, predictions: np.ndarray) -> Array:
     return own
 
 
-def stacked(parts: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Array:
+def stacked(parts: Mapping[str, np.ndarray]) -> Array:
     """(parts, n, width) float64, in the order given.
 
     Raises:
         DataError: no part, or one that is not finite or has another shape than the first.
     """
-    if not len(parts):
+    if not parts:
         raise DataError("mixture: expected at least one part, found none; name what shall be mixed")
-    named = parts if isinstance(parts, Mapping) else {f"{place}": own for place, own in enumerate(parts)}
-    made = {name: checked(f"part {name!r}", own) for name, own in named.items()}
+    made = {name: checked(f"part {name!r}", own) for name, own in parts.items()}
     first = next(iter(made))
     for name, own in made.items():
         if own.shape != made[first].shape:
@@ -59,12 +58,41 @@ def stacked(parts: Mapping[str, np.ndarray] | Sequence[np.ndarray]) -> Array:
     return np.stack(list(made.values()))
 
 
-def minimise(parts: Array, terms: Terms, pseudo: float) -> Array:
-    """The weights w of the least Σ losses(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
+def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Array:
+    """The weighted mean of the parts that have a weight, summed in the order of their names.
+
+    Args:
+        parts: predictions (n, width) by part: probabilities, or numbers.
+        weights: by part, not negative; they are scaled to sum to 1. Parts without one stay out.
+
+    Returns:
+        (n, width) float64.
+
+    Raises:
+        DataError: parts of different shapes, values that are not finite, or weights that are none.
+
+    Example:
+        >>> mixed({"a": np.array([[0.2, 0.8]]), "b": np.array([[0.6, 0.4]])}, {"a": 3, "b": 1})
+        array([[0.3, 0.7]])
+    """
+    if lacking := sorted(weights.keys() - parts.keys()):
+        raise DataError(f"part {lacking[0]!r}: expected its predictions, found none; predict with each part")
+    names = sorted(weights)
+    own = np.array([weights[name] for name in names], float)
+    if not np.isfinite(own).all() or (own < 0).any() or not own.sum() > 0:
+        raise DataError(
+            f"weights: expected numbers of at least 0, not all of them 0, found {own.tolist()}; give each part one"
+        )
+    mixture: Array = np.tensordot(own / own.sum(), stacked({name: parts[name] for name in names}), 1)
+    return mixture
+
+
+def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
+    """The weights w of the least loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
 
     Args:
         parts: (K, n, width).
-        terms: losses of a mixture's predictions.
+        terms: the loss of a mixture's predictions.
         pseudo: at least 0.
 
     Returns:
@@ -74,7 +102,7 @@ def minimise(parts: Array, terms: Terms, pseudo: float) -> Array:
         Of ten rows, the first part explains seven and the second three:
 
         >>> rows = np.repeat([[1.0, 0.0], [0.0, 1.0]], [7, 3], axis=0)
-        >>> minimise(rows.T[:, :, None], lambda m: (-np.log(m), -1 / m), 0.0).round(5)
+        >>> fitted(rows.T[:, :, None], lambda m: (-np.log(m).sum(), -1 / m), 0.0).round(5)
         array([0.7, 0.3])
     """
     from scipy.optimize import minimize
@@ -85,10 +113,9 @@ def minimise(parts: Array, terms: Terms, pseudo: float) -> Array:
     flat, scale = parts.reshape(count, -1), rows + pseudo * count
 
     def value(weights: Array) -> tuple[float, Array]:
-        losses, slopes = terms(np.tensordot(weights, parts, 1))
+        loss, slopes = terms(np.tensordot(weights, parts, 1))
         inside = np.maximum(weights, _LEAST)
-        loss = losses.sum() - pseudo * np.log(inside).sum()
-        return loss / scale, (flat @ slopes.ravel() - pseudo / inside) / scale
+        return (loss - pseudo * np.log(inside).sum()) / scale, (flat @ slopes.ravel() - pseudo / inside) / scale
 
     found = minimize(
         value,
