@@ -112,7 +112,6 @@ LIGHT = {
     "search quickstart --trials 0": ["--trials:", "0"],
     "explain --rum x": ["--rum", "Did you mean '--run'"],
     "explain --run quickstart": ["--run:"],
-    "explain --run x --against other": ["--against:", "'other'", "others"],
     "check --config quickstart --formt json": ["--formt", "Did you mean '--format'"],
     "init nowhere --ot x.yaml": ["--ot", "Did you mean '--out'"],
     "data fetsh heart": ["'fetsh'", "Did you mean 'fetch'"],
