@@ -21,6 +21,7 @@ from fedlit.study.choose import best_on_validation
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job, title_of
+from fedlit.study.lift import Scores
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import run_jobs
@@ -72,7 +73,7 @@ def jobs(found: Comparison) -> list[Job]:
 
 
 def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(found: Comparison) -> None:
-    results = found.collected.results.set_index(["method", "seed", "client"]).sort_index()
+    results = found.collected.scores.set_index(["method", "seed", "client"]).sort_index()
     picked = pd.read_csv(found.folder / "tuned.csv").set_index(["method", "seed", "client"])["settings"].map(json.loads)
     assert len(picked) == 2 * 2 and picked.map(str).nunique() == 2
     scores = {}
@@ -94,13 +95,16 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
 
 
 def test_combinations_are_no_methods(found: Comparison) -> None:
-    assert set(found.collected.results["method"]) == {"local", "gl", BEST_FEDERATED}
-    assert not found.collected.results.duplicated(["method", "seed", "client", "split", "metric"]).any()
-    curves = found.collected.curves
-    assert set(curves["method"]) == {"local", "gl"}
-    assert not curves.duplicated(["method", "seed", "client", "metric", "step"]).any()
-    for name in ("tables.md", "report.html"):
-        assert "gl@" not in (found.folder / name).read_text(encoding="utf-8")
+    assert set(found.collected.scores["method"]) == {"local", "gl", BEST_FEDERATED}
+    assert not found.collected.scores.duplicated(["method", "seed", "client", "split", "metric"]).any()
+    assert set(found.lift["method"]) == {"gl", BEST_FEDERATED}
+    picked = found.collected.tuned["settings"].map(lambda text: json.loads(text)[LR]).value_counts()
+    line = f"({LR}={picked.index[0]}): {picked.iloc[0]}x"
+    tables = (found.folder / "tables.md").read_text(encoding="utf-8")
+    assert f"- Shared <core> {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
+    report = (found.folder / "report.html").read_text(encoding="utf-8")
+    assert f"<li>Shared &lt;core&gt; {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
+    assert "s for each of 2 combinations" in report and "s for each of 2 combinations" in tables
 
 
 def test_what_is_done_is_not_run_again(
@@ -110,40 +114,44 @@ def test_what_is_done_is_not_run_again(
     done = {path: path.stat().st_mtime_ns for path in found.folder.glob("runs/*/*/DONE")}
     again = compare(tuned, out=found.folder, jobs=1, say=said.append)
     assert len(done) == 6 and said == ["6 of 6 runs are done already"] and not capfd.readouterr().out
-    pd.testing.assert_frame_equal(again.collected.results, found.collected.results)
+    pd.testing.assert_frame_equal(again.collected.scores, found.collected.scores)
     lost = next(path for path in done if "@" in path.parent.parent.name)
     lost.unlink()
     assert run_jobs(jobs, 1, quiet=True) == {}
     assert [path for path, then in done.items() if path.stat().st_mtime_ns != then] == [lost]
-    pd.testing.assert_frame_equal(collect(found.study, jobs).results, found.collected.results)
+    pd.testing.assert_frame_equal(collect(found.study, jobs).scores, found.collected.scores)
 
 
 def test_a_seed_of_which_a_combination_is_missing_is_left_out(found: Comparison, jobs: list[Job]) -> None:
     one = next(job for job in jobs if job.seed == 1 and job.settings == {LR: RATES[1]})
     assert one.name == f"gl ({LR}=0.3), seed 1"
     broken = [replace(job, digest="none") if job is one else job for job in jobs]
-    results = collect(found.study, broken).results
-    seeds = results.groupby("method")["seed"].agg(set).to_dict()
-    assert seeds == {"gl": {2}, BEST_FEDERATED: {2}, "local": {1, 2}}
+    results = collect(found.study, broken).scores
+    assert set(results.loc[results["method"] == "gl", "seed"]) == {2}
+    assert set(results.loc[results["method"] == BEST_FEDERATED, "seed"]) == {2}
+    assert set(results.loc[results["method"] == "local", "seed"]) == {1, 2}
     # each seed lacks another one: there is nothing to choose from
     lacking = [job for job in jobs if (job.seed, job.settings) in ((1, {LR: RATES[1]}), (2, {LR: RATES[0]}))]
     broken = [replace(job, digest="none") if job in lacking else job for job in jobs]
     own = collect(found.study, broken)
-    assert set(own.results["method"]) == {"local"} and own.tuned.empty
+    assert set(own.scores["method"]) == {"local"} and own.tuned.empty
     with pytest.raises(RunError, match="every combination"):
         collect(found.study, [job for job in broken if job.method == "gl"])
 
 
 def test_bootstrap_is_that_of_the_chosen(found: Comparison, jobs: list[Job]) -> None:
     # as if seeds had the same test rows: each method has its own folder of resamples
-    collected = collect(replace(found.study, seeds=[1]), [job for job in jobs if job.seed == 1])
-    assert collected.fixed and set(collected.bootstrap) == {("local", 1), ("gl", 1), (BEST_FEDERATED, 1)}
+    fixed = replace(found.study, seeds=[1])
+    collected = collect(fixed, [job for job in jobs if job.seed == 1])
+    assert collected.fixed and len(collected.bootstrap) == 3
     chosen = collected.tuned.set_index("client")["settings"]
     for client in ("wine", "breast_cancer"):
         own_settings = json.loads(str(chosen[client]))
         job = next(job for job in jobs if job.seed == 1 and job.settings == own_settings)
         own = pd.read_parquet(Path(job.folder) / "bootstrap.parquet")
-        pd.testing.assert_frame_equal(collected.bootstrap["gl", 1][client], own[client])
+        for method in ("gl", BEST_FEDERATED):
+            drawn = Scores(collected).resamples(method, client, "auroc", [1])
+            np.testing.assert_array_equal(drawn, own[client, "auroc"])
 
 
 def test_the_choice_is_made_on_validation_whatever_the_test_says() -> None:
