@@ -13,18 +13,18 @@ from typing import Any
 
 import pandas as pd
 import sklearn
-import torch
 from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.files import read_named
+from fedlit.mixture.alone import maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
 from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
 from fedlit.study.out_of_fold import Judging, choose_settings, scores_on
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
-from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
+from fedlit.tasks.go_alone import GoAlone
 
 __all__ = ["fit_baseline"]
 
@@ -98,15 +98,8 @@ def _read(folder: Path) -> Fitted:
 def _choose(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], judging: Judging) -> Fitted:
     """Predictions and scores of the model with the best settings."""
     site, task = client.spec.name, client.spec.task
-    categorical = [position for position, name in enumerate(client.spec.features) if name in client.categorical]
-    known = [client.train, client.sites[site]["validation"]] if judging.folds else [client.train]
-    most = torch.cat([rows.x for rows in known]).amax(0)
-    wide = [position for position in categorical if most[position] >= MOST_CATEGORIES]
-    seed = 0 if model.seedless else job.seed
-
-    def make(settings: Mapping[str, Any]) -> Any:
-        return model.make(settings, categorical, seed, torch.get_num_threads(), wide)
-
+    known = [client.sites[site]["validation"]] if judging.folds else []
+    make = maker(model, client, job.seed, *known)
     chosen = choose_settings(client, make, grid, COMPARED[choice_of(job.choose, site)], judging)
     predictions, scores = [], []
     for split, (rows, predicted) in chosen.predictions.items():

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from fedlit.composite.settings import is_mixture, settings_of
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import find_method
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.keys import check_class_paths, check_file, check_key

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fedlit.composite.settings import WEIGHTS
 from fedlit.errors import ConfigError, did_you_mean
+from fedlit.mixture.settings import Mixing
 from fedlit.run.config import typed_value
 
 __all__ = ["NAME", "Method", "Paper", "Scenario", "Search", "coded_choices", "must_be_known",
@@ -69,13 +68,7 @@ class Method:
             )
         if self.of and (self.set or self.tune):
             raise ConfigError("expected set and tune at the method that is trained, found them beside of; drop them")
-        if isinstance(self.weights, str) and self.weights not in WEIGHTS:
-            raise ConfigError(f"weights: expected one of {', '.join(WEIGHTS)}, or part: weight, found {self.weights!r}")
-        given = list(self.weights.values()) if isinstance(self.weights, dict) else [1.0]
-        if not (all(0 <= value < math.inf for value in given) and sum(given) > 0):
-            raise ConfigError(f"weights: expected numbers of at least 0, not all of them 0, found {self.weights}")
-        if not self.shrink >= 0:
-            raise ConfigError(f"shrink: expected a number of rows of at least 0, found {self.shrink}")
+        Mixing(self.weights, self.shrink, self.admit)  # refuses what cannot be meant
 
     @property
     def mix(self) -> dict[str, Any] | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.composite.settings import MixtureSettings, is_mixture
 from fedlit.data.table import ClientTable, leave_out
 from fedlit.data.target import own_task
 from fedlit.errors import ConfigError
+from fedlit.mixture.settings import MixtureSettings, is_mixture
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.show.text import shorten

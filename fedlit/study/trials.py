@@ -18,9 +18,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from fedlit.composite.settings import is_mixture
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.load import load
 from fedlit.seeding import derive_seed
 from fedlit.study.job import Job, validation_scores

@@ -17,7 +17,6 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 
 from fedlit.__main__ import main
 from fedlit.client.client import FederatedClient
-from fedlit.composite.export import export_scorer
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.concept import ConceptShift
 from fedlit.data.sources import Populations
@@ -26,6 +25,7 @@ from fedlit.data.sources.reads import write_reads
 from fedlit.errors import ConfigError, DataError
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.rules import FedGMCC, Mean
+from fedlit.mixture.export import export_scorer
 from fedlit.nn import MLP, BiLSTM
 from fedlit.run.run import Run
 from fedlit.score import load, load_run

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedlit.cli.study import compare as study_command
-from fedlit.composite.settings import is_mixture
 from fedlit.errors import ConfigError
+from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs
 from fedlit.run.load import load
 from fedlit.study.compare import compare
