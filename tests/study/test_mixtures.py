@@ -21,8 +21,8 @@ from fedlit.study.method import Method, Search
 from fedlit.study.mixtures import PARTS, must_have_parts
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
+from fedlit.study.search import search
 from fedlit.study.study import BEST_ALONE, Scenario, Study
-from fedlit.study.trials import search_of
 from fedlit.tasks import Classification
 
 NETWORK = TINY.format(epochs=2)
@@ -123,7 +123,7 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(found: Comparison) -> 
 
 def test_the_mixture_of_own_parts_is_one_of_the_models_alone(found: Comparison) -> None:
     assert found.study.alone == ["local", "own"] and found.study.candidates == ["best", "given", "fitted"]
-    values = found.collected.results.query("metric == 'auroc'").set_index(["method", "client", "split"])["value"]
+    values = found.collected.scores.query("metric == 'auroc'").set_index(["method", "client", "split"])["value"]
     # the one that is judged out of fold meets the other on validation rows
     chosen = found.collected.chosen.query("best == @BEST_ALONE").set_index("client")["method"]
     for client in ("wine", "breast_cancer"):
@@ -182,7 +182,7 @@ def test_it_is_refused_before_anything_is_trained(place: Path, tmp_path: Path) -
         with pytest.raises(ConfigError, match=r"methods\.more(\.of)?: expected"):
             plan_jobs(study(place, "local", more=changed), [1], tmp_path)
     with pytest.raises(ConfigError, match=r"search\.method: expected a method of one configuration, found own"):
-        search_of(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
+        search(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
 
 
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:
