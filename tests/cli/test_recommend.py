@@ -86,7 +86,8 @@ def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Rec
     assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing("fitted")
     written = json.loads((place / "recommended/mine/recommend.json").read_text())
     assert written["clients"]["small"]["join"] and set(written["leaves"]) == set(found.wanted)
-    used = {name for own in found.mixture.test(quiet=True).clients.values() for name in own["weights"]}
+    mixed = json.loads((place / "recommended/mine/trained/version_0/mixture.json").read_text())["clients"]
+    used = {name for own in mixed.values() for name in own["weights"]}
     assert used <= set(best.parts)  # the mixture that was trained predicts with these, too
 
 
