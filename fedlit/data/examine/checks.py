@@ -1,21 +1,21 @@
-"""What is odd between clients' tables: a list of small checks."""
+"""What is odd in clients' tables, alone and beside each other: a list of small checks, each makes notes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, sampled
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, is_number, named, owners, sampled
+from fedlit.data.examine.leaks import leaks
 from fedlit.data.examine.names import pairs, spelt
 from fedlit.data.note import Note
-from fedlit.data.schema.cells import true_or_false
 from fedlit.show.text import counted, shorten
 
-__all__ = ["MOST_PAIRS", "kinds", "labels", "names", "owners", "rows", "scales", "values"]
+__all__ = ["MOST_PAIRS", "OF_EACH", "OF_SEVERAL"]
 
 _UNITS = (
     (365.25, "days and years"), (30.44, "days and months"), (12, "months and years"), (7, "days and weeks"),
@@ -35,13 +35,30 @@ _FEWEST_COLUMNS, _FEWEST_ROWS = 3, 20
 _BEYOND_CHANCE = 50  # times as many equal rows as chance would make
 
 
-def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
-    """Column → the clients that have it."""
-    made: dict[str, list[ClientFacts]] = {}
+def noted(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """What reading, schema, labels and splitting found."""
     for own in clients:
-        for name in own.columns:
-            made.setdefault(name, []).append(own)
-    return made
+        for note in own.table.notes:
+            if not isinstance(note, Note):
+                note = Note(note.removeprefix(f"{own.client}: "), head=own.client)
+            who = () if note == note.text else (own.client,)  # without a name before it, it is of all
+            yield Note(note.text, note.kind, clients=who, column=note.column, fix=note.fix)
+
+
+def untrainable(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Training rows from which nothing can be learnt."""
+    for own in clients:
+        rows = own.table.target.iloc[own.table.splits["train"]].dropna()
+        values = [set(column) - {None} for column in zip(*rows, strict=True)] if own.labels else [set(rows)]
+        if not len(rows):
+            text = "no training row has a value to predict"
+        elif own.task in ("classification", "multi_label") and all(len(held) < 2 for held in values):
+            text = f"one value in all {len(rows):,} training rows: a classifier cannot be trained on it"
+        elif own.task == "counts" and values[0] == {0}:
+            text = f"0 in all {len(rows):,} training rows: no rate can be learnt from it"
+        else:
+            continue
+        yield Note(text, "untrainable", clients=(own.client,), column=own.target)
 
 
 def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -151,47 +168,32 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         yield Note(text, "kind", clients=everybody, column=name, fix=fix, at=at)
 
 
-def values(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Categories of one column that two clients spell in two ways."""
-    for name, who in owners(clients).items():
-        sets: dict[frozenset[str], list[str]] = {}
-        for own in who:
-            column = own.columns[name]
-            if column.kind == "categorical" and column.values and column.different <= _MOST_VALUES:
-                sets.setdefault(frozenset(column.values), []).append(own.client)
-        for (ours, mine), (theirs, yours) in combinations(list(sets.items())[:_MOST_GROUPS], 2):
-            if alike := spelt(ours - theirs, theirs - ours):
-                shown = shorten([f"{one!r} and {other!r}" for one, other in alike], 4)
-                text = f"at {named(mine)} and at {named(yours)}: {shown}"
-                yield Note(text, "values", clients=(*mine, *yours), column=name)
-                break
-
-
-def labels(clients: Sequence[ClientFacts]) -> Iterator[Note]:
-    """Labels of clients that look alike and are not the same."""
-    groups: dict[tuple[Any, ...], list[ClientFacts]] = {}
+def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Categories of one column, or classes of one target, that clients write in two ways."""
+    held: dict[tuple[str, str], dict[tuple[Any, ...], list[str]]] = {}
     for own in clients:
+        columns = {name: column for name, column in own.columns.items() if column.kind == "categorical"}
+        for name, column in columns.items():
+            if column.values and column.different <= _MOST_VALUES:
+                held.setdefault(("values", name), {}).setdefault(tuple(sorted(column.values)), []).append(own.client)
         if own.classes:
-            groups.setdefault(tuple(sorted(own.classes, key=str)), []).append(own)
-    for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
-        same = {own.target for own in mine} & {own.target for own in yours}
-        if how := _alike(ours, theirs, bool(same)):
-            ones, others = ([own for own in who if not same or own.target in same] for who in (mine, yours))
-            text = f"{_shown(ours)} at {_who(ones)}, {_shown(theirs)} at {_who(others)}: {how}"
-            column = next(iter(same), mine[0].target)
-            yield Note(text, "labels", clients=[own.client for own in (*ones, *others)], column=column)
+            classes = tuple(sorted(own.classes, key=str))
+            held.setdefault(("labels", own.target), {}).setdefault(classes, []).append(own.client)
+    for (kind, name), groups in held.items():
+        for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
+            if how := _alike(ours, theirs):
+                text = f"{_shown(ours)} at {named(mine)}, {_shown(theirs)} at {named(yours)}: {how}"
+                yield Note(text, kind, clients=(*mine, *yours), column=name)
 
 
-def _shown(held: Collection[Any]) -> str:
-    own = list(map(str, held))
-    return "/".join(own) if len(own) <= 5 else f"{own[0]} … {own[-1]} ({len(own)})"
+def _shown(held: Sequence[Any]) -> str:
+    return "/".join(map(str, held)) if len(held) <= 5 else f"{held[0]} … {held[-1]} ({len(held)})"
 
 
-def _alike(ones: tuple[Any, ...], others: tuple[Any, ...], same_target: bool) -> str:
-    """What is odd about two sets of labels, if anything is."""
+def _alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> str:
+    """What is odd about two sets of categories or classes, if anything is."""
     words = [{str(own) for own in side} for side in (ones, others)]
     low = [{own.casefold().strip() for own in side} for side in words]
-    truth = [{true_or_false(own) for own in side} for side in (ones, others)]
     if low[0] == low[1]:
         return "the same but for spelling" if words[0] != words[1] else "the same words, and numbers at one of them"
     if all(type(own) is int for own in (*ones, *others)):
@@ -199,16 +201,13 @@ def _alike(ones: tuple[Any, ...], others: tuple[Any, ...], same_target: bool) ->
         if len(first) == len(second) and np.ptp(np.subtract(first, second)) == 0:
             return f"the same, counted from {first[0]} and from {second[0]}?"
         further = [0, 1] in (first, second) and first[0] == second[0] == 0
-        return "one counts further than the other" if further and same_target else ""
-    if len(ones) == len(others) == 2 and truth[0] == truth[1] == {True, False}:
-        return "two ways to say yes and no"
-    alike = spelt(words[0] - words[1], words[1] - words[0]) if same_target else []
-    return ", ".join(f"{one!r} and {other!r}" for one, other in alike[:3])
+        return "one counts further than the other" if further else ""
+    return shorten([f"{one!r} and {other!r}" for one, other in spelt(words[0] - words[1], words[1] - words[0])], 4)
 
 
 def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Rows that stand at two clients: equal in all columns that both have. Only where one process sees both."""
-    known: dict[tuple[str, tuple[str, ...]], _Rows] = {}
+    known: dict[tuple[str, tuple[str, ...]], tuple[pd.DataFrame, np.ndarray]] = {}
     for one, other in islice(combinations(clients, 2), MOST_PAIRS):
         ours, theirs = one.table.features, other.table.features
         both = [name for name in map(str, ours) if name in theirs]
@@ -217,34 +216,37 @@ def rows(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             continue
         for own in (one, other):
             if (own.client, columns) not in known:
-                known[own.client, columns] = _Rows(own, columns)
-        first, second = known[one.client, columns], known[other.client, columns]
-        same = len(np.intersect1d(first.hashes, second.hashes))
-        copied = same >= max(_FEWEST_ROWS, 0.9 * min(len(first.hashes), len(second.hashes)))  # however few values
-        if copied or (same and same > _BEYOND_CHANCE * first.alike_by_chance(second)):
+                known[own.client, columns] = _hashed(own, columns)
+        (first, ours), (second, theirs) = known[one.client, columns], known[other.client, columns]
+        same = len(np.intersect1d(ours, theirs))
+        copied = same >= max(_FEWEST_ROWS, 0.9 * min(len(ours), len(theirs)))  # however few values
+        if copied or (same and same > _BEYOND_CHANCE * len(ours) * len(theirs) * _by_chance(first, second)):
             text = f"{counted(same, 'row')} of both are equal in all {len(columns)} common columns"
             yield Note(text, "rows", clients=(one.client, other.client))
 
 
-class _Rows:
-    """Different rows of a client in some columns, as numbers."""
+def _hashed(own: ClientFacts, columns: tuple[str, ...]) -> tuple[pd.DataFrame, np.ndarray]:
+    """A client's rows, plain, and (n,) hashes of different ones."""
+    frame = own.table.features[list(columns)]
+    frame = frame.iloc[sampled(np.arange(len(frame)), _MOST_ROWS)]
+    frame = frame[frame.notna().sum(axis=1) >= _FEWEST_COLUMNS]
+    frame = frame.astype({name: np.float64 if is_number(cells) else str for name, cells in frame.items()})
+    return frame, np.unique(pd.util.hash_pandas_object(frame, index=False).to_numpy())
 
-    def __init__(self, own: ClientFacts, columns: tuple[str, ...]) -> None:
-        frame = own.table.features[list(columns)]
-        frame = frame.iloc[sampled(np.arange(len(frame)), _MOST_ROWS)]
-        frame = frame[frame.notna().sum(axis=1) >= _FEWEST_COLUMNS]
-        self.plain = pd.DataFrame(
-            {name: cells.astype(np.float64) if is_number(cells) else cells.astype(str) for name, cells in frame.items()}
-        )
-        self.hashes = np.unique(pd.util.hash_pandas_object(self.plain, index=False).to_numpy())
 
-    def alike_by_chance(self, other: _Rows) -> float:
-        """How many pairs of rows would be equal if columns had nothing to do with each other. Columns of two values say
-        nothing: they often depend on each other.
-        """
-        expected = float(len(self.hashes)) * len(other.hashes)
-        for name in self.plain:
-            ours, theirs = (own.plain[name].value_counts(normalize=True, dropna=False) for own in (self, other))
-            if max(len(ours), len(theirs)) > 2:
-                expected *= float((ours * theirs.reindex(ours.index).fillna(0)).sum())
-        return expected
+def _by_chance(one: pd.DataFrame, other: pd.DataFrame) -> float:
+    """How likely two rows would be equal if columns had nothing to do with each other. Columns of two values say
+    nothing: they often depend on each other.
+    """
+    likely = 1.0
+    for name in one:
+        ours, theirs = (own[name].value_counts(normalize=True, dropna=False) for own in (one, other))
+        if max(len(ours), len(theirs)) > 2:
+            likely *= float((ours * theirs.reindex(ours.index).fillna(0)).sum())
+    return likely
+
+
+Check = Callable[[Sequence[ClientFacts]], Iterable[Note]]
+OF_EACH: tuple[Check, ...] = (untrainable, leaks, rows, noted)
+OF_SEVERAL: tuple[Check, ...] = (names, scales, kinds, spellings)
+"""Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""
