@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError
 from fedlit.mixture.folders import CONFIG, newest
 from fedlit.mixture.settings import WEIGHTS, MixtureSettings, settings_of, typed_pairs
+from fedlit.run.arguments import check_format
 from fedlit.run.config import find_config
 from fedlit.show.shown import for_terminal, say
 
@@ -21,7 +22,6 @@ _HELP = f"""A configuration of several parts (mixture:). Keys:
   --parts.PART.KEY VALUE: any key of the part's configuration; --parts.PART.grid.SETTING [VALUES] of a go-alone model
   --ckpt_path last: continue the newest run, or mix it anew
   --format: of describe table or json, of predict csv or parquet"""
-_FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 
 
 def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
@@ -35,10 +35,8 @@ def execute_mixture(command: str, typed: Sequence[str], brief: bool) -> None:
             f"expected one --config, for a mixture cannot be put together of several, found {len(configs)}"
         )
     checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
-    known = _FORMATS.get(command, ())
-    if style is not None and style not in known:
-        expected = f"{' or '.join(known)}" if known else f"none with {command}"
-        raise ConfigError(f"--format: expected {expected}, found {style!r}." + did_you_mean(style, known))
+    if style is not None:
+        check_format(command, style)
     settings = _settings(command, find_config(configs[0]), changed, checkpoint)
     say(f"Reading {len(settings.parts)} parts of {settings.name}")
     from fedlit.mixture.mixture import Mixture

@@ -73,7 +73,7 @@ def compare(
             together, folder = Across(compared), next(iter(compared.values())).folder.parent
             print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(together)}\n")
             together.write(folder)
-            print(f"Tables: {folder / 'across.md'}; picture: {folder / 'ranks.png'}")
+            print(f"Tables: {folder / 'across.md'}")
     return int(failed)
 
 

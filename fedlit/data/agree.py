@@ -330,7 +330,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
         >>> terms = Terms(align="features", scaling="pooled")
         >>> first = facts(table, terms)
         >>> first
-        {'columns': {'age': 'numbers', 'sex': 'numeric categories'}}
+        {'columns': {'age': 'numeric', 'sex': 'coded'}}
         >>> facts(table, terms, agree({"bern": first, "thun": first}, terms))["categories"]
         {'sex': [0.0, 1.0]}
     """

@@ -99,7 +99,7 @@ class TableEncoder(RowEncoder):
         if kind is None and agreed is not None and agreement.terms.alike:
             kind = agreed.kind
         if kind is None:
-            kind = "text categories" if categorical else NUMBERS
+            kind = "categorical" if categorical else NUMBERS
         if kind != NUMBERS:
             if declared_edges(agreement.terms.bins, name, 1):
                 raise DataError(

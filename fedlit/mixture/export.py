@@ -166,7 +166,7 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
             values = pd.Series(mean + scale * rng.normal(size=rows))
         else:
             values = pd.Series(rng.choice(np.array(own.categories or [None], dtype=object), rows), dtype=object)
-            if own.kind == "true/false categories":
+            if own.kind == "boolean":
                 values = values.map(bool, na_action="ignore").astype("boolean")
         columns[name] = values.mask(pd.Series(rng.random(rows) < 0.1)).infer_objects()
     return pd.DataFrame(columns)

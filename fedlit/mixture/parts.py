@@ -27,10 +27,9 @@ from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.allowed import is_of_run
-from fedlit.run.arguments import read
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run, to_score
-from fedlit.run.load import parse
+from fedlit.run.load import load as load_run
 from fedlit.run.options import listed
 from fedlit.run.run import Run
 from fedlit.score.folder import MAIN, load
@@ -42,10 +41,10 @@ from fedlit.train.manifest import read_checkpoint
 __all__ = ["Part", "predicted"]
 
 CONFIG, DONE = "config.yaml", "DONE"
-_ALONE = (  # a go-alone model reads its client's table, whatever the configuration's federation does with it
-    "--data.align=none", "--data.scaling=client", "--data.categories=codes", "--data.missing=mean",
-    "--data.common=null", "--data.pool=false",
-)  # fmt: skip
+_ALONE = {  # a go-alone model reads its client's table, whatever the configuration's federation does with it
+    "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
+    "data.common": None, "data.pool": False,
+}  # fmt: skip
 _FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_root_dir")
 """Keys that a mixture sets itself, or that change nothing that is computed."""
 
@@ -113,16 +112,16 @@ class Part:
     def _base(self) -> Run:
         """Its run, of which those of folds are made: reading a configuration costs a second."""
         kept, own = self.folder / CONFIG, self.settings
-        config, arguments = (kept, []) if kept.is_file() else (own.config, own.arguments)
-        best = ["--checkpoint.best=1"] if own.checkpoint == "best" else []
-        keys = (
-            *(_ALONE if own.go_alone is not None else ()), *best, *arguments,
-            "--board.curves=false", "--board.confusion_matrices=0", f"--seed={self.seed}",
-            f"--data.folds={self.folds}", "--data.fold=0", f"--trainer.default_root_dir={self.folder}",
-        )  # fmt: skip
-        trusted = [file for file in (own.config,) if file.is_file() and not is_of_run(file)]
+        config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
+        overrides = {
+            **(_ALONE if own.go_alone is not None else {}),
+            **({"checkpoint.best": 1} if own.checkpoint == "best" else {}),
+            **changed, "board.curves": False, "board.confusion_matrices": 0, "seed": self.seed,
+            "data.folds": self.folds, "data.fold": 0, "trainer.default_root_dir": self.folder,
+        }  # fmt: skip
+        trusted = tuple(file for file in (own.config,) if file.is_file() and not is_of_run(file))
         try:
-            return parse(read("fit", ["--config", str(config), *keys], of_run=config == kept, trusted=trusted))[0]
+            return load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
 

@@ -16,10 +16,10 @@ from fedlit.tasks import SCORES
 __all__ = ["model_card"]
 
 _TREATED = {
-    "numbers": "standardised; a missing one counts as the training mean",
-    "numeric categories": "one of those that training had; another one counts as missing",
-    "true/false categories": "true or false",
-    "text categories": "one of those that training had; another one counts as missing",
+    "numeric": "standardised; a missing one counts as the training mean",
+    "coded": "one of those that training had; another one counts as missing",
+    "boolean": "true or false",
+    "categorical": "one of those that training had; another one counts as missing",
 }
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.data.columns import Kind
+from fedlit.data.columns import KINDS
 from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.outcomes import Outcome
@@ -205,9 +205,9 @@ def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
 
 
 def _check_column(name: str, own: Mapping[str, Any]) -> None:
-    kinds, moments, labels = get_args(Kind), own.get("moments"), own.get("categories", [])
-    if own["kind"] not in kinds:
-        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(kinds)}")
+    moments, labels = own.get("moments"), own.get("categories", [])
+    if own["kind"] not in KINDS:
+        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(KINDS)}")
     if moments is not None and (
         len(moments) != 3 or any(type(own) not in (int, float) for own in moments) or not moments[2] >= 0
     ):

@@ -5,11 +5,9 @@
                                                      go-alone model was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
-                              /curves.csv            validation scores over epochs
                               /corrections.csv       what clients correct at the end, of methods that show it
                               /importance.csv        how much the score rests on each column, of methods
                               /calibration.csv       what was predicted against what was true, in bins
-                              /judged.csv            Brier's score, a threshold and what comes of it
                               /clusters.csv          who is together, round by round, of methods that tell clients apart
                               /pairs.csv             what they measured between clients, of methods that compare them
                               /version_0/            what every run of fedlit has: configuration, events
@@ -40,7 +38,6 @@ from fedlit.tasks.base import of_people
 __all__ = [
     "BESIDE",
     "BOOTSTRAP",
-    "CURVES",
     "DONE",
     "FORMAT",
     "PREDICTIONS",
@@ -62,7 +59,7 @@ __all__ = [
 FORMAT = 2
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
-PREDICTIONS, SCORE_FILE, BOOTSTRAP, CURVES = "predictions.parquet", "scores.csv", "bootstrap.parquet", "curves.csv"
+PREDICTIONS, SCORE_FILE, BOOTSTRAP = "predictions.parquet", "scores.csv", "bootstrap.parquet"
 
 # Keys that do not change what is computed, beyond rounding.
 _FREE = ("name", "board.", "checkpoint.", "model.threads", "trainer.default_root_dir", "trainer.enable_progress_bar")

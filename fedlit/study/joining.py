@@ -16,6 +16,7 @@ from fedlit.run.folders import CHECKPOINTS
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
 from fedlit.show.shown import say as say_aside
+from fedlit.statistics import estimate
 from fedlit.study.alone import means_of
 from fedlit.study.collect import Collected, collect
 from fedlit.study.job import FORMAT, Job, digest_of
@@ -207,9 +208,9 @@ def _write(found: Joined, joining: Joining, study: Study) -> None:
         "core": "federated further" if found.federated else "frozen",
         "seeds": found.seeds,
         "chosen_by": study.choice_of(found.client),
-        "joined": answer.federated.mean,
-        "best_alone": {"model": answer.usual_alone, "score": answer.alone.mean},
-        "gain": flat(answer.lift),
+        "joined": answer.federated,
+        "best_alone": {"model": answer.usual[1], "score": answer.alone},
+        "gain": {key: answer.lift[key] for key in flat(estimate([]))},
         "verdict": answer.verdict,
         "words": found.sentences,
         "notes": found.notes,

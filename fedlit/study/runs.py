@@ -31,13 +31,11 @@ from fedlit.run.run import Run
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.blends import mean_of_models
 from fedlit.study.bootstrap import bootstrap_scores
-from fedlit.study.curves import read_curves, training_seconds
-from fedlit.study.explained import CALIBRATION, IMPORTANCE, JUDGED, calibration, judged
+from fedlit.study.explained import CALIBRATION, IMPORTANCE, calibration, read_tested
 from fedlit.study.importance import column_importance
 from fedlit.study.job import (
     BESIDE,
     BOOTSTRAP,
-    CURVES,
     DONE,
     FORMAT,
     PREDICTIONS,
@@ -67,12 +65,12 @@ def execute(job: Job) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         predictions, scores, details = (compute or fit_baseline)(job)
-        details["seconds"] = time.perf_counter() - begun
     elif is_mixture(Path(job.config)):
         predictions, scores, details = train_mixture(job, folder)
-        details["seconds"] = time.perf_counter() - begun
     else:
         predictions, scores, details = _train(job, folder)
+    if not details.get("resumed"):  # else it is the time of a part
+        details["seconds"] = time.perf_counter() - begun
     _write(job, folder, predictions, scores, details)
 
 
@@ -98,12 +96,11 @@ def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFra
     """All that a job leaves, the mark of its end last."""
     predictions.to_parquet(folder / PREDICTIONS, index=False)
     scores.to_csv(folder / SCORE_FILE, index=False)
-    test = predictions[predictions["split"] == "test"]
+    tested = read_tested(predictions) if job.explain or job.bootstrap else {}
     if job.explain:
-        calibration(predictions).to_csv(folder / CALIBRATION, index=False)
-        judged(predictions).to_csv(folder / JUDGED, index=False)
+        calibration(tested).to_csv(folder / CALIBRATION, index=False)
     if job.bootstrap:
-        bootstrap_scores(test, job.bootstrap).to_parquet(folder / BOOTSTRAP)
+        bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
     _mark(folder, {**_record(job, folder, predictions), **details})
     if not job.keep_checkpoints:
         for checkpoints in folder.glob("version_*/checkpoints"):
@@ -194,11 +191,11 @@ def _scored(
             scores += score_rows(known, client, results.split)
     if job.explain:
         column_importance(run, job.choose).to_csv(folder / IMPORTANCE, index=False)
-    curves = _keep(run, folder, list(splits[-1].scores))
+    _keep(run, folder)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange
     details = {
-        "seconds": training_seconds(curves),
+        "seconds": None,
         "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
         "leaves": {
             "patterns": list(exchange.federated),
@@ -227,17 +224,14 @@ def best_arguments(checkpoint: str, choose: str | Mapping[str, str]) -> list[str
     return [f"--checkpoint.monitor=val/{choose}", f"--checkpoint.mode={mode}", "--checkpoint.best=1"]
 
 
-def _keep(run: Run, folder: Path, clients: Sequence[str]) -> pd.DataFrame:
-    """Copy what the run's own folder has for a study; its learning curves."""
+def _keep(run: Run, folder: Path) -> None:
+    """Copy what the run's own folder has for a study."""
     assert run.folder is not None
-    curves = read_curves(run.folder, clients)
-    curves.to_csv(folder / CURVES, index=False)
     if (run.folder / CORRECTIONS).is_file():
         read_corrections(run.folder)[0].to_csv(folder / CORRECTIONS, index=False)
     for name in (CLUSTERS, PAIRS):
         if (run.folder / name).is_file():
             shutil.copyfile(run.folder / name, folder / name)
-    return curves
 
 
 def _same(folder: Path, run: Run, best: Sequence[str]) -> bool:

@@ -20,7 +20,6 @@ import pytest
 from fedlit.__main__ import main
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import ConfigError
-from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import FILE
 from fedlit.run.load import keys_of_parser
@@ -113,7 +112,6 @@ LIGHT = {
     "search quickstart --trials 0": ["--trials:", "0"],
     "explain --rum x": ["--rum", "Did you mean '--run'"],
     "explain --run quickstart": ["--run:"],
-    "explain --run x --against other": ["--against:", "'other'", "others"],
     "check --config quickstart --formt json": ["--formt", "Did you mean '--format'"],
     "init nowhere --ot x.yaml": ["--ot", "Did you mean '--out'"],
     "data fetsh heart": ["'fetsh'", "Did you mean 'fetch'"],
@@ -335,6 +333,3 @@ def test_two_configurations_are_put_together_and_found_again(here: Path, capsys:
     assert "quickstart+more/version_0" in capsys.readouterr().err
     assert main(["test", "--config", "quickstart"]) == 2
     assert "expected a trained run" in capsys.readouterr().err
-    (here / "whole.yaml").write_text(find_config("quickstart").read_text())
-    read("describe", ["--config", "quickstart", "--config", "whole.yaml"])
-    assert "quickstart.yaml and whole.yaml are whole configurations" in capsys.readouterr().err

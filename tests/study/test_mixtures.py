@@ -123,7 +123,7 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(found: Comparison) -> 
 
 def test_the_mixture_of_own_parts_is_one_of_the_models_alone(found: Comparison) -> None:
     assert found.study.alone == ["local", "own"] and found.study.candidates == ["best", "given", "fitted"]
-    values = found.collected.results.query("metric == 'auroc'").set_index(["method", "client", "split"])["value"]
+    values = found.collected.scores.query("metric == 'auroc'").set_index(["method", "client", "split"])["value"]
     # the one that is judged out of fold meets the other on validation rows
     chosen = found.collected.chosen.query("best == @BEST_ALONE").set_index("client")["method"]
     for client in ("wine", "breast_cancer"):

@@ -114,30 +114,7 @@ def test_scenarios_together(out: Path) -> None:
     expected = rankdata(-wide.to_numpy(), axis=1).mean(0)
     assert np.allclose(ranks["rank"], expected)
     assert ((ranks["low"] <= ranks["rank"]) & (ranks["rank"] <= ranks["high"])).all()
-    assert (out / "ranks.png").stat().st_size > 5000 and "### longer" in (out / "across.md").read_text("utf-8")
-
-
-def test_rounds_until_it_is_where_going_alone_ends(out: Path) -> None:
-    across = pd.read_csv(out / "across.csv").set_index(["scenario", "method"])
-    for scenario in ("both", "longer"):
-        rounds = []
-        for seed in (1, 2):
-            curves = {
-                name: pd.read_csv(out / scenario / "runs" / name / f"seed_{seed}" / "curves.csv")
-                .query("metric == 'val/auroc'")
-                .groupby("step")["value"]
-                .mean()
-                for name in ("mine", "local")
-            }
-            there = np.flatnonzero(curves["mine"].to_numpy() >= curves["local"].iloc[-1])
-            rounds += [there[0] + 1] if len(there) else []
-        found = across.loc[(scenario, "mine")]
-        assert found["reached"] == len(rounds)
-        if rounds:
-            assert found["rounds"] == np.median(rounds)
-            done = json.loads((out / scenario / "runs" / "mine" / "seed_1" / "DONE").read_text("utf-8"))
-            each = done["exchange"]["bytes"] / done["exchange"]["rounds"]
-            assert found["bytes"] == pytest.approx(each * np.median(rounds))
+    assert "### longer" in (out / "across.md").read_text("utf-8")
 
 
 def test_ranks_share_places_and_friedman_is_scipys() -> None:

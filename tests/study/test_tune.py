@@ -18,6 +18,7 @@ from fedlit.study.choose import best_on_validation
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job, title_of
+from fedlit.study.lift import Scores
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
@@ -92,20 +93,16 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
 
 
 def test_combinations_are_no_methods(found: Comparison) -> None:
-    assert set(found.collected.results["method"]) == {"local", "gl", BEST_FEDERATED}
-    assert not found.collected.results.duplicated(["method", "seed", "client", "split", "metric"]).any()
+    assert set(found.collected.scores["method"]) == {"local", "gl", BEST_FEDERATED}
+    assert not found.collected.scores.duplicated(["method", "seed", "client", "split", "metric"]).any()
     assert set(found.lift["method"]) == {"gl", BEST_FEDERATED}
-    curves = found.collected.curves
-    assert set(curves["method"]) == {"local", "gl"}
-    assert not curves.duplicated(["method", "seed", "client", "metric", "step"]).any()
     picked = found.collected.tuned["settings"].map(lambda text: json.loads(text)[LR]).value_counts()
-    line = f"lr 0.01 {picked.get(RATES[0], 0)}x, 0.3 {picked.get(RATES[1], 0)}x"
+    line = f"({LR}={picked.index[0]}): {picked.iloc[0]}x"
     tables = (found.folder / "tables.md").read_text(encoding="utf-8")
-    assert f"- Shared <core>: {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
+    assert f"- Shared <core> {line}\n" in tables and "federation of its own" in tables and "gl@" not in tables
     report = (found.folder / "report.html").read_text(encoding="utf-8")
-    assert f"<li>Shared &lt;core&gt;: {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
+    assert f"<li>Shared &lt;core&gt; {line}</li>" in report and "6 of 6 runs" in report and "gl@" not in report
     assert "s for each of 2 combinations" in report and "s for each of 2 combinations" in tables
-    assert f"Shared &lt;core&gt; ({LR}=0.01): seed_1" in report
 
 
 @pytest.mark.full
@@ -128,7 +125,7 @@ def test_a_seed_of_which_a_combination_is_missing_is_left_out(found: Comparison,
     one = next(job for job in jobs if job.seed == 1 and job.settings == {LR: RATES[1]})
     assert one.name == f"gl ({LR}=0.3), seed 1"
     broken = [replace(job, digest="none") if job is one else job for job in jobs]
-    results = collect(found.study, broken).results
+    results = collect(found.study, broken).scores
     assert set(results.loc[results["method"] == "gl", "seed"]) == {2}
     assert set(results.loc[results["method"] == BEST_FEDERATED, "seed"]) == {2}
     assert set(results.loc[results["method"] == "local", "seed"]) == {1, 2}
@@ -145,13 +142,15 @@ def test_bootstrap_is_that_of_the_chosen(found: Comparison, jobs: list[Job]) -> 
     # as if seeds had the same test rows: each method has its own folder of resamples
     fixed = replace(found.study, seeds=[1])
     collected = collect(fixed, [job for job in jobs if job.seed == 1])
-    assert collected.fixed and set(collected.bootstrap) == {("local", 1), ("gl", 1), (BEST_FEDERATED, 1)}
+    assert collected.fixed and len(collected.bootstrap) == 3
     chosen = collected.tuned.set_index("client")["settings"]
     for client in ("wine", "breast_cancer"):
         own_settings = json.loads(str(chosen[client]))
         job = next(job for job in jobs if job.seed == 1 and job.settings == own_settings)
         own = pd.read_parquet(Path(job.folder) / "bootstrap.parquet")
-        pd.testing.assert_frame_equal(collected.bootstrap["gl", 1][client], own[client])
+        for method in ("gl", BEST_FEDERATED):
+            drawn = Scores(collected).resamples(method, client, "auroc", [1])
+            np.testing.assert_array_equal(drawn, own[client, "auroc"])
 
 
 def test_the_choice_is_made_on_validation_whatever_the_test_says() -> None:

@@ -29,6 +29,7 @@ from fedlit.run.run import Run
 from fedlit.show.corrections import histogram_figure
 from fedlit.study.bootstrap import bootstrap_scores
 from fedlit.study.compare import compare
+from fedlit.study.explained import read_tested
 from fedlit.study.runs import _one_class, _rows
 from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
@@ -131,7 +132,9 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     assert all(file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values())
 
     frames = scored_predictions(whole.loop, whole.data, "test")
-    drawn = bootstrap_scores(pd.concat([frame.assign(client=name) for name, frame in frames.items()]), 100)
+    drawn = bootstrap_scores(
+        read_tested(pd.concat([frame.assign(client=name, split="test") for name, frame in frames.items()])), 100
+    )
     for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
 

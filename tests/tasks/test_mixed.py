@@ -30,6 +30,7 @@ from fedlit.run.predictions import scored_predictions
 from fedlit.run.run import Run
 from fedlit.spec import ClientSpec, Site
 from fedlit.study.bootstrap import bootstrap_scores
+from fedlit.study.explained import read_tested
 from fedlit.tasks import Classification, Regression, Score
 from fedlit.tasks.metrics import SiteMetrics
 from fedlit.train.callbacks import Checkpoints, Progress
@@ -232,7 +233,7 @@ def test_diabetes_by_sex_from_the_configuration_to_predictions(tmp_path: Path, m
     stored = json.loads((run.folder / "test.json").read_text())
     frames = scored_predictions(run.loop, run.data, "test")
     parts = [frame.assign(client=name) for name, frame in frames.items()]
-    drawn = bootstrap_scores(pd.concat(parts, ignore_index=True), 200)
+    drawn = bootstrap_scores(read_tested(pd.concat(parts, ignore_index=True).assign(split="test")), 200)
     for name, frame in frames.items():
         rmse = math.sqrt(((frame["target"] - frame["predicted"]) ** 2).mean())
         assert rmse == pytest.approx(stored["clients"][name]["rmse"], rel=1e-5)

@@ -127,7 +127,7 @@ def _one_message(notes: Notes, url: str = "") -> Iterator[None]:
         cause = getattr(error, "orig", None) or error
         message = without_secrets(" ".join(str(cause).split())[:300].rstrip("."), url or notes.where)
         failure = notes.error(f"cannot be read ({type(cause).__name__}: {message}). Is it damaged, or cut short?")
-    raise failure  # outside of except: what a driver raised would hang on it, and may hold the URL
+    raise failure from None  # what a driver raised may hold the URL
 
 
 def _read_file(text: str, notes: Notes) -> pd.DataFrame:
