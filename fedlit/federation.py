@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Federation", "Member"]
 
-_SEARCH = 0.5  # of the minutes; the mixture that is chosen is trained in the rest
-
 
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Says who should join a federation and with what, and predicts for each client.
@@ -101,20 +99,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return self
 
     def _recommended(self, config: Path, folder: Path) -> tuple[Shown, Path]:
-        from fedlit.composite.asked import Asked
-        from fedlit.composite.mixture import Mixture
-        from fedlit.composite.recommend import recommend
+        from fedlit.mixture.recommend import recommend
 
-        budget = max(1.0, 60 * self.minutes * _SEARCH)
-        asked = Asked.of(str(config), str(folder / "recommended"), budget=budget, seed=self.seed, matters=self.matters)
-        try:
-            found = recommend(asked)
-        except ConfigError as error:
-            raise ConfigError(str(error).replace("--budget:", "Federation: minutes:")) from error
-        mixture = Mixture.load(str(found.best), f"--trainer.default_root_dir={folder / 'runs'}")
-        mixture.fit(quiet=True)
-        assert mixture.folder is not None
-        return found, mixture.folder
+        found = recommend(
+            config, budget=60 * self.minutes, seed=self.seed, matters=self.matters, out=folder / "recommended"
+        )
+        assert found.mixture.folder is not None
+        return found, found.mixture.folder
 
     def _trained(self, config: Path, folder: Path) -> tuple[Shown, Path]:
         from fedlit.run.load import load
@@ -148,7 +139,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             raise ConfigError(
                 f"expected a client among {known}, found {client!r}.{did_you_mean(client, self.clients_)}"
             )
-        from fedlit.composite.served import load_run
+        from fedlit.mixture.served import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
         return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))
@@ -195,7 +186,7 @@ class Member:
 
     def export(self, folder: str | Path) -> Path:
         """Write it as data alone (ONNX, arrays and JSON), to score rows where fedlit's training parts are not."""
-        from fedlit.composite.export import export_scorer
+        from fedlit.mixture.export import export_scorer
 
         return export_scorer(self.scorer, Path(folder)).folder
 

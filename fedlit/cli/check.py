@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import FedlitError
 from fedlit.run.arguments import Asked, read
 from fedlit.show.shown import for_terminal
 
@@ -61,7 +61,8 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     source = None
     content = asked.content
     data = content.get("data") or {}
-    if isinstance(data.get("source"), dict) and not any(data.get(key) for key in _SHAPED):
+    seed = content.get("seed", 0)
+    if isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED):
         source = _source(data["source"], asked)
     if source is None:
         from fedlit.run.load import parse
@@ -71,16 +72,9 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source]:
     from fedlit.data.sources.base import check_tables
     from fedlit.data.table import choose_columns
 
-    tables = check_tables(source.tables(_seed(content)))
+    tables = check_tables(source.tables(seed))
     columns = data.get("columns")
     return (choose_columns(tables, columns) if columns else tables), source
-
-
-def _seed(content: dict[str, Any]) -> int:
-    try:
-        return int(content.get("seed", 0))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"seed: expected a whole number, found {content['seed']!r}") from error
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:

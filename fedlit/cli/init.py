@@ -38,16 +38,16 @@ def init(
     out = out or Path(f"{_stem(folder)}.yaml")
     _check(out, force)
     from fedlit.data.examine.propose import propose
-    from fedlit.data.examine.written import notes_of, some, written
+    from fedlit.data.examine.written import some, written
 
     called = [name.strip() for name in names.split(",")] if names else None
-    proposals = propose(folder, _targets(target), called, client_column)
-    text = written(proposals, shlex.quote(str(out)))
+    proposal = propose(folder, _targets(target), called, client_column)
+    text = written(proposal, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
-    for notes in notes_of(proposals).values():
+    for notes in proposal.notes.values():
         for note in some(notes):
             print(for_terminal(note, otherwise=80))
     print(for_terminal(f"\nWrote {out}. Next:"))
@@ -67,8 +67,6 @@ def _stem(folder: str) -> str:
 def _check(out: Path, force: bool) -> None:
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out: expected a name that ends in .yaml, found {out}.")
-    if out.is_dir():
-        raise ConfigError(f"--out: expected a file, found the folder {out}.")
     if out.exists() and not force:
         raise ConfigError(f"{out}: is there already, and is not overwritten. Name another with --out, or say --force.")
     if not out.parent.is_dir():

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.cli.composite import execute_mixture
-from fedlit.composite.settings import is_composite
+from fedlit.cli.mixture import execute_mixture
 from fedlit.errors import RunError
 from fedlit.exchange.place import refuse_ranks
+from fedlit.mixture.settings import has_mixture
 from fedlit.run.arguments import Asked, Command, pairs_of, read, title
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.show.shown import for_terminal, say
@@ -51,7 +51,7 @@ def describe(*words: str) -> None:
 def _run(command: Command, words: Sequence[str]) -> None:
     brief = command not in ("validate", "test") or "--all" not in words
     words = [word for word in words if brief or word != "--all"]
-    if is_composite(words):
+    if has_mixture(words):
         refuse_ranks("a mixture of several parts")
         execute_mixture(command, words, brief)
         return

@@ -99,7 +99,7 @@ def read_target(
 
     where, marks = f"client {client!r}, target", (decimal, thousands)
     classes = raw.ndim > 1 or is_classification(own_task(task, client))
-    frame = raw.to_frame() if raw.ndim == 1 else cast("pd.DataFrame", raw)
+    frame = cast("pd.Series", raw).to_frame() if raw.ndim == 1 else cast("pd.DataFrame", raw)
     if raw.ndim > 1:
         several(frame.iloc[:0], where)  # names each column once
     made, notes = list[pd.Series](), list[Note]()
@@ -148,14 +148,12 @@ def _values(
 
 def _numbers(cells: Cells, marks: tuple[str | None, str | None]) -> tuple[np.ndarray, list[Note]]:
     from fedlit.data.schema.column import Column
-    from fedlit.data.schema.numbers import find_notation
 
-    notation, guess = find_notation(cells.texts, *marks)
-    made = notation.read(cells.texts)
+    column, guessed = Column("numeric").written(cells, *marks)
+    made = column.read(cells.texts)
     if np.isnan(made).any():  # the task says which
         return np.array(cells.texts, object), []
-    said = [*Column("numeric", notation=notation).said_of(cells, made), *([guess] if guess else [])]
-    return made, [Note(own, "numbers") for own in said]
+    return made, [*column.said_of(cells, made), *guessed]
 
 
 def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:

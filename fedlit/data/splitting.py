@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import SPLITS, Split
+from fedlit.data.table import SPLITS, Split, check_patterns, first_match
 from fedlit.errors import ConfigError, DataError, did_you_mean
 from fedlit.show.text import shorten
 
@@ -60,13 +59,8 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
             "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; or "
             f"{{CLIENT: one of these}}; found {split!r}." + hint
         )
-    names = None if clients is None else list(clients)
-    for pattern in split:
-        if names is not None and not fnmatch.filter(names, pattern):
-            raise ConfigError(
-                f"split: expected the name or pattern of a client, found {pattern!r}; clients are {', '.join(names)}."
-                + did_you_mean(pattern, names)
-            )
+    if clients is not None:
+        check_patterns("split", split, clients)
 
 
 def _is_one(split: Any) -> bool:
@@ -84,7 +78,7 @@ def own_split(split: SplitSettings | None, client: str) -> str | dict[str, str] 
         {'group': 'patient'}
     """
     if isinstance(split, dict) and not _is_one(split):
-        return next((own for pattern, own in split.items() if fnmatch.fnmatchcase(client, pattern)), None)
+        split = first_match(split, client)
     return cast("str | dict[str, str] | None", split)
 
 

@@ -21,7 +21,7 @@ from fedlit.run.keys import GROUPS, check_class_path, check_file, check_key
 from fedlit.run.layers import DEFAULTS, Layer, laid
 from fedlit.show.shown import say
 
-__all__ = ["ROOT", "Asked", "Command", "layers_of", "made_from", "origins", "pairs_of", "read", "title"]
+__all__ = ["ROOT", "Asked", "Command", "check_format", "layers_of", "made_from", "origins", "pairs_of", "read", "title"]
 
 Command = Literal["fit", "validate", "test", "predict", "describe"]
 
@@ -151,7 +151,7 @@ def read(
     if not configs and not helping:
         raise ConfigError(f"expected --config NAME, found none; known by name are {', '.join(known_configs())}")
     if style := given.get("format"):
-        _check_format(command, style)
+        check_format(command, style)
     configs += methods if configs else []
     settings = {key: value for layer in [*files, *typed_layers] for key, value in flatten(dict(layer.values))}
     name = settings.get("name")
@@ -169,7 +169,8 @@ def read(
         foreign.append(saved)
         layers = [kept, *typed_layers]
     elif len(configs) > 1 and not source and not helping:
-        say(_put_together(configs, files, name))
+        base, *more = (path.name for path in configs)
+        say(f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}")
     return Asked(command, layers, name, configs, tuple(foreign), helping)
 
 
@@ -252,23 +253,14 @@ def _check_typed(layer: Layer, files: Sequence[Layer]) -> None:
     check_class_path(key, value)
 
 
-def _check_format(command: Command, style: str) -> None:
+def check_format(command: str, style: str) -> None:
+    """Refuse a ``--format`` that a command does not have."""
     styles = _FORMATS.get(command)
     if styles is None:
         known = " or ".join(f"{name} ({' or '.join(own)})" for name, own in _FORMATS.items())
         raise ConfigError(f"--format: expected it with {known}, found it with {command}; leave it out")
     if style not in styles:
         raise ConfigError(f"--format: expected {' or '.join(styles)}, found {style!r}." + did_you_mean(style, styles))
-
-
-def _put_together(configs: Sequence[Path], files: Sequence[Layer], name: str) -> str:
-    base, *more = (path.name for path in configs)
-    line = f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}"
-    named = zip(configs, (layer.values for layer in files), strict=False)
-    whole = [path.name for path, own in named if "model" in own and "source" in (own.get("data") or ())]
-    if len(whole) > 1:
-        line += f" ({' and '.join(whole)} are whole configurations: of what both say, the later one's counts)"
-    return line
 
 
 def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:

@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.explain import EFFECTS, PATHS
 from fedlit.explain.effects import intraclass
-from fedlit.explain.judge import CORRECTIONS, Against, Judgement, judge
+from fedlit.explain.judge import CORRECTIONS, Judgement, judge
 from fedlit.explain.words import ABOUT
 from fedlit.files import read_named, write_frames, write_text
 from fedlit.run.trained import run_of
@@ -53,7 +53,6 @@ def explain(
     *,
     client: str | None = None,
     epoch: int | None = None,
-    against: Against = "others",
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
@@ -63,7 +62,6 @@ def explain(
         run: the folder of a trained run.
         client: show this client alone; see :func:`explain_corrections` and :func:`explain_effects`.
         epoch: see :func:`explain_corrections`, of the next two too.
-        against: with whom a correction is compared.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -75,7 +73,7 @@ def explain(
         return explain_effects(folder, client=client, out=out)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
         return explain_paths(folder, out=out)
-    return explain_corrections(folder, client=client, epoch=epoch, against=against, threshold=threshold, out=out)
+    return explain_corrections(folder, client=client, epoch=epoch, threshold=threshold, out=out)
 
 
 def _target(run: str | Path, out: str | Path | None) -> Path:
@@ -140,18 +138,16 @@ def explain_corrections(
     *,
     client: str | None = None,
     epoch: int | None = None,
-    against: Against = "others",
     threshold: float = 2.0,
     out: str | Path | None = None,
 ) -> Explanation:
-    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks), ``findings.md`` and
-    ``outliers.csv``; of corrections alone, which hold no data.
+    """Write heatmaps (PNG and SVG), ``findings.csv`` (every correction with its marks) and
+    ``findings.md``; of corrections alone, which hold no data.
 
     Args:
         run: the folder of a trained run.
         client: also draw this client's marked features by class, from its own table and no one else's.
         epoch: an epoch of which corrections were recorded; the last one if None.
-        against: whether a correction is compared with the other clients' or, as in the paper, with all.
         threshold: standard deviations from which a correction is marked.
         out: where to; ``explain`` in the run's folder if None.
 
@@ -161,23 +157,22 @@ def explain_corrections(
     folder = Path(run)
     values, epoch = read_corrections(folder, epoch)
     _check_client(client, list(dict.fromkeys(values["client"])))
-    judged, target = judge(values, against=against, threshold=threshold), _target(run, out)
-    files = [target / "findings.csv", target / "outliers.csv", target / "findings.md"]
+    judged, target = judge(values, threshold=threshold), _target(run, out)
+    files = [target / "findings.csv", target / "findings.md"]
     keys = ["client", "part", "feature"]
     cells = judged.cells.join(judged.findings.set_index(keys)["words"], on=keys)
-    write_frames({files[0]: cells, files[1]: judged.outliers})
-    write_text(f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", files[2])
+    write_frames({files[0]: cells})
+    write_text(f"# What the federation corrected, after epoch {epoch}\n\n{ABOUT}\n\n{judged}\n", files[1])
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     drawn = _histograms(folder, client, judged, target) if client is not None else []
     lines = str(judged).splitlines()
-    rows = [
-        [str(row.client), f"{row.score:.2f}", str(row.marked), str(row.findings)]
-        for row in judged.outliers.head(MOST_ROWS).itertuples()
-    ]
+    counts = judged.cells.groupby("client")[["finding", "marked"]].sum()
+    counts = counts.sort_values(["finding", "marked"], ascending=False, kind="stable").head(MOST_ROWS)
+    rows = [[str(row.Index), str(row.marked), str(row.finding)] for row in counts.itertuples()]
     told: list[str | Grid] = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS]]
-    told += [*more(lines, "findings: findings.csv"), "", Grid(["client", "outlier score", "marked", "findings"], rows)]
-    told += ["An outlier score of 1 is usual; marked: corrections that lie unusually far from the other clients'."]
+    told += [*more(lines, "findings: findings.csv"), "", Grid(["client", "marked", "findings"], rows)]
+    told += ["Marked: corrections that lie unusually far from the other clients'."]
     if client is not None and not drawn:
         told += ["", f"Note: no input of {client} is marked, so there are no histograms"]
     return Explanation(cells, files + drawn, told)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit.data.sources.read_files import ENDINGS
+from fedlit.data.sources.bases import ENDINGS
 from fedlit.errors import DataError
 from fedlit.files import advice, reason, write_frames
 
@@ -88,7 +88,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     """
     from fedlit.data.reading import Raw, ReadOptions, read_table
     from fedlit.data.schema.cells import held_text
-    from fedlit.data.sources.new_reads import are_positions, new_reads
+    from fedlit.data.sources.bases import are_positions, new_reads
 
     path = Path(path)
     check_input(path)
@@ -100,8 +100,7 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
                 "client of reads, or a table"
             )
         where = f"client {client!r}, file {path}"
-        frame, notes = new_reads(path, where)
-        return Raw(frame, tuple(notes), where)
+        return Raw(new_reads(path, where), (), where)
     if schema is None:
         raw = read_table(path, ReadOptions(), client)
         first = str(raw.frame.columns[0])

@@ -4,7 +4,6 @@ where no class has to be known, else before data is read.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pty
@@ -20,11 +19,9 @@ import pytest
 from fedlit.__main__ import main
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import ConfigError
-from fedlit.run.arguments import read
 from fedlit.run.config import find_config
 from fedlit.run.keys import FILE
 from fedlit.run.load import keys_of_parser
-from fedlit.study.check import KEYS
 
 Q = ["fit", "--config", "quickstart"]
 TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]
@@ -113,7 +110,6 @@ LIGHT = {
     "search quickstart --trials 0": ["--trials:", "0"],
     "explain --rum x": ["--rum", "Did you mean '--run'"],
     "explain --run quickstart": ["--run:"],
-    "explain --run x --against other": ["--against:", "'other'", "others"],
     "check --config quickstart --formt json": ["--formt", "Did you mean '--format'"],
     "init nowhere --ot x.yaml": ["--ot", "Did you mean '--out'"],
     "data fetsh heart": ["'fetsh'", "Did you mean 'fetch'"],
@@ -257,10 +253,6 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 def test_the_list_of_keys_is_that_of_the_parser(here: Path) -> None:
     assert json.loads(FILE.read_text()) == keys_of_parser()
 
-    from fedlit.study.study import Study
-
-    assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
-
 
 def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:
     import fedlit
@@ -335,6 +327,3 @@ def test_two_configurations_are_put_together_and_found_again(here: Path, capsys:
     assert "quickstart+more/version_0" in capsys.readouterr().err
     assert main(["test", "--config", "quickstart"]) == 2
     assert "expected a trained run" in capsys.readouterr().err
-    (here / "whole.yaml").write_text(find_config("quickstart").read_text())
-    read("describe", ["--config", "quickstart", "--config", "whole.yaml"])
-    assert "quickstart.yaml and whole.yaml are whole configurations" in capsys.readouterr().err

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 import fedlit
-from fedlit.composite.settings import settings_of
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
+from fedlit.mixture.settings import settings_of
 from fedlit.run.allowed import allowed, check_allowed, take, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_yaml

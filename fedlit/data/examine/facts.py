@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedlit.data.table import SPLITS, ClientTable
 
-__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "last_of", "named", "sampled"]
+__all__ = ["ClientFacts", "ColumnFacts", "facts_of", "is_number", "last_of", "named", "owners", "sampled"]
 
 SAMPLE = 100_000
 """Rows of which quantiles and different values are taken, spread over the table."""
@@ -117,9 +117,9 @@ def facts_of(table: ClientTable) -> ClientFacts:
     target, columns = table.target, _columns(table)
     if isinstance(target.name, tuple):
         rows = [row for row in target if isinstance(row, tuple)]
-        labels = {str(name): Counter(row[place] for row in rows) for place, name in enumerate(target.name)}
-        for held in labels.values():
-            held.pop(None, None)  # not known
+        held_by = zip(*rows, strict=True)
+        known = (Counter(label for label in held if label is not None) for held in held_by)
+        labels = dict(zip(map(str, target.name), (dict(held.most_common()) for held in known), strict=True))
         return ClientFacts(table, columns, labels=labels)
     if ClientFacts(table, columns).task == "classification":
         return ClientFacts(table, columns, classes={label: int(n) for label, n in target.value_counts().items()})
@@ -143,6 +143,15 @@ def last_of(values: Iterable[Any]) -> Any:
 def sampled(rows: np.ndarray, most: int) -> np.ndarray:
     """At most so many of the rows, spread over all."""
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def owners(clients: Sequence[ClientFacts]) -> dict[str, list[ClientFacts]]:
+    """Column → the clients that have it."""
+    made: dict[str, list[ClientFacts]] = {}
+    for own in clients:
+        for name in own.columns:
+            made.setdefault(name, []).append(own)
+    return made
 
 
 def named(clients: Iterable[str], most: int = 4) -> str:

@@ -63,7 +63,7 @@ def _one_word(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if short == long or (len(short) >= _LONG and long.startswith(short)):
         return True
-    return len(short) > _LONG and SequenceMatcher(None, short, long, autojunk=False).ratio() >= _ALIKE
+    return len(short) > _LONG and _ratio(short, long) >= _ALIKE
 
 
 def pairs(ones: Collection[str], others: Collection[str]) -> Iterator[tuple[str, str, bool]]:
@@ -111,9 +111,11 @@ def _near(one: str, other: str) -> bool:
     first, second = (re.sub(r"[\W_]+", "", own.casefold()) for own in (one, other))
     if not first or not second or re.findall(r"\d+", first) != re.findall(r"\d+", second):
         return False
-    if first == second or (min(len(first), len(second)) >= _LONG and first.rstrip("e") == second.rstrip("e")):
-        return True
-    return min(len(first), len(second)) > _LONG and _one_word(first, second)
+    return first == second or (min(len(first), len(second)) >= _LONG and _ratio(first, second) >= _ALIKE)
+
+
+def _ratio(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def _begins(one: str, other: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.examine.alone import noted, untrainable
-from fedlit.data.examine.between import MOST_PAIRS, kinds, labels, names, rows, scales, values
+from fedlit.data.examine.checks import MOST_PAIRS, OF_EACH, OF_SEVERAL
 from fedlit.data.examine.facts import ClientFacts, facts_of, named
-from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE, leaks
+from fedlit.data.examine.leaks import ROWS, ROWS_OF_WIDE
 from fedlit.data.examine.paragraphs import column_table, common_columns, each, flow, table_of, together
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
 __all__ = ["KINDS", "Page", "examine"]
-
-CHECKS: tuple[Callable[[Sequence[ClientFacts]], Iterable[Note]], ...] = (untrainable, leaks, rows, noted)
-BETWEEN = (names, scales, kinds, values, labels)
-"""Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""
 
 KINDS = {
     "untrainable": ("a client that cannot be trained", "Name another target, or leave the client out."),
@@ -159,7 +154,7 @@ def examine(tables: Sequence[ClientTable], source: Source | None = None, *, colu
 
     clients = tuple(map(facts_of, tables))
     one_table = getattr(source, "client_column", None) is not None
-    notes = [note for check in (CHECKS if one_table else CHECKS + BETWEEN) for note in check(clients)]
+    notes = [note for check in (OF_EACH if one_table else OF_EACH + OF_SEVERAL) for note in check(clients)]
     order = list(KINDS)
     notes.sort(key=lambda own: order.index(_heading(own)))
     return Page(clients, tuple(notes), source is None or isinstance(source, Tables), columns)

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.between import owners
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, last_of, named
-from fedlit.data.table import SPLITS
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, named, owners
 from fedlit.show.shown import Grid
 from fedlit.show.text import counted, shorten
 
@@ -27,54 +25,39 @@ _WORDS = {
 _MOST_CLASSES = 6
 
 
+def _numbers(own: ClientFacts) -> dict[str, float]:
+    cells = max(len(own.columns) * len(own.table.features), 1)
+    rows = {"rows": sum(own.rows.values()), **own.rows}
+    return {**rows, "columns": len(own.columns), "missing %": 100 * own.missing / cells}
+
+
 def table_of(clients: Sequence[ClientFacts]) -> Grid:
     """A row for each client."""
-    rows = [
-        [
-            own.client,
-            f"{sum(own.rows.values()):,}",
-            *(f"{number:,}" for number in own.rows.values()),
-            f"{len(own.columns):,}",
-            _share(own.missing, len(own.columns) * len(own.table.features)),
-            own.target,
-        ]
-        for own in clients
-    ]
-    return Grid(["client", "rows", *SPLITS, "columns", "missing", "target"], rows)
+    rows = [[own.client, *(f"{number:,.4g}" for number in _numbers(own).values()), own.target] for own in clients]
+    return Grid(["client", *_numbers(clients[0]), "target"], rows)
 
 
 def together(clients: Sequence[ClientFacts]) -> Iterable[str | Grid]:
     """What many clients hold: quantiles instead of a row for each."""
-    numbers: dict[str, list[float]] = {"rows": [sum(own.rows.values()) for own in clients]}
-    numbers |= {split: [own.rows[split] for own in clients] for split in SPLITS}
-    numbers["columns"] = [len(own.columns) for own in clients]
-    numbers["missing cells"] = [own.missing for own in clients]
-    rows = [
-        [name, *(f"{value:,.4g}" for value in (min(own), np.median(own), max(own)))] for name, own in numbers.items()
-    ]
+    numbers = {own.client: _numbers(own) for own in clients}
+    held = {key: [own[key] for own in numbers.values()] for key in _numbers(clients[0])}
+    rows = [[key, *(f"{one:,.4g}" for one in (min(own), np.median(own), max(own)))] for key, own in held.items()]
     yield Grid([f"{len(clients):,} clients", "least", "median", "most"], rows)
-    fewest = sorted(clients, key=lambda own: sum(own.rows.values()))[:10]
-    yield "Fewest rows: " + ", ".join(f"{own.client} ({sum(own.rows.values()):,})" for own in fewest)
+    fewest = sorted(numbers, key=lambda client: numbers[client]["rows"])[:10]
+    yield "Fewest rows: " + ", ".join(f"{client} ({numbers[client]['rows']:,})" for client in fewest)
     targets: dict[tuple[str, str], list[ClientFacts]] = {}
     for own in clients:
         targets.setdefault((own.target, own.task), []).append(own)
     for (target, task), who in targets.items():
-        yield f"{named([own.client for own in who])}: target {target} ({task}){_spread(who)}"
+        medians = [own.quantiles[3] for own in who if own.quantiles]
+        spread = f": medians from {min(medians):.4g} to {max(medians):.4g}" if medians else ""
+        if not medians:
+            largest = [max(own.classes.values()) / sum(own.classes.values()) for own in who if own.classes]
+            spread = f": the largest class is {min(largest):.0%} to {max(largest):.0%} of a client" if largest else ""
+        yield f"{named([own.client for own in who])}: target {target} ({task}){spread}"
     left = Counter((name, why) for own in clients for name, why in own.left_out.items())
     if left:
         yield "Left out: " + shorten([f"{name} ({why}, at {times:,})" for (name, why), times in left.most_common()], 12)
-
-
-def _spread(clients: Sequence[ClientFacts]) -> str:
-    """How a target differs between clients."""
-    if all(own.quantiles for own in clients):
-        medians = [own.quantiles[3] for own in clients]
-        return f": medians from {min(medians):.4g} to {max(medians):.4g}"
-    labels = Counter(label for own in clients for label in own.classes)
-    if len(labels) == 2 and all(own.positive is not None for own in clients):
-        shares = [own.classes.get(own.positive, 0) / max(sum(own.classes.values()), 1) for own in clients]
-        return f": {clients[0].positive} in {min(shares):.0%} to {max(shares):.0%} of a client's rows"
-    return f": {counted(len(labels), 'class', 'classes')}" if labels else ""
 
 
 def each(own: ClientFacts) -> Iterable[str]:
@@ -108,28 +91,20 @@ def _share(part: float, of: float = 1) -> str:
 def _target(own: ClientFacts) -> str:
     if own.quantiles:
         low, _, first, middle, third, _, high = own.quantiles
-        return (
-            f"{own.target}, a number ({own.task}): {low:.4g} to {high:.4g}, half of it in {first:.4g} to {third:.4g}, "
-            f"median {middle:.4g}"
-        )
-    rows = sum(own.rows.values())
-    if own.labels:
-        return f"{own.target} ({own.task}): {'; '.join(_label(name, held, rows) for name, held in own.labels.items())}"
-    if not own.classes:
+        middle_half = f"half of it in {first:.4g} to {third:.4g}, median {middle:.4g}"
+        return f"{own.target}, a number ({own.task}): {low:.4g} to {high:.4g}, {middle_half}"
+    rows, told = sum(own.rows.values()), list[str]()
+    if not own.labels and not own.classes:
         return f"{own.target} ({own.task})"
-    shown = [f"{label} ({counted(count, 'row')}, {_share(count, rows)})" for label, count in own.classes.items()]
+    for name, held in (own.labels or {own.target: own.classes}).items():
+        known = sum(held.values())
+        shown = [f"{label} ({counted(count, 'row')}, {_share(count, known)})" for label, count in held.items()]
+        shown += (
+            [f"not known ({counted(rows - known, 'row')})"] if known < rows and own.task != "sequence_labelling" else []
+        )
+        told.append(f"{name}: {shorten(shown, _MOST_CLASSES)}")
     positive = f"; positive is {own.positive}" if own.positive is not None else ""
-    return f"{own.target}: {shorten(shown, _MOST_CLASSES)}{positive}"
-
-
-def _label(name: str, held: Any, rows: int) -> str:
-    """One of several labels: how often it is true, and in how many rows it is unknown."""
-    known = sum(held.values())
-    gaps = f", not known of {counted(rows - known, 'row')}" if known < rows else ""
-    if len(held) < 2:
-        return f"{name} {f'always {next(iter(held))}' if held else 'never known'}{gaps}"
-    positive = last_of(held)
-    return f"{name} {positive} in {held[positive]:,} of {counted(known, 'row')} ({_share(held[positive], known)}){gaps}"
+    return f"{'; '.join(told)}{positive}"
 
 
 def column_table(own: ClientFacts) -> Grid:

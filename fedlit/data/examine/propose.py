@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,41 +42,32 @@ _DRAWN = 20_000  # rows of which types are found
 
 @dataclass
 class Proposal:
-    """The part of a configuration for one client.
+    """What a configuration could say.
 
     Attributes:
-        client: its name.
-        path: its file.
-        target: the column to predict.
-        options: how the file is read, where that is not the default.
-        task: what is predicted, if no class.
-        positive: the label that counts as positive, where a word says so.
-        unlabelled: rows without a label.
-        rows: of the smallest client, with a label.
-        kinds: column → what it holds, or why it is left out.
+        settings: arguments of :class:`fedlit.Tables`.
+        notes: what a person should know, by the argument that it is about.
+        kinds: client → column → what it holds, or why it is left out.
         codes: columns of few whole numbers, that may be categories.
-        notes: what a person should know, by the key of :class:`fedlit.Tables` that it is about.
+        rows: of the smallest client, with a label.
         sites: the column that may name the client of each row, where there is one file.
-        federation: further keys that make a client of each value of the column that was asked for.
     """
 
-    client: str
-    path: str
-    target: str
-    options: dict[str, Any] = field(default_factory=dict)
-    task: str | None = None
-    positive: Any = None
-    unlabelled: int = 0
-    rows: int = 0
-    kinds: dict[str, str] = field(default_factory=dict)
-    codes: list[str] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    kinds: dict[str, dict[str, str]] = field(default_factory=dict)
+    codes: dict[str, None] = field(default_factory=dict)
+    rows: int = sys.maxsize
     sites: str | None = None
-    federation: dict[str, Any] = field(default_factory=dict)
 
-    def note(self, key: str, text: str) -> None:
-        """Say something of a key."""
-        self.notes.append((key, f"{self.client}: {text}"))
+    def put(self, key: str, client: str, value: Any, note: str) -> None:
+        """Propose a client's value of an argument."""
+        self.settings.setdefault(key, {})[client] = value
+        self.note(key, client, note)
+
+    def note(self, key: str, client: str, text: str) -> None:
+        """Say something of an argument."""
+        self.notes.setdefault(key, []).append(f"{client}: {text}")
 
 
 def propose(
@@ -83,7 +75,7 @@ def propose(
     targets: Mapping[str | None, str],
     names: Sequence[str] | None = None,
     client_column: str | None = None,
-) -> list[Proposal]:
+) -> Proposal:
     """Look at the files of a folder.
 
     Args:
@@ -102,60 +94,59 @@ def propose(
         raise ConfigError(f"--client-column: expected one file that holds all clients' rows, found {len(places)}.")
     for client in targets:
         if client is not None and client not in clients:
-            raise ConfigError(
-                f"--target: expected a client among {shorten(clients)}, found {client!r}."
-                + did_you_mean(client, clients)
-            )
-    made: list[Proposal] = []
-    labels: dict[str, pd.Series] = {}
+            hint = did_you_mean(client, clients)
+            raise ConfigError(f"--target: expected a client among {shorten(clients)}, found {client!r}.{hint}")
+    made, labels = Proposal(), dict[str, Any]()
     for place in places:
-        raw, own = _looked(place, names, targets.get(place.client, targets.get(None)))
-        if client_column is not None:
-            _federate(own, raw, client_column)
-        elif len(places) == 1:
-            own.sites = _sites(raw.frame, own)
-            if own.sites is not None:
-                own.note("client_column", f"client_column: {own.sites} makes a client of each of its values")
-        labels[own.client] = _predict(own, raw)
-        made.append(own)
-    numbers = {own.target for own in made if own.task == "regression"}
-    for own in made:
-        whole = labels[own.client].dtype.kind in "iu" and not {*labels[own.client]} <= {0, 1}
-        if own.task is None and whole and own.target in numbers:  # few rows have few values: one task for all
-            own.task = "regression"
-            own.note("task", f"{own.target} is a number at other clients: regression, not classes")
-    if names is not None and not any("names" in own.options for own in made):
+        raw = _looked(made, place, names, targets.get(place.client, targets.get(None)))
+        labels[place.client] = _predict(made, place.client, raw)
+        if len(places) == 1 and client_column is None:
+            _sites(made, place.client, raw)
+    tasks, target = made.settings.get("task", {}), made.settings["target"]
+    numbers = {target[client] for client in tasks}
+    for client, held in labels.items():
+        whole = held.dtype.kind in "iu" and not {*held} <= {0, 1}
+        if client not in tasks and whole and target[client] in numbers:  # few rows have few values: one task for all
+            made.put("task", client, "regression", f"{target[client]} is a number at other clients: regression")
+    if names is not None and not any("names" in own for own in made.settings["files"].values()):
         raise ConfigError("--names: is for files without a header, and all files have one. Leave it out.")
+    if len({*target.values()}) == 1:
+        made.settings["target"] = target[clients[0]]
+    if client_column is not None:
+        _federate(made, clients[0], raw, client_column)
+    if client_column is not None or made.sites is not None:  # of any client
+        made.settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := made.settings.get(key))}
     return made
 
 
-def _looked(place: Place, names: Sequence[str] | None, said: str | None) -> tuple[Raw, Proposal]:
-    """A file's table, and what its columns hold."""
+def _looked(made: Proposal, place: Place, names: Sequence[str] | None, said: str | None) -> Raw:
+    """A file's table; what its columns hold, and how it is read, is put into the proposal."""
     from fedlit.data.schema.schema import Schema
 
-    path = find_file(place.client, place.path, None)
+    client, path = place.client, find_file(place.client, place.path, None)
     options, note = _header(path, names)
-    raw = read_table(path, ReadOptions(**options), place.client)
+    raw = read_table(path, ReadOptions(**options), client)
     options |= {key: value for own in raw.notes if isinstance(own, Note) for key, value in own.fix.items()}
     few = raw.frame.iloc[sampled(np.arange(len(raw.frame)), _DRAWN)]
     schema, typed, found = Schema.find(few)
     kinds = {name: own.why or own.kind for name, own in schema.columns.items()}
-    target, why = _target(raw, kinds, said)
     here, whole = Path.cwd(), path.absolute()
     shown = str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-    own = Proposal(place.client, shown, target, options)
-    own.kinds = {name: kind for name, kind in kinds.items() if name != target}
-    numbers = [name for name, kind in own.kinds.items() if kind == "numeric"]
-    own.codes = [name for name in numbers if _is_code(typed[name].dropna().to_numpy())]
-    own.note("target", f"predicts {target} ({why})")
-    for text in filter(None, [place.note.removeprefix(f"{place.client}: "), note]):
-        own.note("files", text)
-    if len(few) < len(raw.frame):
-        own.note("files", f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows")
+    made.settings.setdefault("files", {})[client] = {"path": shown, **options} if options else shown
+    sample = f"what its columns hold is found in {len(few):,} of its {len(raw.frame):,} rows"
+    for text in (place.note.removeprefix(f"{client}: "), note, sample if len(few) < len(raw.frame) else ""):
+        if text:
+            made.note("files", client, text)
+    target, why = _target(raw, kinds, said)
+    made.put("target", client, target, f"predicts {target} ({why})")
+    made.kinds[client] = {name: kind for name, kind in kinds.items() if name != target}
+    for name, kind in made.kinds[client].items():
+        if kind == "numeric" and _is_code(typed[name].dropna().to_numpy()):
+            made.codes[name] = None
     for group in found:
         if isinstance(group, Note) and group.kind == "group" and group.column != target:
-            own.note("split", f"{group.column}: {group.text}")
-    return raw, own
+            made.note("split", client, f"{group.column}: {group.text}")
+    return raw
 
 
 def _is_code(numbers: np.ndarray) -> bool:
@@ -225,66 +216,72 @@ def _target(raw: Raw, kinds: Mapping[str, str], said: str | None) -> tuple[str, 
     )
 
 
-def _predict(own: Proposal, raw: Raw) -> pd.Series:
-    """Find the task and the positive label; return the labels or numbers."""
-    values = raw.frame[own.target]
-    found = plain_target(own.client, values)
-    different, number = found.nunique(), found.dtype.kind in "iuf"
+def _predict(made: Proposal, client: str, raw: Raw) -> pd.Series:
+    """Put the task and the positive label into the proposal; return the labels or numbers."""
+    target = made.settings["target"][client]
+    found = plain_target(client, raw.frame[target])
+    different, number, without = found.nunique(), found.dtype.kind in "iuf", len(raw.frame) - len(found)
+    where = f"{raw.where}: the target {target!r} has"
     if different < 2:
         shown = f"one value, {found.iloc[0]}" if different else "no value"
-        raise DataError(f"{raw.where}: the target {own.target!r} has {shown}. Say another --target.")
-    own.unlabelled, own.rows = len(values) - len(found), own.rows or len(found)
-    if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
-        own.task = "regression"
-        own.note("task", f"{own.target} is a number, from {found.min():.4g} to {found.max():.4g}: regression")
-        return found
+        raise DataError(f"{where} {shown}. Say another --target.")
     if not number and different > max(_MOST_CLASSES, len(found) // 10):
         raise DataError(
-            f"{raw.where}: the target {own.target!r} has {different:,} different texts in {len(found):,} rows, such as "
-            f"{found.iloc[0]!r}: too many for classes. Say another --target."
+            f"{where} {different:,} different texts in {len(found):,} rows, such as {found.iloc[0]!r}: too many for "
+            "classes. Say another --target."
         )
-    if number:
-        found = found.astype(np.int64)
+    made.rows = min(made.rows, len(found))
+    if without:
+        made.settings["unlabelled"] = "drop"
+        made.note("unlabelled", client, f"{counted(without, 'row')} without a label")
+    if number and (different > _FEW_CLASSES or bool((found % 1 != 0).any())):
+        text = f"{target} is a number, from {found.min():.4g} to {found.max():.4g}: regression"
+        made.put("task", client, "regression", text)
+        return found
+    found = found.astype(np.int64) if number else found
     labels = found.value_counts()
-    own.positive = likely_positive(labels.index.tolist())
-    own.note("target", shorten([f"{label} ({counted(int(rows), 'row')})" for label, rows in labels.items()], 6))
+    made.note("target", client, shorten([f"{label} ({counted(int(n), 'row')})" for label, n in labels.items()], 6))
+    if (positive := likely_positive(labels.index.tolist())) is not None:
+        made.put("positive", client, positive, f"AUROC and AUPRC are of {positive}")
     return found
 
 
 # ---------------------------------------------------------------------- one file of many clients
 
 
-def _sites(frame: pd.DataFrame, own: Proposal) -> str | None:
-    """The first column of categories that is called like a place."""
-    for name, kind in own.kinds.items():
+def _sites(made: Proposal, client: str, raw: Raw) -> None:
+    """Look for a column of categories that is called like a place."""
+    for name, kind in made.kinds[client].items():
         called = set(_SITES.split()) & set(words_of(name))
-        if called and (kind == "categorical" or name in own.codes) and 2 <= frame[name].nunique() <= _MOST_SITES:
-            return name
-    return None
+        if called and (kind == "categorical" or name in made.codes) and 2 <= raw.frame[name].nunique() <= _MOST_SITES:
+            made.sites = name
+            made.note("client_column", client, f"client_column: {name} makes a client of each of its values")
+            return
 
 
-def _federate(own: Proposal, raw: Raw, column: str) -> None:
+def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     """Make a client of each value of a column.
 
     Raises:
         ConfigError: there is no such column, or it names one client.
     """
-    frame = raw.frame
+    frame, target = raw.frame, made.settings["target"]
     if column not in frame:
         hint = did_you_mean(column, map(str, frame))
         raise ConfigError(f"--client-column: expected a column of {raw.where}, found {column!r}.{hint}")
-    if column == own.target:
+    if column == target:
         raise ConfigError(f"--client-column: {column!r} is what is predicted. Name another column.")
-    sizes = frame[frame[own.target].notna()].groupby(column).size()
+    sizes = frame[frame[target].notna()].groupby(column).size()
     if len(sizes) < 2:
         raise ConfigError(f"--client-column: {column!r} has {len(sizes)} values, so there is no federation.")
-    own.kinds.pop(column)
-    own.codes = [name for name in own.codes if name != column]
-    own.federation = {"client_column": column}
-    own.note("client_column", f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
+    made.kinds[client].pop(column)
+    made.codes.pop(column, None)
+    file = made.settings["files"][client]
+    made.settings |= {"client_column": column, "files": file if isinstance(file, str) else made.settings["files"]}
+    made.note("client_column", client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]
     if 2 <= len(large) < len(sizes):
-        own.federation["least_rows"] = _FEWEST_ROWS
-        own.note("least_rows", f"{len(sizes) - len(large):,} clients of fewer rows are left out")
+        made.settings["least_rows"] = _FEWEST_ROWS
+        made.note("least_rows", client, f"{len(sizes) - len(large):,} clients of fewer rows are left out")
         sizes = large
-    own.rows = int(sizes.min())
+    made.rows = int(sizes.min())

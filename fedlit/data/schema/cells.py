@@ -107,7 +107,8 @@ def held_text(
 
 
 def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
-    return np.append(values, np.array([gap], object if values.dtype == object else None))[codes]
+    made: np.ndarray = np.append(values, np.array([gap], object if values.dtype == object else None))[codes]
+    return made
 
 
 def _text(cell: object) -> str:

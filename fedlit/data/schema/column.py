@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from fedlit.data.note import Note
 from fedlit.data.schema.cells import Cells, is_text, plain_types, true_or_false
 from fedlit.data.schema.dates import PARTS, expand, find_format, parse_dates
 from fedlit.data.schema.numbers import Notation, find_notation, plain_numbers
@@ -60,7 +61,7 @@ class Column:
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
 
-    def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[str]]:
+    def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[Note]]:
         """Cells (n,) as typed columns, and what was converted or could not be read, without the column's name.
 
         Raises:
@@ -104,14 +105,17 @@ class Column:
         cells, _ = Cells.of(values).without(self.missing)
         return pd.Series(cells.take(self.read(cells.texts), np.datetime64("NaT")), values.index, name=values.name)
 
-    def take(self, cells: Cells, where: str) -> tuple[Typed, list[str]]:
+    def take(self, cells: Cells, where: str) -> tuple[Typed, list[Note]]:
         """Cells that have a value as typed columns; see :meth:`apply`."""
-        own, notes, held = self, list[str](), cells.counts
+        own, notes, held = self, list[Note](), cells.counts
         made = self.read(cells.texts)
-        if held[pd.isna(made)].sum() > _WORST * held.sum():
-            own = self._as_written(cells.texts) or self
-            made = own.read(cells.texts)
-            notes = [] if own is self else [f"is written in another way than in training, such as {cells.texts[0]!r}"]
+        if held[pd.isna(made)].sum() > _WORST * held.sum():  # a file may be written in another way than in training
+            other, guessed = replace(self, form=None).written(cells)
+            again = other.read(cells.texts)
+            if not guessed and not pd.isna(again).any():
+                own, made = other, again
+                said = f"is written in another way than in training, such as {cells.texts[0]!r}"
+                notes.append(Note(said, "converted"))
         lost = pd.isna(made)
         if held[lost].sum() > _WORST * held.sum():
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
@@ -141,27 +145,36 @@ class Column:
             return parse_dates(pd.Series(texts, dtype=object), self.form).to_numpy()
         return self.notation.read(texts)
 
-    def _as_written(self, texts: list[str]) -> Column | None:
-        """The column as another file writes it, if all its cells can be read then, and cannot be mistaken."""
-        if self.kind == "numeric":
-            notation, guess = find_notation(texts)
-            other = replace(self, notation=replace(notation, unit=self.notation.unit or notation.unit))
-        elif self.kind == "date":
-            form, guess = find_format(texts)
-            other = replace(self, form=form)
-        else:
-            return None
-        return None if guess or pd.isna(other.read(texts)).any() else other
+    def written(
+        self, cells: Cells, decimal: str | None = None, thousands: str | None = None, wanted: float = 0.95
+    ) -> tuple[Column, list[Note]]:
+        """The column as these cells are written: marks and unit of numbers, format of dates; and what was guessed.
 
-    def said_of(self, cells: Cells, made: np.ndarray) -> list[str]:
+        Args:
+            cells: those that have a value.
+            decimal: the decimal mark, where it is known.
+            thousands: what groups digits, where it is known.
+            wanted: the share of dates that has to fit a format; none is found otherwise.
+        """
+        own, guess = self, ""
+        if self.kind == "numeric":
+            notation, guess = find_notation(cells.texts, decimal, thousands)
+            own = replace(self, notation=replace(notation, unit=self.notation.unit or notation.unit))
+        elif self.kind == "date" and self.form is None:
+            form, guess = find_format(cells.texts, wanted)
+            own = replace(self, form=form)
+        return own, [Note(guess.replace("…", cells.name), "guess")] * bool(guess)
+
+    def said_of(self, cells: Cells, made: np.ndarray) -> list[Note]:
         """What a person should know of how each text was read: conversions, and what could not be."""
-        notes, lost, counts = list[str](), pd.isna(made), cells.counts
+        notes, lost, counts = list[Note](), pd.isna(made), cells.counts
         if self.kind == "numeric":
             notes = _conversions(cells, made, self.notation.unit)
         if lost.any():
             shown = [f"{text!r} ({n:,})" for text, n, gone in zip(cells.texts, counts, lost, strict=True) if gone]
             expected = _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
-            notes.append(f"{counts[lost].sum():,} cells are no {expected} and count as missing: {shorten(shown)}")
+            said = f"{counts[lost].sum():,} cells are no {expected} and count as missing: {shorten(shown)}"
+            notes.append(Note(said, "unread"))
         return notes
 
     def check(self, name: str) -> None:
@@ -204,7 +217,7 @@ def as_floats(values: pd.Series) -> np.ndarray:
     return values.to_numpy(np.float64, na_value=np.nan)
 
 
-def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[str]:
+def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
     """How numbers are written that are not plain, and how many lack the unit of the others."""
     plain = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
     ways, bare = dict[str, tuple[int, int]](), 0
@@ -220,4 +233,6 @@ def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[str]:
         f"{made[first]:.15g}"
         for way, (count, first) in ways.items()
     ]
-    return [*notes, *([f"{bare:,} cells without {unit!r} count as if they had it"] if bare else [])]
+    if bare:
+        notes.append(f"{bare:,} cells without {unit!r} count as if they had it")
+    return [Note(said, "converted") for said in notes]

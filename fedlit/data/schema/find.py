@@ -12,9 +12,9 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, is_text, plain_types
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, may_mean_no_day, parse_dates
+from fedlit.data.schema.dates import PARTS, expand, look_like_dates, may_mean_no_day, parse_dates
 from fedlit.data.schema.declared import Declared, check_declared
-from fedlit.data.schema.numbers import find_notation, is_code, may_mean_missing, plain_numbers, split
+from fedlit.data.schema.numbers import is_code, may_mean_missing, plain_numbers, split
 from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
@@ -57,7 +57,7 @@ class Found:
 
     column: Column
     typed: Typed = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     gaps: Mapping[str, int] = field(default_factory=dict)
     unique: bool = False
 
@@ -119,7 +119,9 @@ def find(values: pd.Series, habits: Habits = Habits(), declared: Column | None =
     rows, held = len(cells.codes), int(cells.counts.sum())
     if found.column.why == "constant" and 0.05 < held / rows < 0.95:  # such as yes, or nothing
         said = f"has the one value {_short(cells.texts[0])} and {rows - held:,} gaps: which of the two it is, is used"
-        found = replace(_finished(cells, Column("categorical", missing=habits.missing)), notes=(said,))
+        found = replace(
+            _finished(cells, Column("categorical", missing=habits.missing)), notes=(Note(said, "one value"),)
+        )
     return replace(found, gaps=gaps)
 
 
@@ -133,7 +135,7 @@ def strange(values: pd.Series) -> str:
     return "binary values" if bytes in types else ""
 
 
-def _out(why: str, note: str, others: Sequence[str] = (), group: str = "") -> Found:
+def _out(why: str, note: str, others: Sequence[Note] = (), group: str = "") -> Found:
     """A column that is left out; ``group`` is its name if its values stand in several rows."""
     if group:
         note += f". Rows of one belong in one split: split: {{group: {group}}}"
@@ -142,7 +144,7 @@ def _out(why: str, note: str, others: Sequence[str] = (), group: str = "") -> Fo
     return Found(Column("left out", why=why), notes=(said, *others))
 
 
-def _constant(value: object, gaps: int, notes: Sequence[str] = ()) -> Found:
+def _constant(value: object, gaps: int, notes: Sequence[Note] = ()) -> Found:
     return _out("constant", f"has the one value {_short(value)}" + (f" and {gaps:,} gaps" if gaps else ""), notes)
 
 
@@ -152,7 +154,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _finished(cells: Cells, column: Column, notes: Sequence[str] = (), where: str = "") -> Found:
+def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: str = "") -> Found:
     typed, said = column.take(cells, where)
     return Found(column, typed, (*notes, *said))
 
@@ -181,7 +183,7 @@ def _of_typed(values: pd.Series, habits: Habits, declared: Column | None, where:
     return Found(column, typed, tuple(notes))
 
 
-def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[str] = ()) -> Found:
+def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()) -> Found:
     """Numbers that are read (n,), NaN where missing: identifiers, constants, what may mean a gap."""
     own = numbers[~np.isnan(numbers)]
     if not len(own):
@@ -202,7 +204,7 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     return Found(column, {name: numbers}, (*notes, *asked), unique=_MANY <= len(own) == different)
 
 
-def _asked(name: str, shown: str, words: list[object]) -> Note:
+def _asked(name: str, shown: str, words: Sequence[object]) -> Note:
     said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
     return Note(said, "missing", fix={"missing": {name: words}})
 
@@ -249,27 +251,25 @@ def _of_cells(cells: Cells, habits: Habits, signs: Mapping[str, str]) -> Found:
     if len(words) == 1:
         return _constant(texts[0], int((cells.codes < 0).sum()))
     said = "looks like dates of several formats, and is taken for categories; write them in one"
-    notes = [said] if look_like_dates(texts) else []
+    notes = [Note(said, "formats")] if look_like_dates(texts) else []
     return _unusable(cells) or _categories(cells, habits, notes, signs)
 
 
 def _date(cells: Cells, habits: Habits) -> Found | None:
-    form, guess = find_format(cells.texts)
-    if form is None:
+    column, notes = Column("date", missing=habits.missing).written(cells)
+    if column.form is None:
         return None
-    times = pd.Series(
-        cells.take(parse_dates(pd.Series(cells.texts, dtype=object), form).to_numpy(), np.datetime64("NaT"))
-    )
+    times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
     if not (parts := _parts(times)):
         return None
-    notes = [guess.replace("…", cells.name)] if guess else []
-    if "%y" in form and (late := int((times.dt.year > pd.Timestamp.now().year).sum())):
-        notes.append(f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits")
+    if "%y" in column.form and (late := int((times.dt.year > pd.Timestamp.now().year).sum())):
+        said = f"{late:,} years of two digits are in the future, such as {times.max():%Y}: write four digits"
+        notes.append(Note(said, "guess"))
     if (day := may_mean_no_day(times.dropna())) is not None:
         count = int((times == day).sum())
         word = cells.texts[int(cells.codes[(times == day).to_numpy()][0])]
         notes.append(_asked(cells.name, f"{word!r} ({count:,} cells)", [word]))
-    return _finished(cells, Column("date", missing=habits.missing, form=form, parts=parts), notes)
+    return _finished(cells, replace(column, parts=parts), notes)
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
@@ -281,9 +281,8 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
 def _number(cells: Cells, habits: Habits) -> Found | None:
     """Texts of which at least half are numbers; None where they are something else."""
     texts, counts = cells.texts, cells.counts
-    notation, guess = find_notation(texts, habits.decimal, habits.thousands)
-    column = Column("numeric", missing=habits.missing, notation=notation)
-    made = notation.read(texts)
+    column, guessed = Column("numeric", missing=habits.missing).written(cells, habits.decimal, habits.thousands)
+    made = column.read(texts)
     lost = np.isnan(made)
     read, failed = int(counts[~lost].sum()), [text for text, gone in zip(texts, lost, strict=True) if gone]
     if not read or any(map(is_code, texts)):
@@ -298,9 +297,10 @@ def _number(cells: Cells, habits: Habits) -> Found | None:
     few = len(failed) <= _MOST_ODD and (share >= 0.9 or (different >= 10 and len(failed) == 1))
     if failed and (not few or different == 1):  # one number and a word are two levels
         return _mostly_numbers(cells, habits, failed, read) if share >= 0.5 else None
-    notes = [*column.said_of(cells, made), *([guess] if guess else [])]
+    notes = [*column.said_of(cells, made), *guessed]
     if sums := [text for text in failed if _SUM.match(text)]:
-        notes.append(f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file")
+        said = f"the row of {sums[0]!r} looks like a sum or a footnote, not a case. Remove it from the file"
+        notes.append(Note(said, "sum"))
     column = replace(column, missing=(*habits.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(made), column, notes)
 
@@ -313,7 +313,7 @@ def _mostly_numbers(cells: Cells, habits: Habits, failed: list[str], read: int) 
     if not any(re.search(r"\d", text) for text in failed):  # else it may be a level
         note += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
     kept = _unusable(cells) or _categories(cells, habits)
-    return replace(kept, notes=(note, *kept.notes))
+    return replace(kept, notes=(Note(note, "text"), *kept.notes))
 
 
 def _unusable(cells: Cells) -> Found | None:
@@ -333,17 +333,18 @@ def _unusable(cells: Cells) -> Found | None:
 
 
 def _categories(
-    cells: Cells, habits: Habits, notes: Sequence[str] = (), signs: Mapping[str, str] | None = None
+    cells: Cells, habits: Habits, notes: Sequence[Note] = (), signs: Mapping[str, str] | None = None
 ) -> Found:
     spelt, notes, rows = spellings(cells), list(notes), int(cells.counts.sum())
     several = shorten([" = ".join(map(repr, own)) for own in spelt.values() if len(own) > 1])
     if several:
-        notes.append(f"spellings that are taken for one value: {several}")
+        notes.append(Note(f"spellings that are taken for one value: {several}", "spelling"))
     if len(cells.texts) > max(_MANY, rows / 2):
-        notes.append(
-            f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. "
-            "Split it into columns, or drop it"
+        said = (
+            f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. Split "
+            "it into columns, or drop it"
         )
+        notes.append(Note(said, "different"))
     spelling = {low: own[0] for low, own in spelt.items()} if several else dict(signs or {})
     return _finished(cells, Column("categorical", missing=habits.missing, spelling=spelling), notes)
 
@@ -363,22 +364,18 @@ def spellings(cells: Cells) -> dict[str, list[str]]:
 
 def _as_declared(cells: Cells, column: Column, habits: Habits, where: str) -> Found:
     """Texts as a configuration says they are: only how they are written is looked for."""
-    texts, notes = cells.texts, list[str]()
-    if column.kind == "numeric":
-        notation, guess = find_notation(texts, habits.decimal, habits.thousands)
-        column, notes = replace(column, notation=notation), [guess] * bool(guess)
-    elif column.kind == "date":
-        form, guess = (column.form, "") if column.form else find_format(texts, 0.5)
-        if form is None:
-            found = _short(texts[0]) if texts else "no value"
-            raise ConfigError(
-                f"types: {cells.name}: expected dates, found {found}; write the format: {{date: '%d/%m/%Y'}}"
-            )
-        times = parse_dates(pd.Series(texts, dtype=object), form)
-        column, notes = replace(column, form=form, parts=_parts(times) or PARTS), [guess] * bool(guess)
-    elif column.kind == "categorical":
+    texts = cells.texts
+    if column.kind == "categorical":
         numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
         if not texts or any(map(is_code, texts)) or numbers.isna().any():
             return _categories(cells, habits)
         column = replace(column, kind="coded")
+    column, notes = column.written(cells, habits.decimal, habits.thousands, wanted=0.5)
+    if column.kind == "date":
+        if column.form is None:
+            found = _short(texts[0]) if texts else "no value"
+            raise ConfigError(
+                f"types: {cells.name}: expected dates, found {found}; write the format: {{date: '%d/%m/%Y'}}"
+            )
+        column = replace(column, parts=_parts(pd.Series(column.read(texts))) or PARTS)
     return _finished(cells, column, notes, where)

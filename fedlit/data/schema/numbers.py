@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +56,7 @@ def _is_measure(unit: str) -> bool:
     return bool(_CURRENCY.fullmatch(unit)) or all(own.rstrip("²³23") in _MEASURES for own in parts)
 
 
+@lru_cache(2 * _SAMPLE)  # to find the notation, and then to read it
 def split(text: str) -> Written | None:
     """A text's digits, unit and sign, if it is a number with at most a unit around it.
 
@@ -113,7 +115,7 @@ class Notation:
         made = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
             made = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64).copy()
-        for place in np.flatnonzero(np.isnan(made)):
+        for place in map(int, np.flatnonzero(np.isnan(made))):
             made[place] = self.value(split(texts[place]))
         return made
 
@@ -168,12 +170,12 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
 
     try:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
-        if pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
+        made: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        fractions = np.isfinite(made).all() and (made % 1 != 0).all()  # which are no codes, nor words
+        if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
             return None
-        numbers = cells.cast(pa.float64())
     except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
         return None
-    made: np.ndarray = numbers.to_numpy(zero_copy_only=False)
     return made
 
 

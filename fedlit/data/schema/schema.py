@@ -211,13 +211,13 @@ def _points(raw: pd.DataFrame, found: Mapping[str, Found]) -> dict[str, tuple[st
     made = {}
     for name, own in found.items():
         column = own.column
-        if column.kind != "numeric" or column.notation.decimal != "." or not is_text(raw[name]):
+        if column.kind != "numeric" or column.notation.decimal != ".":
             continue
         numbers = own.typed[name][:_SAMPLE]
         numbers = numbers[np.isfinite(numbers)]
         between = numbers[numbers % 1 != 0]
         if not len(between) or abs(between).max() >= 1000 or not ((numbers >= 100) & (numbers < 1000)).any():
-            continue
+            continue  # nearly always
         texts = [cell.strip() for cell in raw[name].iloc[:_SAMPLE] if isinstance(cell, str)]
         marked, whole = [own for own in texts if "." in own], [own for own in texts if own.isdecimal()]
         if any(len(own) == 3 for own in whole) and all(map(_THOUSAND.fullmatch, marked)):

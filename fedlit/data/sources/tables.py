@@ -35,6 +35,12 @@ class Tables(Source):
     What each column holds is found and said: a number, a category, yes or no, a date. Identifiers, free text and
     constants are left out, with a note. ``types`` says otherwise. Rows of a class are dealt to all splits alike.
 
+    - Clients: one for each file you name, or for each value of client_column.
+    - Columns: what they hold is found and said; types, categorical and drop say otherwise.
+    - Target: the column you name.
+    - Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group,
+      time or column.
+
     Args:
         files: each client's name and its file; or its name and ``{path: FILE, …}`` with how that file is read (see
             :class:`fedlit.data.reading.ReadOptions`) and the ``types`` of its columns. A path is one of CSV (also
@@ -78,13 +84,6 @@ class Tables(Source):
 
     name: ClassVar[str] = "tables"
     about: ClassVar[str] = "your own tables: a file, a sheet or a query for each client"
-    layout: ClassVar[str] = (
-        "Clients: one for each file you name, or for each value of client_column.\n"
-        "Columns: what they hold is found and said; types, categorical and drop say otherwise.\n"
-        "Target: the column you name.\n"
-        "Splits: by the run's seed, 20 % test, then 10 % of the rest validation, each class dealt alike; or by group, "
-        "time or column."
-    )
 
     def __init__(
         self,
@@ -108,8 +107,6 @@ class Tables(Source):
         self.given, self.client_column, self.root = files, client_column, root
         self.least_rows = least_rows
         self.read = {**({"encoding": encoding} if encoding else {}), **(read or {})}
-        if isinstance(files, Mapping) and client_column is not None and len(files) != 1:
-            raise ConfigError("tables: client_column: expected one file that holds all clients' rows, found several.")
         for column, said in (types or {}).items():
             check_declared(column, said)
         if unlabelled not in ("refuse", "drop"):
@@ -121,14 +118,18 @@ class Tables(Source):
         self.split, self.test, self.validation = split, test, validation
         self.unlabelled, self.positive, self.task = unlabelled, positive, task
         if isinstance(files, Mapping):
-            if client_column is None:
-                self._check_keys(list(files))
-            places_of(files, self.read, root)
+            self._places()
 
     def _check_keys(self, clients: Sequence[str]) -> None:
         """Refuse what is said of clients that are not there."""
         for key in ("target", "categorical", "drop"):
-            _check_clients(key, getattr(self, key), clients)
+            value = getattr(self, key)
+            for client in value if isinstance(value, dict) else ():
+                if client not in clients:
+                    raise ConfigError(
+                        f"tables: {key}: expected clients among {', '.join(clients)}; found {client!r}."
+                        f"{did_you_mean(str(client), clients)}"
+                    )
         if isinstance(self.target, dict) and (without := [own for own in clients if own not in self.target]):
             raise ConfigError(f"tables: target: expected a column for each client, found none for {without[0]!r}.")
         check_task(self.task, clients)
@@ -137,7 +138,8 @@ class Tables(Source):
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the tables; ``seed`` draws the splits."""
         raws = self._read_all()
-        self._check_keys(list(raws))
+        if self.client_column is not None:
+            self._check_keys(list(raws))
         self._check_columns({client: _names(raw) for client, (raw, _) in raws.items()})
         schema, common = self._common(raws) if self.client_column is not None else (None, [])
         made = []
@@ -157,7 +159,6 @@ class Tables(Source):
                 f"{self.name}: expected a client among {', '.join(places)}, found {client!r}."
                 + did_you_mean(client, places)
             )
-        self._check_keys(list(places))
         place = places[client]
         return check_tables([self._table(client, self._read(place), place, seed)])[0]
 
@@ -171,7 +172,6 @@ class Tables(Source):
     def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
         """Some clients' tables; reads no others' files."""
         places = self._places()
-        self._check_keys(list(places))
         raws = {client: self._read(places[client]) for client in clients}
         columns = {client: _names(raw) for client, raw in raws.items()}
         self._check_columns(columns if share is None else share("names of columns", columns))
@@ -180,7 +180,14 @@ class Tables(Source):
     # ------------------------------------------------------------------ reading
 
     def _places(self) -> dict[str, Place]:
-        return {place.client: place for place in places_of(self.given, self.read, self.root)}
+        places = {place.client: place for place in places_of(self.given, self.read, self.root)}
+        if self.client_column is None:
+            self._check_keys(list(places))
+        elif len(places) != 1:
+            raise ConfigError(
+                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
+            )
+        return places
 
     def _read(self, place: Place) -> Raw:
         path = place.path if place.is_database else str(find_file(place.client, place.path, self.root))
@@ -190,10 +197,6 @@ class Tables(Source):
         places = self._places()
         if self.client_column is None:
             return {client: (self._read(place), place) for client, place in places.items()}
-        if len(places) != 1:
-            raise ConfigError(
-                f"tables: client_column: expected one file that holds all clients' rows, found {len(places)} files."
-            )
         (place,) = places.values()
         return _by_client(self._read(place), self.client_column, place, self.least_rows)
 
@@ -424,12 +427,3 @@ def _by_client(raw: Raw, column: str, place: Place, least_rows: int) -> dict[str
         where = f"client {client!r}, {column} of {raw.where}"
         made[client] = (Raw(rows, first, where), replace(place, client=client, note=note))
     return made
-
-
-def _check_clients(key: str, value: object, files: Sequence[str]) -> None:
-    for client in value if isinstance(value, dict) else ():
-        if client not in files:
-            raise ConfigError(
-                f"tables: {key}: expected clients among {', '.join(files)}; found {client!r}."
-                f"{did_you_mean(str(client), files)}"
-            )
