@@ -20,7 +20,7 @@ from fedlit.files import read_named
 from fedlit.mixture.alone import maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, Job, digest_of, score_rows, tidy
+from fedlit.study.job import FORMAT, PREDICTIONS, SCORE_FILE, FitAlone, Job, digest_of, score_rows, tidy
 from fedlit.study.out_of_fold import Judging, choose_settings, scores_on
 from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
@@ -39,8 +39,9 @@ def fit_baseline(job: Job) -> Fitted:
         Predictions and scores of the chosen models, and for the record which settings were chosen, and which clients go
         without this model.
     """
-    assert job.grid is not None
-    data = load(job.config, *job.arguments, f"--seed={job.seed}").data
+    work = job.work
+    assert isinstance(work, FitAlone)
+    data = load(work.config, *work.arguments, f"--seed={job.seed}").data
     if data.categories in (None, "auto"):
         data.categories = "codes"  # trees take categories as such, and linear models a column for each
     data.setup()
@@ -48,11 +49,11 @@ def fit_baseline(job: Job) -> Fitted:
     predictions, scores, chosen, without = [], [], {}, []
     for client in data.clients:
         task, name = client.spec.task, client.spec.name
-        model = model_for(job.method, job.model, task)
-        if model is None or task.name not in job.grid:
+        model = model_for(job.method, work.model, task)
+        if model is None or task.name not in work.grid:
             without.append(name)
             continue
-        fitted = _cached(job, client, model, job.grid[task.name], cache)
+        fitted = _cached(job, work, client, model, work.grid[task.name], cache)
         predictions.append(fitted[0])
         scores.append(fitted[1])
         chosen[name] = fitted[2]
@@ -61,10 +62,12 @@ def fit_baseline(job: Job) -> Fitted:
     return pd.concat(predictions, ignore_index=True), pd.concat(scores, ignore_index=True), details
 
 
-def _cached(job: Job, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path) -> Fitted:
-    judging = Judging.of(client, job.folds, job.small, job.seed)
+def _cached(
+    job: Job, work: FitAlone, client: EncodedClient, model: GoAlone, grid: Mapping[str, list[Any]], cache: Path
+) -> Fitted:
+    judging = Judging.of(client, work.folds, work.small, job.seed)
     made_of = [client.fingerprint(), client.categorical, job.method, grid, job.choose, sklearn.__version__, FORMAT]
-    made_of += [job.model, judging.folds, judging.few, judging.seed]
+    made_of += [work.model, judging.folds, judging.few, judging.seed]
     made_of += [version("lightgbm")] if job.method == "lightgbm" else []
     made_of += [] if model.seedless else [job.seed]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"

@@ -13,7 +13,7 @@ from fedlit.data.encoding import UNION_SITE
 from fedlit.errors import RunError
 from fedlit.mixture.weigh import Predicted
 from fedlit.score.mixed import aligned
-from fedlit.study.job import DONE, PREDICTIONS, Job
+from fedlit.study.job import DONE, PREDICTIONS, Average, Job
 from fedlit.study.mixtures import Frames
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.tasks import read_predictions
@@ -35,7 +35,8 @@ def mean_of_models(job: Job) -> Computed:
     Raises:
         RunError: a part has no predictions, for its run failed, or parts predicted other test rows.
     """
-    groups = [[(Path(folder).parent.name, _read(job, folder)) for folder in group] for group in job.parts or ()]
+    assert isinstance(job.work, Average)
+    groups = [[(Path(folder).parent.name, _read(job, folder)) for folder in group] for group in job.work.parts]
     names = dict.fromkeys(client for group in groups for _, own in group for client in own["client"].unique())
     seen, without, parts = Frames(), list[str](), dict[str, list[str]]()
     for client in (str(name) for name in names if name != UNION_SITE):

@@ -24,8 +24,8 @@ from fedlit.study.report import sections, title_of_report
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
-from fedlit.study.settle import SETTLED, settle
 from fedlit.study.study import Study
+from fedlit.study.tune import TUNED, tune
 from fedlit.study.words import cost_of_leaving_out, guard_notes, one_class_notes
 
 __all__ = ["Comparison", "compare"]
@@ -105,9 +105,7 @@ def compare(
         check_format(folder)
         tables = reference_tables(study)
         study = study.for_tasks(tasks_of(tables))
-        study, settled = settle(
-            study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say
-        )
+        study, tuned = tune(study, folder, tables, jobs or default_jobs(), quiet=quiet, say=nothing if quiet else say)
         planned = plan_jobs(study, numbers, folder, tables)
         if study.leave_one_out and not quiet:
             say(cost_of_leaving_out(len(tables), sum(job.left_out is not None for job in planned)))
@@ -120,8 +118,8 @@ def compare(
             raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
         found = _found(study, numbers, collect(study, planned), failures, folder, tables, notes)
         _write(found)
-        if len(settled):
-            write_frames({folder / SETTLED: settled})
+        if len(tuned):
+            write_frames({folder / TUNED: tuned})
     return found
 
 

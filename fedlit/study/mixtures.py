@@ -24,7 +24,7 @@ from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, settings_of, typed_pairs
 from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
-from fedlit.study.job import DONE, Job, is_free, score_rows, tidy
+from fedlit.study.job import DONE, Job, MixAnew, TrainMixture, is_free, score_rows, tidy
 from fedlit.study.method import must_be_known
 from fedlit.study.out_of_fold import OUT_OF_FOLD
 from fedlit.study.study import Study
@@ -105,21 +105,25 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
         own = load(str(part.config), *part.arguments).settings or {}
         kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
         parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    own = mixture.mixing
-    return {"folds": mixture.folds, "parts": parts, "mixing": [own.weights, own.shrink, own.admit, own.by]}
+    mixing = mixture.mixing
+    how = [mixing.weights, mixing.shrink, mixing.admit, mixing.by]
+    return {"folds": mixture.folds, "parts": parts, "mixing": how}
 
 
-def train_mixture(job: Job, folder: Path) -> Computed:
+def train_mixture(job: Job) -> Computed:
     """Train a mixture to its end, and predict.
 
     Returns:
         Its predictions and scores: of test rows, of all held-out rows (``out_of_fold``; there are none without folds)
         and of validation rows; and for the record which parts are each client's own, and the weights.
     """
+    assert isinstance(job.work, TrainMixture)
+    folder = Path(job.folder)
     arguments = [
-        *job.arguments, f"--seed={job.seed}", f"--name={folder.name}", f"--trainer.default_root_dir={folder.parent}",
+        *job.work.arguments, f"--seed={job.seed}", f"--name={folder.name}",
+        f"--trainer.default_root_dir={folder.parent}",
     ]  # fmt: skip
-    mixture = Mixture(mixture_settings(Path(job.config), arguments))
+    mixture = Mixture(mixture_settings(Path(job.work.config), arguments))
     try:
         fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
     except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
@@ -150,14 +154,14 @@ def train_mixture(job: Job, folder: Path) -> Computed:
 
 def mixed_anew(job: Job) -> Computed:
     """Another mixture of some of a mixture's parts, from stored predictions."""
-    assert job.mix is not None
-    (source,) = map(Path, job.after)
+    assert isinstance(job.work, MixAnew)
+    source, mix = Path(job.work.source), job.work.mix
     try:
         record = json.loads((source / DONE).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{job.name}: expected the run of {source.parent.name}, found none: it failed") from error
     frame = pd.read_parquet(source / PARTS)
-    names = list(job.mix["parts"] or dict.fromkeys(frame["part"]))
+    names = list(mix["parts"] or dict.fromkeys(frame["part"]))
     splits, without = dict[str, dict[str, Predicted]](), []
     for client, own in frame[frame["part"].isin(names)].groupby("client"):
         if set(own["part"]) == set(names):
@@ -167,10 +171,10 @@ def mixed_anew(job: Job) -> Computed:
     if not splits:
         raise RunError(f"{job.name}: expected clients that have all of {', '.join(names)}, found none; name fewer")
     held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in splits.items()}
-    mixing, seen = Mixing(job.mix["weights"], job.mix["shrink"], job.mix["admit"], job.choose), Frames()
+    mixing, seen = Mixing(mix["weights"], mix["shrink"], mix["admit"], job.choose), Frames()
     weights = {name: own.weights for name, own in combine(held, record["own"], mixing, record["networks"]).items()}
-    for client, own in splits.items():
-        for split, rows in own.items():
+    for client, each in splits.items():
+        for split, rows in each.items():
             mixture = rows.mixed(weights[client])
             seen.add(client, split, rows, mixture)
             if split == OUT_OF_FOLD:
@@ -194,7 +198,7 @@ class Frames:
         self._predictions.append(tidy(frame, client, split))
         self._scores += score_rows(scored, client, split)
 
-    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int]) -> None:
+    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int] | np.ndarray) -> None:
         """Of out-of-fold rows those that would be validation rows without folds."""
         chosen = np.isin(rows.row, wanted)
         if chosen.any():

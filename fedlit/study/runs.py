@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from fedlit.errors import FedlitError
 from fedlit.explain.clusters import CLUSTERS, PAIRS
 from fedlit.explain.judge import CORRECTIONS
 from fedlit.files import write_text
-from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import flatten
 from fedlit.run.explanation import read_corrections
 from fedlit.run.folders import newest_run
@@ -40,7 +39,13 @@ from fedlit.study.job import (
     FORMAT,
     PREDICTIONS,
     SCORE_FILE,
+    Average,
+    FitAlone,
     Job,
+    MixAnew,
+    Train,
+    TrainMixture,
+    Work,
     is_free,
     score_rows,
     tidy,
@@ -53,22 +58,28 @@ from fedlit.train.results import Results
 __all__ = ["best_arguments", "execute", "record", "serve"]
 
 
+Computed = tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]
+"""Predictions, scores, and what the record of a job says beside what all say."""
+
+
 def execute(job: Job) -> None:
     """Run one job to the end, and mark its folder as done.
 
     A method's run that was cut short goes on from its last checkpoint, if it was of this configuration.
     """
+    compute: dict[type[Work], Callable[[Job], Computed]] = {
+        Train: _train,
+        TrainMixture: train_mixture,
+        FitAlone: fit_baseline,
+        MixAnew: mixed_anew,
+        Average: mean_of_models,
+    }
     folder = Path(job.folder)
     begun = time.perf_counter()
-    compute = mixed_anew if job.mix is not None else mean_of_models if job.parts else None
-    if job.grid is not None or compute is not None:
+    if not isinstance(job.work, Train | TrainMixture):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        predictions, scores, details = (compute or fit_baseline)(job)
-    elif is_mixture(Path(job.config)):
-        predictions, scores, details = train_mixture(job, folder)
-    else:
-        predictions, scores, details = _train(job, folder)
+    predictions, scores, details = compute[type(job.work)](job)
     if not details.get("resumed"):  # else it is the time of a part
         details["seconds"] = time.perf_counter() - begun
     _write(job, folder, predictions, scores, details)
@@ -76,7 +87,7 @@ def execute(job: Job) -> None:
 
 def serve(request: Mapping[str, Any]) -> None:
     """:func:`execute` in a process of its own."""
-    execute(Job(**request))
+    execute(Job.of(request))
 
 
 def record(job: Job, run: Run, trained: Results) -> None:
@@ -89,7 +100,7 @@ def record(job: Job, run: Run, trained: Results) -> None:
     """
     folder = Path(job.folder)
     folder.mkdir(parents=True)
-    _write(job, folder, *_scored(job, run, trained, folder, resumed=False))
+    _write(job, folder, *_scored(job, run, trained, resumed=False))
 
 
 def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFrame, details: Mapping[str, Any]) -> None:
@@ -101,10 +112,9 @@ def _write(job: Job, folder: Path, predictions: pd.DataFrame, scores: pd.DataFra
         calibration(tested).to_csv(folder / CALIBRATION, index=False)
     if job.bootstrap:
         bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
-    _mark(folder, {**_record(job, folder, predictions), **details})
-    if not job.keep_checkpoints:
-        for checkpoints in folder.glob("version_*/checkpoints"):
-            shutil.rmtree(checkpoints)
+    write_text(json.dumps({**_record(job, folder, predictions), **details}, indent=2) + "\n", folder / DONE)
+    for checkpoints in folder.glob("version_*/checkpoints"):
+        shutil.rmtree(checkpoints)
 
 
 def _record(job: Job, folder: Path, predictions: pd.DataFrame) -> dict[str, Any]:
@@ -136,10 +146,6 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def _mark(folder: Path, record: Mapping[str, Any]) -> None:
-    write_text(json.dumps(record, indent=2) + "\n", folder / DONE)
-
-
 def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     """What tells whether two runs were scored on the same rows."""
     found: dict[str, Any] = {}
@@ -153,13 +159,14 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    best = best_arguments(job.checkpoint, job.choose)
+def _train(job: Job) -> Computed:
+    assert isinstance(job.work, Train)
+    folder, best = Path(job.folder), best_arguments(job.work.checkpoint, job.choose)
     run = load(
-        job.config,
+        job.work.config,
         "--board.curves=false",  # pictures of every run would take as long as a short training
         "--board.confusion_matrices=0",
-        *job.arguments,
+        *job.work.arguments,
         f"--seed={job.seed}",
         f"--name={folder.name}",
         f"--trainer.default_root_dir={folder.parent}",
@@ -173,15 +180,15 @@ def _train(job: Job, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, dict[str
         shutil.rmtree(folder, ignore_errors=True)
         begun = None
     trained = run.fit("last" if begun is not None else None, quiet=True)
-    return _scored(job, run, trained, folder, resumed=begun is not None)
+    return _scored(job, run, trained, resumed=begun is not None)
 
 
-def _scored(
-    job: Job, run: Run, trained: Results, folder: Path, *, resumed: bool
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> Computed:
     """Predictions and scores of a run's clients, and what its record says."""
-    validation = run.validate("best", quiet=True) if job.checkpoint == "best" else trained
-    splits = [validation, run.test(job.checkpoint, quiet=True)] if job.test else [validation]
+    assert isinstance(job.work, Train)
+    folder, checkpoint = Path(job.folder), job.work.checkpoint
+    validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
+    splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
     predictions, scores = [], []
     for results in splits:
         for client, frame in scored_predictions(run.loop, run.data, results.split).items():

@@ -4,7 +4,6 @@ where no class has to be known, else before data is read.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pty
@@ -23,7 +22,6 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import find_config
 from fedlit.run.keys import FILE
 from fedlit.run.load import keys_of_parser
-from fedlit.study.check import KEYS
 
 Q = ["fit", "--config", "quickstart"]
 TABLES = ["--data.source", "fedlit.Tables", "--data.source.target", "y"]
@@ -254,10 +252,6 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 
 def test_the_list_of_keys_is_that_of_the_parser(here: Path) -> None:
     assert json.loads(FILE.read_text()) == keys_of_parser()
-
-    from fedlit.study.study import Study
-
-    assert {*KEYS, "name", "folder"} == {field.name for field in dataclasses.fields(Study)}
 
 
 def test_from_python_the_name_is_said_as_it_was_given(here: Path) -> None:

@@ -6,13 +6,10 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
-from optuna.storages.journal import JournalFileBackend, JournalStorage
 
 from fedlit.errors import ConfigError
 from fedlit.statistics import FEW, SAME
@@ -21,17 +18,17 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.choose import best_on_validation
 from fedlit.study.collect import Collected
 from fedlit.study.compare import Comparison
-from fedlit.study.job import Job
+from fedlit.study.job import FitAlone, Job
 from fedlit.study.lift import MEAN, WORST, Scores, estimates, lifts
 from fedlit.study.method import Method, Search
 from fedlit.study.report import sections
 from fedlit.study.runs import best_arguments
-from fedlit.study.search import Found, Trial, search
+from fedlit.study.search import search
 from fedlit.study.sections import markdown
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
 from fedlit.study.tables import lift_table, score_table
 from fedlit.study.words import provenance
-from fedlit.tasks import COMPARED, SCORES, Classification, Regression
+from fedlit.tasks import SCORES, Classification, Regression
 
 # RMSE on validation and on test, by method, seed and client
 VALUES = {
@@ -191,7 +188,7 @@ def test_clients_of_different_tasks_choose_by_their_own_and_tables_show_a_dash(f
 def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
     clients = '--data.source.init_args.clients=["diabetes", "breast_cancer"]'
     folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
-    job = Job("extra_trees", 1, folder, "d", "quickstart.yaml", [clients], "auroc", "last", 0, False, grid)
+    job = Job("extra_trees", 1, folder, "d", FitAlone("quickstart.yaml", [clients], grid), "auroc")
     predictions, _, details = fit_baseline(job)
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
     records = found.collected.records.assign(without=[None, ["wine"], None])
@@ -200,52 +197,13 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: 
 
 
 def test_the_best_checkpoint_is_the_one_of_the_least_error() -> None:
-    job = Job("gl", 1, "", "", "", [], "rmse", "best", 0, False)
-    assert best_arguments(job.checkpoint, job.choose) == [
+    assert best_arguments("best", "rmse") == [
         "--checkpoint.monitor=val/rmse",
         "--checkpoint.mode=min",
         "--checkpoint.best=1",
     ]
-    assert "--checkpoint.mode=max" in best_arguments(job.checkpoint, "r2")
-    assert best_arguments("last", job.choose) == []
-
-
-def test_a_search_looks_for_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMPARED, "accuracy", replace(SCORES["rmse"], name="accuracy"))
-
-    def run(jobs: list[Job], *_: Any, **__: Any) -> dict[str, str]:
-        for job in jobs:
-            rate = float(re.findall(r"exchange.rate=([\d.]+)", " ".join(job.arguments))[0])
-            rows = [("validation", client, "accuracy", 10 * rate + more) for client, more in (("wine", 0), ("iris", 1))]
-            Path(job.folder).mkdir(parents=True)
-            frame = pd.DataFrame(rows, columns=["split", "client", "metric", "value"])
-            frame.to_csv(Path(job.folder) / "scores.csv", index=False)
-        return {}
-
-    monkeypatch.setattr("fedlit.study.trials.run_jobs", run)
-    space = {"exchange.rate": {"choices": [0.5, 0.2, 1.0]}}
-    method = Method("quickstart.yaml", set={"data.source.init_args.clients": ["wine", "iris"]})
-    study = Study(
-        {"gl": method},
-        seeds=[1],
-        reference="gl",
-        baselines={},
-        choose="accuracy",
-        search=Search("gl", space, [1], "random", "worst"),
-    )
-    own = search(study, trials=6, jobs=1, out=tmp_path, quiet=True)
-    journal = JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
-    assert optuna.load_study(study_name="search", storage=journal).direction.name == "MINIMIZE"
-    for trial in own.ranked:  # the worst client is the one of the larger error
-        assert trial.value == pytest.approx(10 * trial.params["exchange.rate"] + 1)
-    values = [trial.value for trial in own.ranked]
-    assert values == sorted(values) and own.own is not None and own.own.value == 11
-    text = str(own)
-    assert "RMSE (lower is better) on validation rows, worst client:" in text
-    assert own.best.own or f"the best trial is {11 - values[0]:.4g} lower." in text
-    first = Trial(0, {}, 3.0, {}, True, "")
-    ranked = Found(study, [1], [first, replace(first, number=1, value=2.0, own=False)], tmp_path).ranked
-    assert [trial.number for trial in ranked] == [1, 0]
+    assert "--checkpoint.mode=max" in best_arguments("best", "r2")
+    assert best_arguments("last", "rmse") == []
 
 
 def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from fedlit.study.method import Method, Search
 from fedlit.study.mixtures import PARTS, must_have_parts
 from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
+from fedlit.study.search import search
 from fedlit.study.study import BEST_ALONE, Scenario, Study
-from fedlit.study.trials import search_of
 from fedlit.tasks import Classification
 
 NETWORK = TINY.format(epochs=2)
@@ -182,7 +182,7 @@ def test_it_is_refused_before_anything_is_trained(place: Path, tmp_path: Path) -
         with pytest.raises(ConfigError, match=r"methods\.more(\.of)?: expected"):
             plan_jobs(study(place, "local", more=changed), [1], tmp_path)
     with pytest.raises(ConfigError, match=r"search\.method: expected a method of one configuration, found own"):
-        search_of(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
+        search(replace(study(place, "local", "best", "own"), search=Search("own", {"folds": {"choices": [2, 4]}})))
 
 
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(place: Path, tmp_path: Path) -> None:

@@ -162,13 +162,15 @@ def test_each_task_has_its_pictures(pictures: None, tmp_path: Path) -> None:
     ],
     ids=["fedprox", "ifedavg", "apfl", "chfl"],
 )
-def test_methods_take_the_new_tasks(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
+def test_methods_take_any_task(client: Any, options: dict[str, Any], tmp_path: Path) -> None:
     federated = ("common", "!common.*.head") if options else ("core",)
-    run = run_of_four(tmp_path, client, Four(("count", "labels")), epochs=2, federated=federated, **options)
+    clients = ("count", "labels", "number")
+    run = run_of_four(tmp_path, client, Four(clients), epochs=2, federated=federated, **options)
     run.fit(quiet=True)
     scores = run.loop.results["validation"].scores
-    assert all(map(math.isfinite, [*scores["count"].values(), *scores["labels"].values()]))
+    assert all(math.isfinite(value) for name in clients for value in scores[name].values())
     if isinstance(run.loop.federation["labels"], IFedAvg):
+        assert list(run.loop.federation["number"].corrections["output shift"]) == ["price"]
         assert list(run.loop.federation["labels"].corrections["output shift"]) == ["died", "back", "rare"]
 
 
@@ -184,8 +186,8 @@ class Watched(FederatedClient):
 
 def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     # a stack has four clients or more
-    eight = tuple(f"{kind}{number}" for kind in ("count", "labels") for number in range(1, 5))
-    source, network, runs = Four(eight, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
+    every = tuple(f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5))
+    source, network, runs = Four(every, pooled=True), partial(MLP, hidden=[8, 8]), list[Run]()
     for engine in ("plain", "stacked"):
         make = partial(Watched, class_weights="balanced")
         run = run_of_four(tmp_path / engine, make, source, network=network, engine=engine)
