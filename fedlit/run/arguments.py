@@ -5,7 +5,7 @@ are refused within a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +44,7 @@ class Asked:
         configs: the files that it was made from.
         foreign: those that somebody else may have written, so that only allowed classes are built.
         help: flags such as ``--help`` → what stands behind them; a run is made only where there are none.
-        written: what the user has written elsewhere than in these layers.
+        said: what the user has written in files that are no layers, for a run's own configuration takes their place.
     """
 
     command: Command
@@ -53,12 +53,7 @@ class Asked:
     configs: Sequence[Path] = ()
     foreign: Sequence[Path] = ()
     help: Mapping[str, str] = field(default_factory=dict)
-    written: Collection[str] = ()
-
-    @property
-    def words(self) -> set[str]:
-        """All that the user has written: the classes among it are allowed."""
-        return _words(self.layers) | set(self.written)
+    said: frozenset[str] = frozenset()
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -69,6 +64,11 @@ class Asked:
     def own(self) -> list[Path]:
         """The user's own configurations."""
         return [path for path in self.configs if path not in self.foreign and not is_of_run(path)]
+
+    @property
+    def words(self) -> set[str]:
+        """All that the user has written: the classes among it are allowed."""
+        return _words(self.layers) | self.said
 
 
 def _words(layers: Sequence[Layer]) -> set[str]:
@@ -173,7 +173,7 @@ def read(
     elif len(configs) > 1 and not source and not helping:
         base, *more = (path.name for path in configs)
         say(f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}")
-    return Asked(command, layers, name, configs, tuple(foreign), helping, own)
+    return Asked(command, layers, name, configs, tuple(foreign), helping, frozenset(own))
 
 
 def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:
