@@ -99,6 +99,6 @@ def serve(request: Mapping[str, Any]) -> None:
 
 def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:
     if fold is None:
-        fit_part(part, settings.mixing.by)
+        fit_part(part, None if settings.mixing.by is None else str(settings.mixing.by))
     elif seconds is None or seconds > 0:
         part.train(fold, seconds)

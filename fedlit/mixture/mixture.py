@@ -199,7 +199,7 @@ class Mixture(Shown):
                 for table in run.data.tables()
             }
             first = first if first[1] else (name, tables)
-            _compare(*first, name, tables, alone=name in made.own)
+            _compare(first[0], first[1], name, tables, alone=name in made.own)
             if keep:
                 part.keep(run)
             run.loop.release()
@@ -211,7 +211,7 @@ class Mixture(Shown):
         if by is not None and by not in known:
             raise ConfigError(
                 f"mixture.by: expected a score of the task of part {name!r} ({', '.join(sorted(known))}), found {by!r}."
-                + did_you_mean(by, known)
+                + did_you_mean(str(by), known)
             )
 
     # ------------------------------------------------------------------ scoring

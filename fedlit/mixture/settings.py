@@ -232,6 +232,8 @@ def settings_from(
         own = Mixing(**{key: value for key, value in mixing.items() if value is not None})
     except ConfigError as error:
         raise ConfigError(f"{where}: mixture.{error}") from error
+    if not isinstance(own.by, str | None):
+        raise ConfigError(f"{where}: mixture.by: expected the name of a score, found {own.by!r}")
     if isinstance(own.weights, dict) and (odd := set(own.weights) - set(raw)):
         raise ConfigError(f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found {', '.join(odd)}")
     below = origin.parent if origin is not None else None

@@ -105,8 +105,9 @@ def trained_with(mixture: MixtureSettings) -> dict[str, Any]:
         own = load(str(part.config), *part.arguments).settings or {}
         kept = {key: value for key, value in own.items() if key != "seed" and not is_free(key)}
         parts[name] = [kept, part.checkpoint, part.go_alone, part.grid]
-    own = mixture.mixing
-    return {"folds": mixture.folds, "parts": parts, "mixing": [own.weights, own.shrink, own.admit, own.by]}
+    mixing = mixture.mixing
+    how = [mixing.weights, mixing.shrink, mixing.admit, mixing.by]
+    return {"folds": mixture.folds, "parts": parts, "mixing": how}
 
 
 def train_mixture(job: Job) -> Computed:
@@ -172,8 +173,8 @@ def mixed_anew(job: Job) -> Computed:
     held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in splits.items()}
     mixing, seen = Mixing(mix["weights"], mix["shrink"], mix["admit"], job.choose), Frames()
     weights = {name: own.weights for name, own in combine(held, record["own"], mixing, record["networks"]).items()}
-    for client, own in splits.items():
-        for split, rows in own.items():
+    for client, each in splits.items():
+        for split, rows in each.items():
             mixture = rows.mixed(weights[client])
             seen.add(client, split, rows, mixture)
             if split == OUT_OF_FOLD:
@@ -197,7 +198,7 @@ class Frames:
         self._predictions.append(tidy(frame, client, split))
         self._scores += score_rows(scored, client, split)
 
-    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int]) -> None:
+    def validation(self, client: str, rows: Predicted, mixture: Tensor, wanted: Sequence[int] | np.ndarray) -> None:
         """Of out-of-fold rows those that would be validation rows without folds."""
         chosen = np.isin(rows.row, wanted)
         if chosen.any():

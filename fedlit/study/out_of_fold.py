@@ -96,8 +96,9 @@ def choose_settings(
     for split in ("validation", "test"):
         own = splits[split]
         if len(own):
-            seen = rows is not None and split == "validation" and judging.folds  # by all models but one
-            made = unseen[torch.from_numpy(np.searchsorted(rows.row, own.row))] if seen else _mean(task, models, own)
+            made = _mean(task, models, own)
+            if rows is not None and judging.folds and split == "validation":  # seen by all models but one
+                made = unseen[torch.from_numpy(np.searchsorted(rows.row, own.row))]
             predictions[split] = own, made
     return Chosen(fitted.settings, predictions)
 

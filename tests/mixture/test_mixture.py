@@ -252,6 +252,7 @@ def parts(**own: Any) -> dict[str, Any]:
         ({"model": {}}, "found 'model'"),
         ({"mixture": {"weights": "equl"}}, "mixture.weights: .*Did you mean 'equal'"),
         ({"mixture": {"weights": {"tree": 1}}}, "mixture.weights: .* found tree"),
+        ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
         ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
         (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
         (parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}), r"parts\.a: .* kept as arrays"),
