@@ -76,13 +76,14 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         from fedlit.data.examine.propose import propose
         from fedlit.data.examine.written import written
+        from fedlit.run.folders import new_folder
 
         _check(tables)
         if self.settings and self.method is None:
             raise ConfigError("Federation: settings: expected a method beside them, found none; say method")
         if not isinstance(self.label, str) and (without := [client for client in tables if client not in self.label]):
             raise ConfigError(f"Federation: label: expected a column for each client, found none for {without[0]!r}")
-        folder = _version(Path(self.folder)).absolute()
+        folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
         for client, frame in tables.items():
@@ -215,11 +216,3 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
 def _checkpoint(run: Path) -> str:
     """The best state where a run keeps it, by validation rows."""
     return "best" if any((run / "checkpoints").glob("best*.ckpt")) else "last"
-
-
-def _version(folder: Path) -> Path:
-    """The first version that is not there."""
-    number = 0
-    while (folder / f"version_{number}").exists():
-        number += 1
-    return folder / f"version_{number}"

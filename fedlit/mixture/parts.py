@@ -36,7 +36,6 @@ from fedlit.score.folder import MAIN, load
 from fedlit.score.mixed import aligned, united
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import task_from
-from fedlit.train.manifest import read_checkpoint
 
 __all__ = ["Part", "predicted"]
 
@@ -189,9 +188,7 @@ class Part:
         if self.settings.go_alone is not None:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
             return {path.name: load(path) for path in folders if clients is None or path.name in clients}
-        run, path = self.load(fold), self._checkpoint(fold)
-        names = sorted(read_checkpoint(path, resumable=False)["fedlit"]["encoders"]) if clients is None else clients
-        return {name: run.client(name, path) for name in names}
+        return self.load(fold).scorers(clients, self._checkpoint(fold))
 
 
 def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:

@@ -44,6 +44,7 @@ class Asked:
         configs: the files that it was made from.
         foreign: those that somebody else may have written, so that only allowed classes are built.
         help: flags such as ``--help`` → what stands behind them; a run is made only where there are none.
+        said: what the user has written in files that are no layers, for a run's own configuration takes their place.
     """
 
     command: Command
@@ -52,6 +53,7 @@ class Asked:
     configs: Sequence[Path] = ()
     foreign: Sequence[Path] = ()
     help: Mapping[str, str] = field(default_factory=dict)
+    said: frozenset[str] = frozenset()
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class Asked:
     @property
     def words(self) -> set[str]:
         """All that the user has written: the classes among it are allowed."""
-        return _words(self.layers)
+        return _words(self.layers) | self.said
 
 
 def _words(layers: Sequence[Layer]) -> set[str]:
@@ -171,7 +173,7 @@ def read(
     elif len(configs) > 1 and not source and not helping:
         base, *more = (path.name for path in configs)
         say(f"Settings of {base}, changed by {', then '.join(more)}; runs are called {name}")
-    return Asked(command, layers, name, configs, tuple(foreign), helping)
+    return Asked(command, layers, name, configs, tuple(foreign), helping, frozenset(own))
 
 
 def _apart(typed: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -30,7 +30,7 @@ from fedlit.run.folders import CHECKPOINTS, WrittenFolder, check_name, new_folde
 from fedlit.run.loggers import make_loggers
 from fedlit.run.options import check_accelerator, check_clocks, check_options, is_part, listed, unlogged, without_hints
 from fedlit.run.plan import Plan, make_plan
-from fedlit.run.served import scorer_of, use_encoders
+from fedlit.run.served import scorers_of, use_encoders
 from fedlit.run.summary import opening, summary
 from fedlit.run.trainer import make_trainer
 from fedlit.show.shown import Grid, Shown, for_terminal, say
@@ -395,9 +395,13 @@ class Run(Shown):
             name: the client's.
             ckpt_path: see :meth:`test`.
         """
+        return self.scorers([name], ckpt_path)[name]
+
+    def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
+        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read once."""
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
         precision = str(self.trainer_options.get("precision") or "32-true")
-        return scorer_of(self.loop, self.data, checkpoint, name, precision)
+        return scorers_of(self.loop, self.data, checkpoint, names, precision)
 
     def _evaluate(
         self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool

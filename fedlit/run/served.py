@@ -4,13 +4,14 @@ that it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import ConfigError, did_you_mean, told_as
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.loop import FederatedLoop
 
-__all__ = ["ClientFunction", "check_client", "scorer_of", "use_encoders"]
+__all__ = ["ClientFunction", "check_client", "scorers_of", "use_encoders"]
 
 
 class ClientFunction:
@@ -64,42 +65,66 @@ class ClientFunction:
         write_network(folder / NETWORK, self.client, self._site)
 
 
-def scorer_of(
-    loop: FederatedLoop, data: FederatedData, checkpoint: Path, client: str, precision: str = "32-true"
-) -> Scorer:
-    """One client of a run, as it was when a checkpoint was written.
+def scorers_of(
+    loop: FederatedLoop,
+    data: FederatedData,
+    checkpoint: Path,
+    clients: Iterable[str] | None = None,
+    precision: str = "32-true",
+) -> dict[str, Scorer]:
+    """Clients of a run, as they were when a checkpoint was written.
 
     Args:
         loop: which builds clients as the checkpoint's were.
         data: the run's, for the size of batches.
-        checkpoint: of this run.
-        client: its name; of a federation whose rows are pooled, that of the party whose rows will come.
+        checkpoint: of this run; it is read once, however many clients there are.
+        clients: their names, all if None; of a federation whose rows are pooled, that of the party whose rows will
+            come.
         precision: that the run was trained with.
 
     Raises:
         ConfigError: no such client, or a checkpoint of other networks.
     """
     header = read_checkpoint(checkpoint, resumable=False)
-    check_client(header, client)
     saved = header["fedlit"]
     with told_as(_altered):
-        encoder = TableEncoder(client)
-        encoder.load_state_dict(saved["encoders"][client])
-        specs = {name: ClientSpec.from_state(state) for name, state in saved["specs"].items()}
-    spec = next(own for own in specs.values() if any(site.name == client for site in own.sites))
-    site = next(own for own in spec.sites if own.name == client)
-    built = _trained(loop, header, spec)
-    about = {
-        "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
-        "epochs": int(header["epoch"]) + (header["global_step"] > 0),
-        "client": type(built).__name__,
-        "rows": dict(site.rows),
-        "version": header.get("pytorch-lightning_version"),
-        "precision": precision,
-    }
-    function = ClientFunction(built, client, loop.seed)
-    state = task_state(spec.task)
-    return Scorer(client, encoder, function, state, classes=site.classes, batch=data.eval_batch_size, about=about)
+        specs = [ClientSpec.from_state(state) for state in saved["specs"].values()]
+    place = {site.name: (spec, site) for spec in specs for site in spec.sites}
+    tensors = by_client(header["state_dict"], [spec.name for spec in specs])
+    found = {}
+    for client in sorted(saved["encoders"]) if clients is None else clients:
+        check_client(header, client)
+        with told_as(_altered):
+            encoder = TableEncoder(client)
+            encoder.load_state_dict(saved["encoders"][client])
+        spec, site = place[client]
+        built = _trained(loop, header, spec, tensors[spec.name])
+        about = {
+            "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
+            "epochs": int(header["epoch"]) + (header["global_step"] > 0),
+            "client": type(built).__name__,
+            "rows": dict(site.rows),
+            "version": header.get("pytorch-lightning_version"),
+            "precision": precision,
+        }
+        function = ClientFunction(built, client, loop.seed)
+        state, batch = task_state(spec.task), data.eval_batch_size
+        found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
+    return found
+
+
+def by_client(state: Mapping[str, Tensor], names: Collection[str]) -> dict[str, dict[str, Tensor]]:
+    """Client → its tensors, by their names in its own module.
+
+    Example:
+        >>> by_client({"clients.a.w": torch.zeros(1), "clients.b.w": torch.ones(1)}, ["a", "b"])
+        {'a': {'w': tensor([0.])}, 'b': {'w': tensor([1.])}}
+    """
+    found: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    for key, tensor in state.items():
+        _, client, own = key.split(".", 2)  # no client's name has a point
+        found[client][own] = tensor
+    return found
 
 
 def check_client(header: Mapping[str, Any], client: str) -> None:
@@ -131,13 +156,14 @@ def _altered(error: Exception) -> ConfigError:
     )
 
 
-def _trained(loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec) -> FederatedClient:
+def _trained(
+    loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec, tensors: Mapping[str, Tensor]
+) -> FederatedClient:
     from fedlit.client import call_hook, overrides
     from fedlit.engine.kernels import use_kernels
 
     client = loop.federation.fresh(spec)
     prefix = f"clients.{spec.name}."
-    tensors = {key[len(prefix) :]: own for key, own in header["state_dict"].items() if key.startswith(prefix)}
     if overrides(client, "setup"):
         call_hook(client, "setup", "predict")
     own = {prefix + key: value for key, value in client.state_dict().items()}

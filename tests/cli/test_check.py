@@ -98,7 +98,7 @@ def test_the_exit_status_and_columns_are_asked_for(tables: Path, capsys: pytest.
     [
         (["check"], "expected --config NAME, found none"),
         (["chekc", "--config", "mine.yaml"], "Did you mean 'check'"),
-        (["check", "--config", "mine.yaml", "--format", "jsn"], "expected one of text, json, found 'jsn'"),
+        (["check", "--config", "mine.yaml", "--format", "jsn"], "--format"),
         (["check", "--config", "mne.yaml"], "Did you mean 'mine.yaml'"),
         (["check", "--config", "mine.yaml", "--sed", "3"], "--sed"),
         (["check", "--config", "broken.yaml"], "targt"),

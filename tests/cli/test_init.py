@@ -149,7 +149,7 @@ def test_one_file_a_pattern_and_nothing_overwritten(here: Path, capsys: pytest.C
     ("args", "message"),
     [
         ([], "folder"),
-        (["sits"], "expected files that fit sits, found none"),
+        (["sits"], "expected files that fit sits"),
         (["sites"], "client 'other', file"),
         (["sites"], "Candidates: age, bmi, zz"),
         (["sites/year.csv"], "'species' has one value here"),  # not passed over for a year, which stands last

@@ -13,7 +13,7 @@ from fedlit.data.note import Note
 __all__ = ["leaks"]
 
 ALMOST = 0.98
-"""AUROC, balanced accuracy or R² of one column alone from which it is suspected."""
+"""AUROC, balanced accuracy or R² (of ranks) of one column alone from which it is suspected."""
 ROWS = 5_000
 """Training rows that are looked at; of wide tables (more than :data:`WIDE` columns) fewer."""
 WIDE, ROWS_OF_WIDE = 300, 1_500
@@ -32,7 +32,7 @@ def leaks(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         if own.classes:
             y = target.factorize()[0].astype(np.int64)
         elif own.quantiles:
-            y = target.to_numpy(np.float64)
+            y = target.rank().to_numpy(np.float64)  # so that any monotone function of the target is found
         if y is None or not _enough(y):
             continue
         few = table.features.iloc[rows]
@@ -55,15 +55,10 @@ def _enough(y: np.ndarray) -> bool:
 
 def _tells(x: np.ndarray, y: np.ndarray, codes: bool) -> str:
     """How well a column (n,) tells classes (n,) int64 or numbers (n,) float64, if that is suspicious."""
-    missing = np.isnan(x)
-    ranks = np.unique(x, return_inverse=True)[1]  # what is missing comes last
-    if y.dtype.kind == "f" and len(y) - missing.sum() >= _FEWEST:
-        one, other = ranks[~missing], np.unique(y[~missing], return_inverse=True)[1]
-        if one.max() > 0 < other.max() and abs(np.corrcoef(one, other)[0, 1]) > 0.9999:
-            return "both have one order"
-    if _rough(ranks, y) < _WORTH_A_TREE:
+    x = np.unique(x, return_inverse=True)[1]  # ranks; what is missing comes last
+    if _rough(x, y) < _WORTH_A_TREE:
         return ""
-    name, score = _cross_validated(ranks, y, codes)
+    name, score = _cross_validated(x, y, codes)
     return f"{name} {score:.3f}" if score >= ALMOST else ""
 
 
@@ -73,8 +68,8 @@ def _rough(ranks: np.ndarray, y: np.ndarray) -> float:
     bins = np.searchsorted(edges, ranks)
     fit, rest = slice(0, None, 2), slice(1, None, 2)
     if y.dtype.kind == "f":
-        sizes = np.bincount(bins[fit], minlength=_BINS)
-        means = np.bincount(bins[fit], y[fit], _BINS) / np.maximum(sizes, 1)
+        mean = y[fit].mean()  # stands in where a bin has no row of this half
+        means = mean + np.bincount(bins[fit], y[fit] - mean, _BINS) / np.maximum(np.bincount(bins[fit], None, _BINS), 1)
         return float(1 - np.mean((y[rest] - means[bins[rest]]) ** 2) / max(np.var(y[rest]), 1e-300))
     classes = y.max() + 1
     counts = np.bincount(bins[fit] * classes + y[fit], minlength=_BINS * classes).reshape(-1, classes)
@@ -88,10 +83,10 @@ def _cross_validated(x: np.ndarray, y: np.ndarray, codes: bool) -> tuple[str, fl
     from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-    depth = None if codes or len(np.unique(x)) <= _BINS else 3  # each code may have a leaf of its own
+    depth = None if codes or len(np.unique(x)) <= _BINS else 4  # each code may have a leaf of its own
     if y.dtype.kind == "f":
         tree: Any = DecisionTreeRegressor(max_depth=depth, random_state=0)
-        folds, score, name = KFold(_FOLDS, shuffle=True, random_state=0), "r2", "R²"
+        folds, score, name = KFold(_FOLDS, shuffle=True, random_state=0), "r2", "R² of ranks"
     else:
         common = np.isin(y, np.flatnonzero(np.bincount(y) >= _FOLDS))
         x, y = x[common], np.unique(y[common], return_inverse=True)[1]

@@ -113,7 +113,7 @@ def finished(frame: pd.DataFrame, notes: Notes) -> pd.DataFrame:
         notes.add(f"{what} left out (a separator too many at the end of each line?).")
         frame = frame.drop(columns=nothing)
     empty = frame.index
-    for name in frame:
+    for name in map(str, frame):
         if not len(empty):
             break
         empty = empty[frame[name].isna().to_numpy()[empty]]

@@ -115,7 +115,7 @@ def _found(pattern: str, read: dict[str, Any], root: str | None, source: str, en
             f"in {', '.join(map(str, folders))}. Correct the pattern."
         )
     left = [Path(path).name for path in inside if Path(path) not in paths]
-    made = []
+    made: list[Place] = []
     for path in paths:
         stem = _without(path.name, (*PACKED, *endings))
         client = client_name(stem)
